@@ -11,7 +11,7 @@ use crate::batch::{Batch, Delivered};
 use crate::error::{Raised as _, raised};
 use crate::kept::{Kept, noting};
 use crate::lending::Lending;
-use crate::options;
+use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
 use crate::waiting::{Process, SLICE, Turns, aside, patiently};
 use crate::words::in_python;
@@ -111,17 +111,10 @@ fn closed<T>() -> warpfeed::Result<T> {
 
 #[pymethods]
 impl Core {
-    /// Opens a loader. `device` is the number of a CUDA device, and `stream` an address of a stream
-    /// of its primary context; without a device batches are in host memory.
+    /// Opens a loader with the `options` of `warpfeed/_loader.py`.
     #[new]
-    #[pyo3(signature = (options, copy=None, device=None, stream=0))]
-    fn new(
-        py: Python<'_>,
-        options: &Bound<'_, PyDict>,
-        copy: Option<bool>,
-        device: Option<usize>,
-        stream: usize,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
+        let (copy, device, stream) = delivery;
         let order = options.get_item("order")?.map(|function| Arc::new(PythonOrder::new(function.unbind())));
         if let Some(order) = &order {
             order.prepare(py, 0)?;
@@ -136,7 +129,7 @@ impl Core {
             }
             Some(ordinal) => on_device(loader, ordinal, stream),
         })?;
-        let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\", which opens it anew";
+        let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\", which opens it again";
         let inner = Inner { state: Turns::new(State { open, turn: 0 }), closing: AtomicBool::new(false) };
         Ok(Core {
             inner: Arc::new(inner),

@@ -11,7 +11,7 @@ use crate::batch::{Batch, Delivered};
 use crate::core::json;
 use crate::error::Raised as _;
 use crate::lending::Lending;
-use crate::options;
+use crate::options::{self, Delivery};
 use crate::waiting::{Process, SLICE, aside, patiently};
 use crate::wake::Caller;
 
@@ -61,19 +61,11 @@ impl DecoderCore {
 
 #[pymethods]
 impl DecoderCore {
-    /// Opens a decoder. `device` is the number of a CUDA device, and `stream` an address of a stream
-    /// of its primary context; without a device batches are in host memory.
+    /// Opens a decoder with the `options` of `warpfeed/_decoder.py`.
     #[new]
-    #[pyo3(signature = (options, max_queued, copy=None, device=None, stream=0))]
-    fn new(
-        py: Python<'_>,
-        options: &Bound<'_, PyDict>,
-        max_queued: usize,
-        copy: Option<bool>,
-        device: Option<usize>,
-        stream: usize,
-    ) -> PyResult<Self> {
-        let loader = options::set_all(Loader::requests(), options)?.max_queued(max_queued);
+    fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
+        let (copy, device, stream) = delivery;
+        let loader = options::set_all(Loader::requests(), options)?;
         let open = aside(py, move |_| match device {
             None => Ok(Open::Host(Arc::new(loader.decoder()?))),
             Some(ordinal) => on_device(loader, ordinal, stream),

@@ -1,3 +1,4 @@
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -6,16 +7,26 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::words::in_python;
 
+/// The operating system's number of "no such file or directory", on every system that Rust supports.
+const ENOENT: i32 = 2;
+
 /// The class `warpfeed.WarpfeedError`.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
 }
 
-/// The function that picks the class of an error by its kind.
-fn error_of(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    FUNCTION.import(py, "warpfeed._error", "error_of")
+/// An exception of the class that belongs to `kind`. `args` are those of `warpfeed.WarpfeedError`.
+fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: impl PyCallArgs<'py>) -> PyErr {
+    let name = match (kind, os_code) {
+        (ErrorKind::Config, _) => "ConfigError",
+        (ErrorKind::Io, Some(ENOENT)) => "MissingError",
+        (ErrorKind::Io, _) => "StorageError",
+        (ErrorKind::Timeout, _) => "TimedOutError",
+        _ => "WarpfeedError",
+    };
+    let made = py.import("warpfeed._error").and_then(|module| module.getattr(name)?.call1(args));
+    made.map_or_else(|e| e, PyErr::from_value)
 }
 
 /// The kind as Python spells it: `decode`, `too_many_skipped`.
@@ -38,8 +49,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let place = whole.strip_suffix(error.cause()).unwrap_or_default();
     let text = format!("{place}{}", in_python(error.cause()));
     let args = (text, kind(error.kind()), error.sample(), error.key(), path, error.os_code());
-    let exception = error_of(py).and_then(|error_of| error_of.call1(args));
-    let raised = exception.map_or_else(|e| e, PyErr::from_value);
+    let raised = exception(py, error.kind(), error.os_code(), args);
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(cause) = cause.downcast_ref::<PyErr>() {
@@ -64,7 +74,7 @@ impl<T> Raised<T> for warpfeed::Result<T> {
 
 /// The exception for an option whose value is known to be wrong.
 pub(crate) fn refused(py: Python<'_>, message: String) -> PyErr {
-    error_of(py).and_then(|error_of| error_of.call1((message, "config"))).map_or_else(|e| e, PyErr::from_value)
+    exception(py, ErrorKind::Config, None, (message,))
 }
 
 /// `error` with the name and the value of the option that it is about, unless it names one already.

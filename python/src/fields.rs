@@ -5,9 +5,9 @@ use warpfeed::Dtype;
 use warpfeed::field::{BoxFormat, Boxes, FieldKind, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows};
 
 use crate::error::of_option;
-use crate::options::{dtype, unknown};
+use crate::value::{dtype, word};
 
-/// What `warpfeed._fields` says of a field: values by name.
+/// Description of a field by `warpfeed._fields`: values by name.
 struct Described<'py>(Bound<'py, PyDict>);
 
 impl<'py> Described<'py> {
@@ -15,7 +15,7 @@ impl<'py> Described<'py> {
         self.0.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("a field without {name}")))
     }
 
-    /// The value `name`. An error of its type or size names it.
+    /// The value `name`. Errors of its type or size name it.
     fn value<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
         let value = self.get(name)?;
         value.extract::<T>().map_err(Into::into).map_err(|e: PyErr| of_option(name, &value, e))
@@ -42,7 +42,7 @@ impl<'py> Described<'py> {
     }
 }
 
-/// A field as `warpfeed._fields` describes it: the name of its kind, and the options.
+/// Makes the field that `warpfeed._fields` describes by the name of its kind and its options.
 pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
     let described = Described(kind.call_method0("_describe")?.extract()?);
     Ok(match described.get("kind")?.extract::<&str>()? {
@@ -64,10 +64,7 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
         }
         "boxes" => boxes(&described)?.into(),
         "multi_hot" => multi_hot(&described)?.into(),
-        other => {
-            let known = "Boxes, Image, Label, Map, Mask, MultiHot, Numbers, Points and Rows";
-            return Err(unknown(kind.py(), "field", other, known));
-        }
+        other => return Err(PyTypeError::new_err(format!("no kind of field {other:?}"))),
     })
 }
 
@@ -116,13 +113,8 @@ fn map(described: &Described<'_>) -> PyResult<Map> {
 }
 
 fn box_format(described: &Described<'_>, option: &str) -> PyResult<BoxFormat> {
-    let format = described.get(option)?;
-    Ok(match format.extract::<&str>()? {
-        "xyxy" => BoxFormat::Xyxy,
-        "xywh" => BoxFormat::Xywh,
-        "cxcywh" => BoxFormat::Cxcywh,
-        other => return Err(unknown(format.py(), option, other, "\"xyxy\", \"xywh\" and \"cxcywh\"")),
-    })
+    let known = [("xyxy", BoxFormat::Xyxy), ("xywh", BoxFormat::Xywh), ("cxcywh", BoxFormat::Cxcywh)];
+    word(option, &described.get(option)?, &known)
 }
 
 fn boxes(described: &Described<'_>) -> PyResult<Boxes> {

@@ -1,8 +1,8 @@
 //! The native part of the Python package `warpfeed`. `warpfeed/__init__.py` is what users see.
 //!
-//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`: some of them;
-//!    `source`: a data set, or a Python object, becomes a source; `order`: a function becomes an
-//!    order.
+//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`, `value`: values
+//!    of these; `source`: a data set or a Python object becomes a source; `order`: a function becomes
+//!    an order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack. `decoder`: the same batches, a request each.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`;
@@ -31,6 +31,7 @@ mod stats;
 mod tensor;
 #[allow(unsafe_code)]
 mod thread_state;
+mod value;
 mod waiting;
 mod wake;
 mod words;

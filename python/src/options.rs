@@ -8,16 +8,20 @@ use pyo3::types::{PyDict, PyList};
 use warpfeed::batch::Layout;
 use warpfeed::source::Options;
 use warpfeed::trace::Schedule;
-use warpfeed::{Checkpoint, DecodeOn, Dtype, Exif, LastBatch, Loader, Normalize, OnError};
+use warpfeed::{Checkpoint, DecodeOn, Exif, LastBatch, Loader, Normalize, OnError};
 
 use crate::augment::augment;
 use crate::error::{of_option, refused};
 use crate::fields::field;
 use crate::order::PythonOrder;
 use crate::source;
+use crate::value::{dtype, word};
 
-/// The loader that `options` describe, with the order that they have: names and values of its setters, as `warpfeed/_loader.py`
-/// has made them of what the user wrote.
+/// Whether fields are copied, the number of a CUDA device, and the address of a stream of its primary
+/// context. Without a device, batches are in host memory.
+pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
+
+/// The loader with the `options` of the user and the `order` made of one of them.
 pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
     let data = options.get_item("data")?.ok_or_else(|| PyTypeError::new_err("no data set"))?;
     let mut loader = input(&data, options)?;
@@ -27,13 +31,13 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     set_all(loader, options)
 }
 
-/// The same loader with the `options` that are setters.
+/// Sets all `options` except the data set and its order.
 pub(crate) fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
         if name != "data" && name != "order" {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
-                // They name what is wrong in them.
+                // Their errors name the call or the field.
                 "augment" | "fields" => e,
                 _ => of_option(&name, &value, e),
             })?;
@@ -42,17 +46,17 @@ pub(crate) fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResu
     Ok(loader)
 }
 
-/// A path, a source, or a list of such with proportions.
+/// A loader of a path, of a source, or of a list of these with proportions.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
-    // A list alone: a Python source of pictures and labels looks like a list of pairs too.
+    // Only a list is a mixture: a Python source of pictures and labels looks like a list of pairs, too.
     let Ok(parts) = data.cast::<PyList>() else {
         return Ok(match data.extract::<PathBuf>() {
             Ok(path) => Loader::new(path),
             Err(_) => Loader::source(source::of(data, &opening)?),
         });
     };
-    // Paths alone are opened by the loader, as one path is.
+    // The loader opens paths itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
         return Ok(Loader::mixture(paths));
     }
@@ -62,7 +66,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     Ok(Loader::mixture(parts))
 }
 
-/// How the data sets of `options` are opened.
+/// The options for opening data sets.
 pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut opening = Options::new();
     if let Some(mapped) = options.get_item("mmap")? {
@@ -79,38 +83,35 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
 
 fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     Ok(match name {
-        "batch_size" => loader.batch_size(value.extract()?),
+        "batch_size" | "max_batch" => loader.batch_size(value.extract()?),
         "global_batch_size" => loader.global_batch_size(value.extract()?),
-        "last_batch" => loader.last_batch(match value.extract::<&str>()? {
-            "keep" => LastBatch::Keep,
-            "drop" => LastBatch::Drop,
-            "pad" => LastBatch::Pad,
-            other => return Err(unknown(value.py(), "last_batch", other, "\"keep\", \"drop\" or \"pad\"")),
-        }),
+        "last_batch" => {
+            let known = [("keep", LastBatch::Keep), ("drop", LastBatch::Drop), ("pad", LastBatch::Pad)];
+            loader.last_batch(word(name, value, &known)?)
+        }
         "local_world_size" => loader.local_world_size(value.extract()?),
         "rank" => {
             let (rank, world_size) = value.extract()?;
             loader.rank(rank, world_size)
         }
-        "distributed" => loader.distributed(),
         "seed" => loader.seed(value.extract()?),
         "shuffle" => loader.shuffle(value.extract()?),
         "shuffle_window" => loader.shuffle_window(value.extract()?),
         "subset" => loader.subset(value.extract::<Vec<u64>>()?),
         "weights" => loader.weights(value.extract::<Vec<f64>>()?),
-        "balanced" => loader.balanced(),
-        "by_class_name" => loader.by_class_name(),
-        "keep_labels" => loader.keep_labels(),
+        "balanced" if value.extract()? => loader.balanced(),
+        "by_class_name" if value.extract()? => loader.by_class_name(),
+        "keep_labels" if value.extract()? => loader.keep_labels(),
+        "balanced" | "by_class_name" | "keep_labels" => loader,
         "repeat" => loader.repeat(value.extract()?),
-        "workers" => loader.workers(value.extract()?),
+        "num_workers" => loader.workers(value.extract()?),
         "prefetch" => loader.prefetch(value.extract()?),
-        "pinned" => loader.pinned(value.extract()?),
-        "decode_on" => loader.decode_on(match value.extract::<&str>()? {
-            "cpu" => DecodeOn::Cpu,
-            "gpu" => DecodeOn::Gpu,
-            "auto" => DecodeOn::Auto,
-            other => return Err(unknown(value.py(), "decode_on", other, "\"cpu\", \"gpu\" and \"auto\"")),
-        }),
+        "pin_memory" => loader.pinned(value.extract()?),
+        "decode_on" => {
+            let known = [("cpu", DecodeOn::Cpu), ("gpu", DecodeOn::Gpu), ("auto", DecodeOn::Auto)];
+            loader.decode_on(word(name, value, &known)?)
+        }
+        "max_queued" => loader.max_queued(value.extract()?),
         "decode_share" => loader.decode_share(value.extract()?),
         "mmap" => loader.mmap(value.extract()?),
         "index" => loader.index(value.extract()?),
@@ -118,10 +119,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "classes" => loader.classes(value.extract::<Vec<String>>()?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
         "dtype" => loader.dtype(dtype(value)?),
-        "layout" => loader.layout(match value.extract::<&str>()? {
-            "nchw" => Layout::Nchw,
-            _ => Layout::Nhwc,
-        }),
+        "layout" => loader.layout(word(name, value, &[("nhwc", Layout::Nhwc), ("nchw", Layout::Nchw)])?),
         "normalize" => {
             let (mean, std) = value.extract()?;
             loader.normalize(Normalize { mean, std })
@@ -136,11 +134,10 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             loader
         }
         "without" => value.extract::<Vec<String>>()?.iter().fold(loader, |loader, name| loader.without(name)),
-        "annotations_follow" => loader.annotations_follow(match value.extract::<&str>()? {
-            "stored" => Exif::Stored,
-            "upright" => Exif::Upright,
-            other => return Err(unknown(value.py(), "annotations_follow", other, "\"stored\" and \"upright\"")),
-        }),
+        "annotations_follow" => {
+            let known = [("stored", Exif::Stored), ("upright", Exif::Upright)];
+            loader.annotations_follow(word(name, value, &known)?)
+        }
         "soft_labels" => {
             let (classes, smoothing) = value.extract()?;
             loader.soft_labels(classes, smoothing)
@@ -160,32 +157,6 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         }
         "resume" => loader.resume(checkpoint(value.extract()?)?),
         other => return Err(PyTypeError::new_err(format!("no option {other:?}"))),
-    })
-}
-
-pub(crate) fn unknown(py: Python<'_>, option: &str, value: &str, known: &str) -> PyErr {
-    refused(py, format!("{option}={value:?}: known are {known}"))
-}
-
-/// The element type of this name.
-pub(crate) fn dtype(name: &Bound<'_, PyAny>) -> PyResult<Dtype> {
-    Ok(match name.extract::<&str>()? {
-        "u8" => Dtype::U8,
-        "f32" => Dtype::F32,
-        "f16" => Dtype::F16,
-        "bf16" => Dtype::Bf16,
-        "i16" => Dtype::I16,
-        "i32" => Dtype::I32,
-        "i64" => Dtype::I64,
-        "u16" => Dtype::U16,
-        other => {
-            return Err(unknown(
-                name.py(),
-                "dtype",
-                other,
-                "\"u8\", \"f32\", \"f16\", \"bf16\" and, of fields, \"i16\", \"i32\", \"i64\" and \"u16\"",
-            ));
-        }
     })
 }
 

@@ -11,13 +11,13 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Error, decode};
 
 use crate::error::Raised as _;
-use crate::options::{opening, unknown};
+use crate::options::opening;
 use crate::source;
 
-/// How often progress is told, and signals are looked for.
+/// Interval between reports of progress and checks for signals.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A source whose reads fail from the moment on that packing is to stop.
+/// A source whose reads fail once packing is to stop.
 struct Stoppable {
     source: Arc<dyn Source>,
     stopped: AtomicBool,
@@ -48,8 +48,10 @@ impl Source for Stoppable {
     }
 }
 
-/// Packs `data` into `target`. `options` has the values of the setters of `Pack`, and how `data` is
-/// opened. `progress` is called with the numbers of samples that are done, and of all.
+/// Packs `data` into `target`.
+///
+/// `options` has the values of the setters of `Pack` and the options for opening `data`. `progress` is
+/// called with the number of finished samples and of all.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]
 pub(crate) fn pack<'py>(
@@ -64,7 +66,8 @@ pub(crate) fn pack<'py>(
         options.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("no {name}"))))
     };
     let recode = recode(&get("recode")?)?;
-    let (workers, shard_size): (usize, Option<u64>) = (get("workers")?.extract()?, get("shard_size")?.extract()?);
+    let workers: usize = get("num_workers")?.extract()?;
+    let shard_size: Option<u64> = options.get_item("shard_size")?.map(|bytes| bytes.extract()).transpose()?;
     let (force, keep_bad): (bool, bool) = (get("force")?.extract()?, get("keep_bad")?.extract()?);
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
     let (packed, raised) = py.detach(|| {
@@ -93,7 +96,7 @@ pub(crate) fn pack<'py>(
     }
 }
 
-/// Looks for signals, and tells the user's function.
+/// Checks for signals and calls the user's function.
 fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, done: &Progress) -> PyResult<()> {
     py.check_signals()?;
     if let Some(progress) = progress {
@@ -102,7 +105,7 @@ fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, done: &Progress) -> PyResu
     Ok(())
 }
 
-/// `("quality", 90, None)` and others, as `warpfeed._pack` has made them of what the user wrote.
+/// The recoding that `warpfeed._pack` describes: `("quality", 90, None)` and others.
 fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
     let (name, number, other): (String, Option<u32>, Option<u32>) = value.extract()?;
     Ok(match (&*name, number, other) {
@@ -114,9 +117,7 @@ fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
         ("max_side", Some(side), _) => Recode::MaxSide(side),
         ("raw", Some(shorter), None) => Recode::Raw(RawSize::Shorter(shorter)),
         ("raw", Some(width), Some(height)) => Recode::Raw(RawSize::Exact(decode::Size::new(width, height))),
-        (other, ..) => {
-            return Err(unknown(value.py(), "recode", other, "keep_bytes, lossless, quality, max_side and raw"));
-        }
+        (other, ..) => return Err(PyTypeError::new_err(format!("no recoding {other:?}"))),
     })
 }
 

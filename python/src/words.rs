@@ -64,7 +64,7 @@ const NAMES: [(&str, &str); 32] = [
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),
-    ("OnError::Skip", "on_error=\"skip\""),
+    ("OnError::Skip", "max_skipped=n"),
     ("lower batch, or", "lower batch_size, or"),
     ("Image::of(", "Image("),
     ("open it with `Codecs::open`", "open it with the registry"),
@@ -94,7 +94,11 @@ pub(crate) fn in_python(message: &str) -> String {
             continue;
         };
         spelt += before[..name_at].strip_suffix('.').unwrap_or(&before[..name_at]);
-        spelt += if name == "pinned" { "pin_memory" } else { name };
+        spelt += match name {
+            "pinned" => "pin_memory",
+            "workers" => "num_workers",
+            name => name,
+        };
         spelt.push('=');
         spelt += &match &call[1..close] {
             "" | "true" => "True".to_owned(),

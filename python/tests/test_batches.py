@@ -25,7 +25,7 @@ SETTINGS = [
 def test_batches_are_those_of_the_rust_loader_to_the_bit(mini: str, settings: dict) -> None:
     expected = rust_batches({"data": mini, "epochs": 2, **settings})
     loader = Loader(
-        mini, batch_size=settings["batch_size"], shuffle=settings.get("shuffle", False), workers=1,
+        mini, batch_size=settings["batch_size"], shuffle=settings.get("shuffle", False), num_workers=1,
         augment=Augment.train(settings["side"]), dtype=settings["dtype"], layout=settings.get("layout", "nhwc"),
         normalize="imagenet" if settings.get("normalize") else None, drop_last=settings.get("drop_last", False),
         output="numpy",
@@ -95,7 +95,7 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
     assert loader.epoch == 3
     loader.set_epoch(1)
     assert [batch.epoch for batch in late] == [1] * 4 and loader.epoch == 2
-    again = Loader(packed, batch_size=16, shuffle=True, seed=3, augment=Augment.train(32), output="numpy", workers=1)
+    again = Loader(packed, batch_size=16, shuffle=True, seed=3, augment=Augment.train(32), output="numpy", num_workers=1)
     assert contents(again, 2) == first + second
 
 
@@ -115,7 +115,7 @@ def test_a_state_goes_on_after_the_last_batch_that_was_seen(mini: str, stop: int
     state = json.loads(json.dumps(state or run.state_dict()))
     assert seen == [c[3]["image"] for c in whole[:stop]]
 
-    fresh, loaded = Loader(mini, resume=state, workers=1, **options), Loader(mini, **options)
+    fresh, loaded = Loader(mini, resume=state, num_workers=1, **options), Loader(mini, **options)
     next(iter(loaded))
     loaded.load_state_dict(state)
     for resumed in (fresh, loaded):

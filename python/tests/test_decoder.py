@@ -172,7 +172,7 @@ def test_a_server_holds_5000_results_and_the_decoder_stays_within_its_plan() -> 
         from conftest import bmp
         from warpfeed import Augment, Decoder
         COUNT = 5000
-        decoder = Decoder(max_batch=1, augment=Augment.resize(64, 64), output="numpy", max_queued=COUNT, workers=2)
+        decoder = Decoder(max_batch=1, augment=Augment.resize(64, 64), output="numpy", max_queued=COUNT, num_workers=2)
         plan = decoder.memory_plan()
         async def serve():
             asked = [decoder.submit([bmp(8, 8, (n % 256, n // 256, 7))]) for n in range(COUNT)]

@@ -42,14 +42,14 @@ def test_a_bad_file_is_an_error_that_names_it(damaged: tuple[str, Path]) -> None
 def test_bad_files_are_skipped_listed_and_logged(damaged: tuple[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     path, picture = damaged
     with caplog.at_level(logging.WARNING, "warpfeed"):
-        loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", on_error="skip", max_skipped=2)
+        loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", max_skipped=2)
         valid = [flag for batch in loader for flag in batch.valid]
     assert len(valid) == 64 and valid.count(False) == 1 and not valid[5]
     [(epoch, batch, error)] = loader.faults()
     assert (epoch, batch) == (0, 1) and isinstance(error, WarpfeedError) and error.path == str(picture)
     assert any("skipped" in record.message and str(picture) in record.message for record in caplog.records)
     with pytest.raises(WarpfeedError) as raised:
-        list(Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", on_error="skip", max_skipped=0))
+        list(Loader(path, batch_size=4, augment=Augment.train(32), output="numpy", max_skipped=0))
     assert raised.value.kind == "too_many_skipped"
 
 
@@ -105,12 +105,10 @@ def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -
         ({"batch_size": 0}, WarpfeedError, "batch_size=0"),
         ({"batch_size": 8, "global_batch_size": 8}, ValueError, "set one of them"),
         ({"drop_last": True, "last_batch": "pad"}, ValueError, "set one of them"),
-        ({"last_batch": "loop"}, ValueError, "last_batch=\"loop\""),
-        ({"on_error": "skip"}, ValueError, "max_skipped=n go together"),
+        ({"last_batch": "loop"}, ValueError, "last_batch='loop': known are 'keep', 'drop' and 'pad'"),
         ({"shuffle": 3, "seed": 4}, ValueError, "both are the seed"),
         ({"rank": 1}, ValueError, "set both"),
         ({"rank": 2, "world_size": 2}, WarpfeedError, "rank 2 of a world of 2"),
-        ({"num_workers": 2, "workers": 3}, ValueError, "are the same"),
         ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side of 200"),
         ({"augment": Augment.eval(256, 224).ratio(1, 1)}, WarpfeedError, "ratio needs .* of Augment\\.train"),
         ({"subset": [64]}, WarpfeedError, "subset: entry 0 is sample 64"),

@@ -145,7 +145,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_fields_are_those_of_the_rust_loader_to_the_bit(data: Path, recipe: str) -> None:
     options = {"batch_size": 5, "shuffle": 7}
     expected = rust_batches({"data": str(data), "recipe": recipe, "epochs": 2, **options})
-    loader = Loader(data, output="numpy", workers=1, **options, **RECIPES[recipe])
+    loader = Loader(data, output="numpy", num_workers=1, **options, **RECIPES[recipe])
     found = contents(loader, 2)
     assert found == expected and len(found) >= 4
     assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "with counts, images and labels"
@@ -316,7 +316,7 @@ def test_what_a_field_is_made_of_pickles_prints_and_compares() -> None:
         (Mask("f32"), WarpfeedError, "a mask of float32; masks are integers"),
         (Mask("u8", fill=300), WarpfeedError, "a fill of 300"),
         (Boxes(0), WarpfeedError, "room for 0 boxes"),
-        (Boxes(3, to="yxyx"), ValueError, 'to="yxyx": known are "xyxy"'),
+        (Boxes(3, to="yxyx"), ValueError, "to='yxyx': known are 'xyxy'"),
         (Boxes(3, columns={"class": "int4"}), ValueError, "dtype='int4'"),
         (Boxes(3, min_visible=2), WarpfeedError, "min_visible"),
         (MultiHot([]), WarpfeedError, "class"),
@@ -369,5 +369,5 @@ def test_boxes_follow_pictures_that_exif_turns_as_in_torchvision(tmp_path: Path,
             found()
     else:
         assert found() == case["boxes_upright"]
-    with pytest.raises(ValueError, match='annotations_follow="left": known are "stored" and "upright"'):
+    with pytest.raises(ValueError, match="annotations_follow='left': known are 'stored' and 'upright'"):
         found(annotations_follow="left")

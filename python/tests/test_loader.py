@@ -58,7 +58,7 @@ def test_host_batches_ignore_where_pictures_are_decoded_and_a_wrong_word_is_name
     for decode_on in ["cpu", "gpu", "auto"]:
         loader = Loader(packed, shuffle=3, decode_on=decode_on, **OPTIONS)
         assert contents(loader) == expected and loader.stats()["decoded_on_device"] == 0
-    with pytest.raises(ValueError, match='decode_on="cuda": known are "cpu", "gpu" and "auto"'):
+    with pytest.raises(ValueError, match="decode_on='cuda': known are 'cpu', 'gpu' and 'auto'"):
         Loader(packed, decode_on="cuda", **OPTIONS)
     with pytest.raises(WarpfeedError, match=r"decode_share=2: a share of the device's time is from 0 to 1"):
         Loader(packed, decode_share=2, **OPTIONS)
@@ -198,7 +198,7 @@ def test_packing_is_stopped_by_ctrl_c_and_by_an_exception_and_leaves_nothing(tmp
         for progress, error in [(interrupt, KeyboardInterrupt), (stop, LookupError)]:
             source = Slow(100_000)
             with pytest.raises(error):
-                warpfeed.pack(source, tmp_path / "p.lmdb", workers=2, progress=progress)
+                warpfeed.pack(source, tmp_path / "p.lmdb", num_workers=2, progress=progress)
             assert not (tmp_path / "p.lmdb").exists()
     finally:
         signal.signal(signal.SIGINT, previous)

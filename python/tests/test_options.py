@@ -3,7 +3,10 @@ of a class that a program looks for."""
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +16,7 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import ran
-from warpfeed import Augment, Boxes, ConfigError, Decoder, Loader, Mix, Numbers, Rows, WarpfeedError
+from warpfeed import Augment, Boxes, ConfigError, Decoder, Loader, Mix, Numbers, Rows, WarpfeedError, _options
 
 
 @pytest.mark.parametrize(
@@ -27,7 +30,7 @@ from warpfeed import Augment, Boxes, ConfigError, Decoder, Loader, Mix, Numbers,
         ({"num_workers": "4"}, TypeError, r"^num_workers='4': want a whole number"),
         ({"prefetch": None}, TypeError, r"^prefetch=None: want a whole number"),
         ({"seed": -3}, ValueError, r"^seed=-3: want"),
-        ({"shuffle": "yes"}, TypeError, r"^shuffle='yes': want a whole number"),
+        ({"shuffle": "yes"}, TypeError, r"^shuffle='yes': want True or False, or a whole number"),
         ({"shuffle": -1}, ValueError, r"^shuffle=-1: want a whole number"),
         ({"shuffle": 0}, ValueError, r"^shuffle=0: pass shuffle=False .* or shuffle=True, seed=0"),
         ({"shuffle": 7, "seed": 1}, ValueError, r"both are the seed.* order=f"),
@@ -58,6 +61,11 @@ from warpfeed import Augment, Boxes, ConfigError, Decoder, Loader, Mix, Numbers,
         ({"batchsize": 3}, TypeError, r"no argument 'batchsize'; did you mean 'batch_size'\?"),
         ({"augmentation": 3}, TypeError, r"no argument 'augmentation'; did you mean 'augment'\?"),
         ({"xyzzy": 3}, TypeError, r"no argument 'xyzzy'$"),
+        ({"workers": 3}, TypeError, r"no 'workers': the option is called num_workers"),
+        ({"pinned": True}, TypeError, r"no 'pinned': the option is called pin_memory"),
+        ({"on_error": "skip"}, TypeError, r"no 'on_error': set max_skipped"),
+        ({"table": "train.csv"}, TypeError, r"^table='train\.csv': want warpfeed\.TableOptions"),
+        ({"classes_file": 3}, TypeError, r"^classes_file=3: want a str, or a path"),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, Any], error: type, text: str) -> None:
@@ -69,8 +77,8 @@ def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, An
 def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="^max_batch=-1: want a whole number"):
         Decoder(max_batch=-1, output="numpy")
-    with pytest.raises(TypeError, match="^workers='2': want a whole number"):
-        warpfeed.pack(mini, tmp_path / "x.lmdb", workers="2")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="^num_workers='2': want a whole number"):
+        warpfeed.pack(mini, tmp_path / "x.lmdb", num_workers="2")  # type: ignore[arg-type]
 
 
 def test_numbers_of_numpy_are_taken(mini: str) -> None:
@@ -136,3 +144,26 @@ def test_a_misspelt_option_has_its_suggestion_in_a_script(mini: str) -> None:
     code = f"import warpfeed; warpfeed.Loader({mini!r}, drop_lats=True)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and done.stderr.endswith("did you mean 'drop_last'?\n"), done.stderr
+
+
+def test_the_signature_the_help_and_the_checks_name_the_same_options() -> None:
+    for function, text in [(Loader.__init__, Loader.__doc__), (Decoder.__init__, Decoder.__doc__), (warpfeed.pack,) * 2]:
+        text = text if isinstance(text, str) else inspect.getdoc(warpfeed.pack)
+        assert text is not None
+        named = re.findall(r"^ *((?:[a-z_]+, )*[a-z_]+): ", text[text.index("Args:") :], re.MULTILINE)
+        documented = {name for names in named for name in names.split(", ")}
+        options = _options.table(function)
+        assert set(options) <= documented, "every option has a text"
+        assert documented <= {"data", "target", *options} | {"TypeError", "WarpfeedError"}, "every text has an option"
+        parameters = inspect.signature(function).parameters
+        assert all(parameters[name].default is not inspect.Parameter.empty for name in options)
+    shown = pydoc.render_doc(Loader, renderer=pydoc.plaintext)
+    assert "batch_size: 'int | None' = None" in shown and "number of samples in a batch of this rank" in shown
+
+
+def test_loaders_and_decoders_share_their_options() -> None:
+    loader, decoder = _options.table(Loader.__init__), _options.table(Decoder.__init__)
+    assert {name for name in decoder if name not in loader} == {"max_batch", "max_queued"}
+    assert {name: loader[name] for name in decoder if name in loader} == {
+        name: types for name, types in decoder.items() if name in loader
+    }

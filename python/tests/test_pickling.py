@@ -64,9 +64,9 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
 
 def test_what_cannot_be_pickled_says_so(mini: str, tmp_path: Path) -> None:
     traced = Loader(mini, trace=tmp_path / "t.json", **OPTIONS)
-    with pytest.raises(TypeError, match="^trace=.*cannot be pickled, since two loaders would write one file"):
+    with pytest.raises(TypeError, match="^trace=.*cannot be pickled, because two loaders would write one file"):
         pickle.dumps(traced)
-    with pytest.raises(TypeError, match="an epoch that is under way cannot be pickled; pickle the loader"):
+    with pytest.raises(TypeError, match="an iterator cannot be pickled; pickle the loader"):
         pickle.dumps(iter(Loader(mini, **OPTIONS)))
 
 

@@ -26,7 +26,7 @@ class Slow:
         if index >= 8:
             time.sleep({seconds})
         return open(sys.argv[1], "rb").read(), 0
-loader = warpfeed.Loader(Slow(), batch_size=4, workers=2, augment=warpfeed.Augment.train(32), output="numpy")
+loader = warpfeed.Loader(Slow(), batch_size=4, num_workers=2, augment=warpfeed.Augment.train(32), output="numpy")
 """
 
 
@@ -166,7 +166,7 @@ def test_everything_that_is_given_to_a_loader_pickles_and_prints(mini: str) -> N
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
 def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
     def loop() -> None:
-        loader = Loader(packed, batch_size=4, workers=3, augment=Augment.train(32), output="numpy")
+        loader = Loader(packed, batch_size=4, num_workers=3, augment=Augment.train(32), output="numpy")
         for _ in loader:
             assert threads() >= before + 3
             raise ValueError("of the step")

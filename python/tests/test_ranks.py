@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpfeed import Augment, ConfigError, Loader, _options
+from warpfeed import Augment, ConfigError, Loader, _ranks
 
 SHARED = """
 import json, os, sys, zlib
@@ -157,7 +157,7 @@ def test_a_loader_that_disagrees_with_torch_distributed_is_refused(mini: str, mo
     options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
     loader = Loader(mini, distributed=True, **options)
     shares = [Loader(mini, rank=0, world_size=1, **options), Loader(mini, distributed=False, **options)]
-    monkeypatch.setattr(_options, "of_torch", lambda: _options.Place(1, 2, None, 2))
+    monkeypatch.setattr(_ranks, "of_torch", lambda: _ranks.Place(1, 2, None, 2))
     with pytest.raises(ConfigError, match="rank 1 of 2 of torch.distributed, but the loader was opened as rank 0 of 1"):
         next(iter(loader))
     for told in shares:
@@ -184,4 +184,4 @@ def test_the_ranks_of_a_machine_are_counted_without_asking_the_others(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert _options._local_world_size(16) == local
+    assert _ranks.local_world_size(16) == local

@@ -250,7 +250,7 @@ def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCap
             super().__init__(40, give="bad")
 
     with caplog.at_level("WARNING", logger="warpfeed"):
-        at_once(lambda _: list(Loader(Bad(), **OPTIONS, on_error="skip", max_skipped=1, unlabelled=True)))
+        at_once(lambda _: list(Loader(Bad(), **OPTIONS, max_skipped=1, unlabelled=True)))
     told = [record.getMessage() for record in caplog.records if "the seventh is missing" in record.getMessage()]
     assert len(told) == THREADS
 
@@ -267,7 +267,7 @@ class Slow(Pictures):
             time.sleep(0.5)
         return super().__getitem__(index)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-options = dict(batch_size=4, workers=2, augment=warpfeed.Augment.train(32), output="numpy")
+options = dict(batch_size=4, num_workers=2, augment=warpfeed.Augment.train(32), output="numpy")
 def opened():
     return warpfeed.Loader(Slow(400), **options)
 def interrupt(seconds=0.3):

@@ -71,7 +71,7 @@ def test_random_numbers_of_a_transform_go_on_after_a_resume(mini: str) -> None:
     list(killed)
     it = iter(killed)
     next(it)
-    again = Loader(mini, shuffle=3, transforms=noise, resume=killed.state_dict(), workers=1, **OPTIONS)
+    again = Loader(mini, shuffle=3, transforms=noise, resume=killed.state_dict(), num_workers=1, **OPTIONS)
     rest = [images for images, _ in again]
     assert len(rest) == 3 and all(np.array_equal(a, b) for a, b in zip(rest, whole[5:], strict=True))
 

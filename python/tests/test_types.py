@@ -31,6 +31,8 @@ reveal_type(loader.stats().since(loader.stats()).verdict())
 reveal_type(warpfeed.split("x", [0.5, 0.5], seed=1, by_class=True))
 wrong: int = loader.stats()
 loader.epoch_from("one", 2)
+Loader("a", bach_size=2)
+warpfeed.Decoder(decode_on="tpu")
 """
 
 
@@ -55,7 +57,8 @@ def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
 def test_what_a_user_writes_is_checked(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
-    assert code == 1 and "Found 2 errors" in said, said
+    assert code == 1 and "Found 4 errors" in said, said
     said = said.replace("builtins.", "")  # which older versions show
     assert 'Revealed type is "warpfeed._report.Report"' in said and 'Revealed type is "list[list[int]]"' in said, said
+    assert 'Argument "bach_size" to "Loader"' in said and 'Argument "decode_on" to "Decoder"' in said, said
     assert 'variable has type "int"' in said and 'incompatible type "str"; expected "int"' in said, said

@@ -1,25 +1,20 @@
-"""Batches as users see them, and how fields become arrays."""
+"""Batches as programs see them."""
 
 from __future__ import annotations
 
 from typing import Any, Iterable
 
-from . import _options
-
 __all__ = ["Batch", "FieldBatch"]
-
-#: DLPack's number of CUDA devices.
-_CUDA = 2
 
 
 class _Facts:
-    """What a batch knows of itself beside its fields."""
+    """Properties of a batch besides its fields."""
 
     _native: Any = None
 
     def _known(self) -> Any:
         if self._native is None:
-            raise AttributeError("this is a copy of a batch, which has its fields alone")
+            raise AttributeError("this is a copy of a batch, which has only the fields")
         return self._native
 
     @property
@@ -29,7 +24,7 @@ class _Facts:
 
     @property
     def number(self) -> int:
-        """The number of the batch in its epoch, from 0."""
+        """Number of the batch in its epoch, from 0."""
         return int(self._known().index)
 
     @property
@@ -49,14 +44,14 @@ class _Facts:
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of the own sample and the rectangle (x, y, width, height) of CutMix, if the
-        batch was mixed."""
+        """The weight of a sample itself and the rectangle (x, y, width, height) of CutMix; None for a
+        batch that was not mixed."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._known().mixing()
         return mixing
 
 
 class _Noted:
-    """What a batch knows of itself, without the batch."""
+    """Properties of a batch, without the batch."""
 
     def __init__(self, native: Any) -> None:
         self.epoch, self.index = native.epoch, native.index
@@ -66,8 +61,8 @@ class _Noted:
 
 
 def facts_of(native: Any) -> Any:
-    """Where a batch has its facts from: from itself, unless all of it was copied, so that it keeps
-    no slot."""
+    """The object that has a batch's properties: the native batch, or a copy of its properties if all
+    fields were copied, so that the batch keeps no slot."""
     return _Noted(native) if native.copied else native
 
 
@@ -94,7 +89,7 @@ class Batch(_Facts, tuple[Any, ...]):
 
 
 class FieldBatch(_Facts, dict[str, Any]):
-    """A batch of other fields than images and labels, by name."""
+    """A batch of fields by name, if it has other fields than images and labels."""
 
     def __init__(self, fields: Any = (), native: Any = None, absent: Any = None) -> None:
         super().__init__(fields)
@@ -102,44 +97,8 @@ class FieldBatch(_Facts, dict[str, Any]):
         self._absent: dict[str, Exception] = absent or {}
 
     def __missing__(self, name: str) -> Any:
-        # Labels that the data set does not have.
+        # The error of labels that the data set does not have.
         raise self._absent.get(name) or KeyError(name)
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)
-
-
-def to_torch(native: Any, name: str, channels_last: bool) -> Any:
-    """The field as a torch tensor, which shares the batch's memory unless that is to be copied."""
-    torch = _options.torch()
-    field = native.tensor(name, channels_last)
-    kind, device = field.__dlpack_device__()
-    stream = None
-    if kind == _CUDA:
-        # The capsule orders the stream that is current here and now; nothing is asked of the host.
-        # DLPack's number of the default stream is 1.
-        stream = int(torch.cuda.current_stream(device).cuda_stream) or 1
-    tensor = torch.utils.dlpack.from_dlpack(field.__dlpack__(stream=stream))
-    return tensor.clone() if native.clone_wanted(field.nbytes) else tensor
-
-
-def to_numpy(native: Any, name: str, channels_last: bool) -> Any:
-    """The field as a NumPy array, which shares the batch's memory unless that is to be copied."""
-    import numpy as np
-
-    field = native.tensor(name, channels_last)
-    array = np.asarray(field)
-    if field.dtype == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError:
-            # The bits, which NumPy alone has no type for.
-            return array
-        return array.view(ml_dtypes.bfloat16)
-    return array
-
-
-def to_dlpack(native: Any, name: str, channels_last: bool) -> Any:
-    """The field as an object with ``__dlpack__``. It shares the batch's memory unless all fields are
-    to be copied."""
-    return native.tensor(name, channels_last, own=True)

@@ -1,10 +1,10 @@
-"""Pictures that come in requests, for inference servers."""
+"""Decoding of requests, for inference servers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generator, Iterable, Union
+from typing import TYPE_CHECKING, Any, Generator, Iterable, Literal, NoReturn, Union
 
-from . import _batch, _checks, _options, _warpfeed
+from . import _delivery, _options, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
 from ._error import WarpfeedError
@@ -25,9 +25,9 @@ class Decoded:
     """The pictures of a request as one batch.
 
     Attributes:
-        images: the pictures in their order, as the options of the decoder say.
-        errors: a :class:`WarpfeedError` for each bad picture, by its place. The picture is black
-            there.
+        images: the images, in the order of the pictures.
+        errors: a :class:`WarpfeedError` for each bad picture, by its position in the request. The
+            image there is black.
     """
 
     def __init__(self, images: Any, native: Any) -> None:
@@ -43,11 +43,11 @@ class Decoded:
 
 
 class Pending:
-    """The answer to a request, while it is being made: ``pending.wait()`` or ``await pending``.
+    """The future answer to a request: ``pending.wait()`` or ``await pending``.
 
-    The batch can be taken once. On a device it is ordered on the stream that is torch's current one
-    where it is taken. Dropping the answer cancels the request, and so does the cancellation of the
-    task that awaits it: what is not decoded by then stays so.
+    The batch can be taken once. A batch on a device is ordered on torch's current stream at that
+    moment. Dropping the answer cancels the request, and so does cancelling the task that awaits it:
+    pictures that no worker has begun are not decoded.
     """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
@@ -55,15 +55,15 @@ class Pending:
         self._awaited = False
 
     def wait(self) -> Decoded:
-        """Waits for the batch. The interpreter is free meanwhile.
+        """Waits for the batch without the interpreter's lock.
 
         Raises:
-            WarpfeedError: of the kind ``"timeout"`` if all batches that the decoder has room for
-                are alive for longer than ``timeout``, ``"capturing"`` if the current stream is
-                being captured into a CUDA graph, ``"cuda"`` of the driver, and ``"config"`` if the
-                batch was taken, the request was cancelled, or the decoder is closed.
+            WarpfeedError: of the kind ``"timeout"`` if all batches of the decoder have been alive for
+                longer than ``timeout``; ``"capturing"`` if the current stream is being captured into
+                a CUDA graph; ``"cuda"`` for an error of the driver; ``"config"`` if the batch was
+                already taken, the request was cancelled, or the decoder is closed.
         """
-        return self._decoder._made(self._answer.wait(self._decoder._stream()))
+        return self._decoder._made(self._answer.wait(self._decoder._delivery.stream()))
 
     def cancel(self) -> None:
         """Cancels the request. A batch that was taken stays valid."""
@@ -108,32 +108,33 @@ class Decoder:
         for place, error in decoded.errors.items():
             print(error)                    # sample 3: decode: jpeg ends at byte 4096 in MCU 61 of 132
 
-    The pixels are those of a :class:`Loader` with the same options. JPEGs are decoded by the device
-    where it can, everything else (progressive and turned JPEGs, PNG, WebP and others) by threads, to
-    the same bits. A bad picture spoils its own place only. Any number of threads may use one
-    decoder, and while one request is on the device the next is prepared.
+    The pixels are those of a :class:`Loader` with the same options. On a device, JPEGs are decoded by
+    the device if it can. Threads decode everything else to the same bits: progressive and rotated
+    JPEGs, PNG, WebP and others. A bad picture affects its own place only. Any number of threads may
+    use one decoder, and the next request is prepared while one is on the device.
 
     Args:
-        max_batch: the most pictures of a request.
-        augment: what is done to each picture; ``Augment.eval(256, 224)`` by default.
-        device, dtype, normalize, layout, output, copy: as for :class:`Loader`. On a device batches are
-            ordered on the stream that is torch's current one where they are taken. If you keep as
-            many batches as the decoder has slots, further ones are copies. Copies are yours, and not
-            in :meth:`memory_plan`.
-        workers: threads; 0 is one a core.
-        prefetch: requests under way at a time; 3 by default. ``prefetch`` + 1 batches may share the
-            decoder's memory on a device, one more in host memory. Answers that nobody has taken yet
-            count, so take them about in the order of the requests, as ``asyncio.gather`` does.
-        max_queued: requests that may be queued. One more is a :class:`WarpfeedError` of the kind
-            ``"busy"``.
-        decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded if ``device`` is one.
-        timeout: seconds that a request waits while all batches are alive; 30 by default.
-        pinned: page-locked host memory.
-        strict, memory_limit, max_pixels, max_sample_bytes: as for :class:`Loader`. A picture of more bytes
-            than ``max_sample_bytes`` is let go at once, and is an error at its place.
+        max_batch: maximum number of pictures in a request.
+        augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
+        device, dtype, normalize, layout, output, copy: as for :class:`Loader`. Batches on a device are
+            ordered on torch's current stream at the moment they are taken. If the program holds as
+            many batches as the decoder has slots, further ones are copies, which :meth:`memory_plan`
+            does not count.
+        num_workers, pin_memory, strict: as for :class:`Loader`.
+        prefetch: number of requests in progress; 0 is 3. ``prefetch`` + 1 batches may share the
+            decoder's memory on a device, and one more in host memory. Answers that nobody has taken
+            count too, so take them roughly in the order of the requests, as ``asyncio.gather`` does.
+        max_queued: maximum number of queued requests. One more is a :class:`WarpfeedError` of the
+            kind ``"busy"``.
+        decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded for batches on a device.
+        timeout: seconds that a request waits while the program holds every batch; 30 by default.
+        memory_limit, max_pixels: as for :class:`Loader`.
+        max_sample_bytes: largest picture in bytes. A larger one is dropped at once, and is an error at
+            its place.
 
     Raises:
         WarpfeedError: if an option cannot work.
+        TypeError: for an argument that does not exist, or has the wrong type.
     """
 
     def __init__(
@@ -145,61 +146,42 @@ class Decoder:
         dtype: Any = None,
         normalize: Any = None,
         layout: Any = None,
-        output: str | None = None,
+        output: Literal["torch", "numpy", "dlpack"] | None = None,
         copy: bool | None = None,
-        workers: int = 0,
+        num_workers: int = 0,
         prefetch: int = 0,
         max_queued: int = 1024,
-        decode_on: str = "gpu",
+        decode_on: Literal["cpu", "gpu", "auto"] = "gpu",
         timeout: float | None = None,
-        pinned: bool = False,
+        pin_memory: bool = False,
         strict: bool = False,
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
+        **unknown: NoReturn,
     ) -> None:
-        _checks.check(locals(), ("copy", "output", "timeout", "memory_limit", "max_pixels", "max_sample_bytes"))
-        output, ordinal, layout = _options.delivery(output, device, layout)
-        if augment is not None and not isinstance(augment, Augment):
-            raise TypeError(f"augment={augment!r}: want warpfeed.Augment")
-        options: dict[str, Any] = {
-            "batch_size": max_batch, "workers": workers, "prefetch": prefetch, "decode_on": decode_on, "pinned": pinned,
-            "strict": strict,
-            "layout": "nchw" if layout == "nchw" else "nhwc",
-        }  # fmt: skip
-        optional = {
-            "augment": augment, "timeout": timeout, "memory_limit": memory_limit, "max_pixels": max_pixels,
-            "max_sample_bytes": max_sample_bytes, "dtype": None if dtype is None else _options.dtype_name(dtype),
-            "normalize": None if normalize is None else _options.normalization(normalize),
-        }  # fmt: skip
-        options.update((name, value) for name, value in optional.items() if value is not None)
-        #: The number of the device that batches are on; None for host memory.
-        self.device = ordinal
-        self._output = output
-        self._convert = {"torch": _batch.to_torch, "numpy": _batch.to_numpy, "dlpack": _batch.to_dlpack}[output]
-        self._channels_last = layout == "channels_last"
-        self._core = _warpfeed.DecoderCore(options, max_queued, copy, ordinal, self._stream())
+        given = _options.given(Decoder.__init__, locals(), unknown)
+        self._delivery = _delivery.Delivery(output, device, layout, copy)
+        #: The number of the CUDA device; None for host memory.
+        self.device = self._delivery.device
+        options = {**_options.native(given, without=_delivery.OPTIONS), "layout": self._delivery.layout}
+        self._core = _warpfeed.DecoderCore(options, self._delivery.native())
         close_at_exit(self)
 
-    def _stream(self) -> int:
-        """The handle of torch's current stream on the device."""
-        torch = _options.torch() if self._output == "torch" else None
-        if self.device is None or torch is None or not torch.cuda.is_available():
-            return 0
-        return int(torch.cuda.current_stream(self.device).cuda_stream)
-
     def _made(self, native: Any) -> Decoded:
-        return Decoded(self._convert(native, "image", self._channels_last), native)
+        return Decoded(self._delivery.field(native, "image", True), native)
 
     @property
     def max_batch(self) -> int:
-        """The most pictures of a request."""
+        """Maximum number of pictures in a request."""
         return self._core.max_batch()
 
     def decode(self, pictures: Iterable[Picture]) -> Decoded:
-        """Decodes ``pictures`` and waits for the batch: ``bytes``, or anything else with a buffer of
-        bytes, such as ``memoryview`` and NumPy's arrays of ``uint8``. ``bytes`` are not copied. On a
-        device the batch is ordered on torch's current stream, whose own work is not waited for.
+        """Decodes ``pictures`` and waits for the batch.
+
+        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview`` or a NumPy array
+        of ``uint8``. ``bytes`` are not copied. A batch on a device is ordered on torch's current
+        stream, without waiting for the work of that stream.
 
         Raises:
             WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at its
@@ -208,28 +190,29 @@ class Decoder:
         return self.submit(pictures).wait()
 
     def submit(self, pictures: Iterable[Picture]) -> Pending:
-        """Begins to decode ``pictures``, and returns at once. ``await decoder.submit(pictures)``
-        leaves the event loop free.
+        """Begins to decode ``pictures`` and returns at once.
+
+        ``await decoder.submit(pictures)`` does not block the event loop.
 
         Raises:
             WarpfeedError: of the kind ``"config"`` for no picture, for more than ``max_batch``, and
-                in another process than the decoder's; ``"busy"`` if ``max_queued`` requests are
+                in a process other than the decoder's; ``"busy"`` if ``max_queued`` requests are
                 queued.
-            TypeError: for what has no buffer of bytes.
+            TypeError: for a picture that is not a buffer of bytes.
         """
         return Pending(self, self._core.submit(list(pictures)))
 
     def stats(self) -> Stats:
-        """What the decoder has done so far: a dict, which prints as a table."""
+        """Returns the statistics so far: a dict, which prints as a table."""
         return Stats(*self._core.stats())
 
     def memory_plan(self) -> Report:
-        """The memory of the decoder in bytes: a dict, which prints as a sentence."""
+        """Returns the memory of the decoder in bytes: a dict, which prints as a sentence."""
         return Report(*self._core.memory_plan())
 
     def close(self) -> None:
-        """Ends all threads. Requests that are not answered become errors, and batches that are held
-        stay valid."""
+        """Ends all threads. Unanswered requests become errors, and batches that the program holds stay
+        valid."""
         self._core.close()
 
     def __enter__(self) -> Decoder:

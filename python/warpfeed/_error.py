@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno as _errno
-
-__all__ = ["ConfigError", "MissingError", "StorageError", "TimedOutError", "WarpfeedError", "error_of"]
+__all__ = ["ConfigError", "MissingError", "StorageError", "TimedOutError", "WarpfeedError"]
 
 
 class WarpfeedError(RuntimeError):
@@ -13,10 +11,10 @@ class WarpfeedError(RuntimeError):
     ``str(error)`` reads like ``sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg
     ends at byte 4096 in MCU 61 of 132``.
 
-    Subclasses are also the built-in class that a program looks for: :class:`ConfigError` is a
-    ``ValueError``, :class:`StorageError` an ``OSError``, :class:`MissingError` a
-    ``FileNotFoundError`` too, and :class:`TimedOutError` a ``TimeoutError``. A value of the wrong
-    type, and an argument that does not exist, is a plain ``TypeError``.
+    Subclasses are also the built-in class that programs catch: :class:`ConfigError` is a
+    ``ValueError``, :class:`StorageError` an ``OSError``, :class:`MissingError` also a
+    ``FileNotFoundError``, and :class:`TimedOutError` a ``TimeoutError``. A value of the wrong type or
+    an unknown argument is a plain ``TypeError``.
 
     Attributes:
         kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
@@ -46,7 +44,7 @@ class WarpfeedError(RuntimeError):
         self.path = path
         self.errno = errno
 
-    # OSError would print its own number and file.
+    # `OSError` prints its number and file instead.
     def __str__(self) -> str:
         return str(self.args[0])
 
@@ -63,7 +61,7 @@ class StorageError(WarpfeedError, OSError):
 
     @property
     def filename(self) -> str | None:
-        """As ``path``."""
+        """The same as ``path``."""
         return self.path
 
 
@@ -72,23 +70,4 @@ class MissingError(StorageError, FileNotFoundError):
 
 
 class TimedOutError(WarpfeedError, TimeoutError):
-    """Nothing moved for longer than ``timeout``."""
-
-
-def error_of(
-    message: str,
-    kind: str = "config",
-    sample: int | None = None,
-    key: str | None = None,
-    path: str | None = None,
-    errno: int | None = None,
-) -> WarpfeedError:
-    """The error of the class that belongs to its kind."""
-    made: type[WarpfeedError] = WarpfeedError
-    if kind == "config":
-        made = ConfigError
-    elif kind == "io":
-        made = MissingError if errno == _errno.ENOENT else StorageError
-    elif kind == "timeout":
-        made = TimedOutError
-    return made(message, kind, sample, key, path, errno)
+    """No batch moved for longer than ``timeout``."""

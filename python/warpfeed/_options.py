@@ -1,18 +1,26 @@
-"""What users write, as the native loader takes it."""
+"""Options of `Loader`, `Decoder` and `pack`.
+
+The signature of each function is the table of its options: names, types and defaults. :func:`given`
+checks values by these types, and :func:`native` converts them for the native part. Every error names
+the option and its value.
+"""
 
 from __future__ import annotations
 
+import collections.abc
+import difflib
+import functools
+import inspect
 import json
+import operator
 import os
-import sys
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
+import types
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, Union, get_args, get_origin, get_type_hints
 
-from . import _warpfeed
-from ._checks import is_flag, misspelt
-from ._error import ConfigError, WarpfeedError
+from ._error import ConfigError
 
-#: What stands for a file or a folder.
-Path = Union[str, "os.PathLike[str]"]
+#: A file or a folder.
+Path = Union[str, os.PathLike[str]]
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -22,11 +30,13 @@ _DTYPES = {
     "i16": "i16", "int16": "i16", "i32": "i32", "int32": "i32", "u16": "u16", "uint16": "u16",
 }  # fmt: skip
 
-_LAYOUTS = {
-    "nhwc": "nhwc", "nchw": "nchw", "channels_last": "channels_last", "contiguous_format": "nchw",
-}  # fmt: skip
+PER_SAMPLE = (
+    "a Python call for each sample would run under the interpreter's lock and bound all workers by one core; use "
+    "augment=Augment..., or transforms=[f] with functions on whole batches, such as torchvision.transforms.v2 on "
+    "the device"
+)
 
-# Arguments of torch.utils.data.DataLoader that have no meaning here, with the way out.
+# Arguments of torch.utils.data.DataLoader and names of the Rust crate, with the way out.
 _ELSEWHERE = {
     "sampler": "choose samples with shuffle, subset, weights or balanced, or order=f, and ranks with distributed=True",
     "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights or balanced",
@@ -35,34 +45,130 @@ _ELSEWHERE = {
     "generator": "random numbers of a sample depend on (seed, epoch, sample) alone; set seed",
     "multiprocessing_context": "workers are threads of this process",
     "persistent_workers": "workers live as long as the loader, always",
-    "prefetch_factor": "set prefetch, in batches; 0 finds it while running",
-    "transform": (
-        "a Python call for each sample would run under the interpreter's lock and bound all workers by one core; use "
-        "augment=Augment..., or transforms=[f] with functions on whole batches, such as torchvision.transforms.v2 on "
-        "the device"
-    ),
+    "prefetch_factor": "set prefetch, in batches; 0 chooses it while running",
+    "transform": PER_SAMPLE,
     "target_transform": "map labels of a whole batch with transforms=[f]",
     "codec": "a Python decoder would run under the interpreter's lock; convert the files, or write the codec in Rust",
+    "on_error": "set max_skipped, the number of bad samples that may be skipped; without it the first is an error",
+    "pinned": "the option is called pin_memory",
+    "workers": "the option is called num_workers",
 }  # fmt: skip
 
+#: A type of the signature, and the text for a value that is none of it.
+_Taken = tuple[Callable[[Any], bool], str]
 
-def refuse(unknown: dict[str, Any], known: Iterable[str]) -> None:
-    """An error for arguments that the loader does not have."""
+
+@functools.lru_cache(maxsize=None)
+def table(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
+    """The types of each keyword-only parameter of `function`, by name."""
+    hints = get_type_hints(function)
+    named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return {name: _alternatives(hints[name]) for name in named}
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def given(function: Callable[..., Any], values: Mapping[str, Any], unknown: Iterable[str] = ()) -> dict[str, Any]:
+    """The options of `function` among its arguments `values`, checked by their types.
+
+    Raises:
+        TypeError: for a value of another type, and for the first of the `unknown` names.
+        ConfigError: for a number that is out of range.
+    """
+    options = table(function)
     for name in unknown:
+        owner = function.__qualname__.partition(".")[0]
         if name in _ELSEWHERE:
-            raise TypeError(f"Loader has no {name!r}: {_ELSEWHERE[name]}")
-        raise TypeError(f"Loader has no argument {name!r}{misspelt(name, known)}")
+            raise TypeError(f"{owner} has no {name!r}: {_ELSEWHERE[name]}")
+        close = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
+        raise TypeError(f"{owner} has no argument {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+    for name, kinds in options.items():
+        _check(name, values[name], kinds)
+    return {name: values[name] for name in options}
 
 
-def path_text(path: Path) -> str:
-    """The text of a path."""
-    return os.fspath(path)
+def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    """Checks that `value` has one of the types `kinds`, and that a number is in range."""
+    wanted = []
+    for kind in kinds:
+        takes, text = _taken(kind)
+        if takes(value):
+            if kind is int and not 0 <= operator.index(value) < 1 << 64:
+                raise ConfigError(f"{name}={value!r}: want a whole number from 0 to 2**64 - 1")
+            if kind is float and float(value) < 0:
+                raise ConfigError(f"{name}={value!r}: want 0 or more")
+            return
+        wanted.append(text)
+    raise TypeError(f"{name}={value!r}: want {', or '.join(text for text in wanted if text)}")
+
+
+def _taken(kind: Any) -> _Taken:
+    """Which values the type `kind` of a signature takes, and what to write instead of another."""
+    origin = get_origin(kind) or kind
+    if kind is Any or origin in (tuple, collections.abc.Mapping):
+        # `native` checks what is inside, too.
+        return lambda value: True, ""
+    if kind is type(None):
+        return lambda value: value is None, ""
+    if kind is bool:
+        return is_flag, "True or False"
+    if kind is int:
+        return lambda value: hasattr(type(value), "__index__") and not is_flag(value), "a whole number"
+    if kind is float:
+        return _is_number, "a number"
+    if kind is str or origin is Literal:
+        return lambda value: isinstance(value, str), "a str"
+    if origin is collections.abc.Callable:
+        return callable, "a function"
+    if origin is collections.abc.Sequence:
+        # A text is a sequence too, of its letters.
+        items = {int: "indices", float: "numbers", str: "names"}.get(get_args(kind)[0], "values")
+        return lambda value: hasattr(value, "__iter__") and not isinstance(value, (str, bytes)), f"a list of {items}"
+    if origin is os.PathLike:
+        return lambda value: isinstance(value, os.PathLike), "a path"
+    return lambda value: isinstance(value, kind), f"warpfeed.{kind.__name__}"
+
+
+def is_flag(value: Any) -> bool:
+    """Whether this is a ``bool``, Python's or NumPy's."""
+    return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy"
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, (str, bytes)) or is_flag(value):
+        return False
+    try:
+        return not float(value) != float(value)
+    except (TypeError, ValueError):
+        return False
+
+
+def exclusive(values: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
+    """Refuses two options that decide on the same."""
+    for one, other in pairs:
+        if values[one] is not None and values[other] is not None:
+            raise ConfigError(f"{one}={values[one]!r} and {other}={values[other]!r} decide on the same; set one of them")
+
+
+def native(values: Mapping[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
+    """The options that are set, as the native part takes them; those that are named `without` are Python's."""
+    left_out = set(without)
+    return {
+        name: _CONVERSIONS.get(name, _same)(value)
+        for name, value in values.items()
+        if value is not None and name not in left_out
+    }
+
+
+def _same(value: Any) -> Any:
+    return bool(value) if is_flag(value) else value
 
 
 def dtype_name(dtype: Any) -> str:
     """The crate's name of an element type: of its own name, NumPy's or torch's."""
-    name = getattr(dtype, "__name__", None) or str(dtype)
-    name = name.removeprefix("torch.")
+    name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(
             f"dtype={dtype!r}: known are u8, f32, f16, bf16, of fields i16, i32, i64 and u16 too, and torch's and "
@@ -71,16 +177,8 @@ def dtype_name(dtype: Any) -> str:
     return _DTYPES[name]
 
 
-def layout_name(layout: Any) -> str:
-    """``nhwc``, ``nchw`` or ``channels_last``."""
-    name = str(layout).removeprefix("torch.").lower()
-    if name not in _LAYOUTS:
-        raise ConfigError(f"layout={layout!r}: known are 'channels_last', 'nhwc', 'nchw', and torch's memory formats")
-    return _LAYOUTS[name]
-
-
-def ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
-    """An order whose epochs are lists of integers, of one that gives arrays or other sequences."""
+def _ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
+    """An order whose epochs are lists of integers, of one that returns arrays or other sequences."""
 
     def indices(epoch: int) -> list[int]:
         found = order(epoch)
@@ -89,12 +187,12 @@ def ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
     return indices
 
 
-def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of each channel, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
             raise ConfigError(
-                f"normalize={normalize!r}: known are 'imagenet', 'unit' is the default of floats, or (mean, std)"
+                f"normalize={normalize!r}: known are 'imagenet' and (mean, std); floats are pixel / 255 without it"
             )
         return IMAGENET
     wanted = "want 'imagenet' or (mean, std), each of three numbers on a scale of 0 to 1"
@@ -107,9 +205,48 @@ def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]
     return mean, std
 
 
+def _soft_labels(value: Any) -> Any:
+    wanted = "want (classes, smoothing), such as (1000, 0.1)"
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError(f"soft_labels={value!r}: {wanted}")
+    try:
+        _check("classes", value[0], (int,))
+        _check("smoothing", value[1], (float,))
+    except (TypeError, ConfigError) as e:
+        raise type(e)(f"soft_labels={value!r}: {e}; {wanted}") from None
+    return tuple(value)
+
+
+def _fields(fields: Any) -> dict[str, Any]:
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"fields={fields!r}: want a dict of kinds by name, such as {{'boxes': Boxes(100)}}")
+    for name, kind in fields.items():
+        if not hasattr(kind, "_describe"):
+            raise TypeError(f"fields: {name!r} is {kind!r}; want warpfeed.Numbers(...), Rows, Mask, Boxes or another kind")
+    return dict(fields)
+
+
+def _traced(trace: Any) -> tuple[Any, tuple[int, ...]]:
+    """The file of a trace, and its windows."""
+    if isinstance(trace, (str, os.PathLike)):
+        return trace, (1, 1, 3, 1)
+    try:
+        path, windows = trace
+        return os.fspath(path), tuple(int(n) for n in windows)
+    except (TypeError, ValueError):
+        raise TypeError(f"trace={trace!r}: want a path, or (path, (wait, warmup, active, repeat))") from None
+
+
+def state_text(state: Any, name: str = "resume") -> str:
+    """The JSON of what ``state_dict`` returned."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"{name}={state!r}: want what state_dict() returned")
+    return json.dumps(dict(state))
+
+
 def shuffling(shuffle: Any, seed: int | None) -> tuple[bool, int]:
     """Whether the order is shuffled, and the seed of everything that is random."""
-    if shuffle is None or is_flag(shuffle):
+    if is_flag(shuffle):
         return bool(shuffle), seed or 0
     if shuffle == 0:
         # False for those who read it as a flag, and seed 0 for those who read it as a seed.
@@ -122,194 +259,17 @@ def shuffling(shuffle: Any, seed: int | None) -> tuple[bool, int]:
     return True, int(shuffle)
 
 
-def traced(trace: Any) -> tuple[Any, tuple[int, ...]]:
-    """The file of a trace, and its windows."""
-    if isinstance(trace, (str, os.PathLike)):
-        return trace, (1, 1, 3, 1)
-    try:
-        path, windows = trace
-        return os.fspath(path), tuple(int(n) for n in windows)
-    except (TypeError, ValueError):
-        raise TypeError(f"trace={trace!r}: want a path, or (path, (wait, warmup, active, repeat))") from None
-
-
-def state_text(name: str, state: Any) -> str:
-    """The JSON of what ``state_dict`` returned."""
-    if not isinstance(state, Mapping):
-        raise TypeError(f"{name}={state!r}: want what state_dict() returned")
-    return json.dumps(dict(state))
-
-
-def torch() -> Any:
-    """PyTorch, or None where it is not installed."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch
-
-
-class Place(NamedTuple):
-    """Which of the processes that train together this is."""
-
-    rank: int
-    world_size: int
-    local_rank: int | None
-    local_world_size: int | None
-
-
-def of_launcher() -> Place | None:
-    """The place that the launcher's environment tells.
-
-    Raises:
-        WarpfeedError: if variables are incomplete, as below Lightning's own launcher.
-    """
-    found = _warpfeed.rank_from_env()
-    if found is None:
-        return None
-    rank, world_size, local_rank, local = found
-    return Place(rank, world_size, local_rank, _local_world_size(world_size) if local is None else local)
-
-
-def of_torch() -> Place | None:
-    """The place in the default group of ``torch.distributed``, once that is initialised."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    rank, world_size = distributed.get_rank(), distributed.get_world_size()
-    found = _launched_or_none(environment_only=True)
-    if found is not None and found[:2] == (rank, world_size):
-        return found
-    return Place(rank, world_size, _variable("LOCAL_RANK"), _local_world_size(world_size))
-
-
-def _variable(name: str) -> int | None:
-    text = os.environ.get(name, "").strip()
-    return int(text) if text.isdigit() else None
-
-
-def _local_world_size(world_size: int) -> int | None:
-    """The number of ranks on this machine, where the launcher leaves it open; None if nothing tells.
-
-    Ranks that meet at the loopback address run on one machine. On several machines each GPU has at
-    most one rank.
-    """
-    local, address = _variable("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
-    if local is None and address not in ("localhost", "127.0.0.1", "::1"):
-        module = sys.modules.get("torch")
-        local = int(module.cuda.device_count()) if module is not None else 0
-        if local == 0 and address is not None:
-            return None
-    return min(local or world_size, world_size)
-
-
-def ranks(options: dict[str, Any], rank: int | None, world_size: int | None, distributed: bool | None) -> None:
-    """Sets the rank, as it is given or as the launcher has it, and the number of ranks that share the
-    processors."""
-    if (rank is None) != (world_size is None):
-        raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or distributed=True")
-    if rank is not None and distributed:
-        raise ConfigError("rank and distributed: each decides on the rank; set one of them")
-    found = _asked() if distributed else _launched_or_none()
-    if found is not None and found.world_size > 1:
-        if rank is None and distributed is None:
-            raise ConfigError(
-                f"this is rank {found.rank} of {found.world_size}: pass distributed=True, and each rank gets its "
-                "share of every batch, or distributed=False, and each gets all samples"
-            )
-        if found.local_world_size:
-            options["local_world_size"] = found.local_world_size
-    if rank is not None:
-        options["rank"] = (rank, world_size)
-    elif distributed and found is not None:
-        options["rank"] = (found.rank, found.world_size)
-
-
-_LATER = (
-    "make the loader after torch.distributed is initialised: with Lightning in train_dataloader() of the module or "
-    "data module, with accelerate after Accelerator(), otherwise after init_process_group()"
-)
-
-
-def _asked() -> Place:
-    """The place for ``distributed=True``."""
-    try:
-        found = launched()
-    except WarpfeedError as e:
-        raise ConfigError(f"distributed=True: {e}. Without such a launcher, {_LATER}") from None
-    if found is None:
-        raise ConfigError(
-            "distributed=True: torch.distributed is not initialised, and no launcher says which rank this is (looked "
-            f"for the variables of torchrun, Open MPI and SLURM). Start the program with one of them, or {_LATER}"
-        )
-    return found
-
-
-def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
-    """Compares the rank of an open loader with ``torch.distributed``, which may have been initialised
-    since the loader was opened.
-
-    Raises:
-        ConfigError: if each rank would get all samples, and nobody asked for that.
-    """
-    found = of_torch()
-    if found is None or found[:2] == (rank, world_size):
-        return
-    place = f"this is rank {found.rank} of {found.world_size} of torch.distributed"
-    if distributed is None:
-        raise ConfigError(
-            f"{place}, and the loader, which was opened before that was known, would deliver all samples to every "
-            "rank: pass distributed=False if that is meant. For a share of every batch pass distributed=True, and "
-            + _LATER
-        )
-    raise ConfigError(f"{place}, but the loader was opened as rank {rank} of {world_size}: {_LATER}")
-
-
-def launched() -> Place | None:
-    """This process's place: of ``torch.distributed`` once it is up, else of the launcher's
-    environment."""
-    return of_torch() or of_launcher()
-
-
-def _launched_or_none(environment_only: bool = False) -> Place | None:
-    try:
-        return of_launcher() if environment_only else launched()
-    except WarpfeedError:
-        # Variables of a launcher that are incomplete mean nothing to who did not ask for ranks.
-        return None
-
-
-def cuda_ordinal(device: Any) -> int | None:
-    """The number of the CUDA device that ``device`` means; None for host memory."""
-    if device is None:
-        return None
-    if isinstance(device, int) and not is_flag(device):
-        if device < 0:
-            raise ConfigError(f"device={device}: want 'cpu', 'cuda', or the number of a device, from 0")
-        return device
-    kind, _, number = str(device).partition(":")
-    if kind == "cpu":
-        return None
-    if kind != "cuda" or (number and not number.isdigit()):
-        raise ConfigError(f"device={device!r}: known are 'cpu', 'cuda', 'cuda:1', a number, a torch.device and None")
-    if number:
-        return int(number)
-    module = sys.modules.get("torch")
-    if module is not None and module.cuda.is_available():
-        return int(module.cuda.current_device())
-    found = _launched_or_none()
-    return (found.local_rank if found is not None else None) or 0
-
-
-def delivery(output: str | None, device: Any, layout: Any) -> tuple[str, int | None, str]:
-    """What tensors are, the number of the device that they are on, and their layout's name."""
-    output = output or ("torch" if torch() is not None else "numpy")
-    if output not in ("torch", "numpy", "dlpack"):
-        raise ConfigError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
-    if output == "torch" and torch() is None:
-        raise ConfigError("output='torch', and torch cannot be imported")
-    ordinal = cuda_ordinal(device)
-    if ordinal is not None and output == "numpy":
-        raise ConfigError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
-    default = "channels_last" if output == "torch" else "nhwc"
-    return output, ordinal, layout_name(default if layout is None else layout)
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "classes": list,
+    "classes_file": os.fspath,
+    "dtype": dtype_name,
+    "fields": _fields,
+    "normalize": _normalization,
+    "order": _ordered,
+    "resume": state_text,
+    "soft_labels": _soft_labels,
+    "subset": lambda indices: [int(i) for i in indices],
+    "trace": _traced,
+    "weights": lambda weights: [float(w) for w in weights],
+    "without": lambda names: [names] if isinstance(names, str) else list(names),
+}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Path, path_text
+from ._options import Path
 
 __all__ = ["Coco", "Concat", "TableOptions", "Voc", "Yolo"]
 
@@ -24,8 +25,8 @@ class Coco:
     pictures: Path | None = None
 
     def _describe_source(self) -> dict[str, Any]:
-        pictures = None if self.pictures is None else path_text(self.pictures)
-        return {"kind": "coco", "path": path_text(self.json), "pictures": pictures}
+        pictures = None if self.pictures is None else os.fspath(self.pictures)
+        return {"kind": "coco", "path": os.fspath(self.json), "pictures": pictures}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Yolo:
     split: str | None = None
 
     def _describe_source(self) -> dict[str, Any]:
-        return {"kind": "yolo", "path": path_text(self.path), "split": self.split}
+        return {"kind": "yolo", "path": os.fspath(self.path), "split": self.split}
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Voc:
     path: Path
 
     def _describe_source(self) -> dict[str, Any]:
-        return {"kind": "voc", "path": path_text(self.path)}
+        return {"kind": "voc", "path": os.fspath(self.path)}
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class TableOptions:
     def _describe(self) -> dict[str, Any]:
         described = {name: value for name, value in vars(self).items() if value is not None and value is not False}
         if self.root is not None:
-            described["root"] = path_text(self.root)
+            described["root"] = os.fspath(self.root)
         if self.delimiter is not None:
             described["delimiter"] = ord(self.delimiter)
         return described

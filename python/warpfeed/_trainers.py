@@ -1,24 +1,28 @@
-"""What trainers look for at a loader."""
+"""Attributes of a loader that trainers look for."""
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ._loader import Loader
+from typing import Protocol
 
 __all__ = ["Dataset", "Sampler"]
 
 
-class Sampler:
-    """What trainers look for at ``loader.sampler``."""
+class _Epochs(Protocol):
+    """The part of a loader that a sampler needs."""
 
-    def __init__(self, loader: Loader) -> None:
+    def set_epoch(self, epoch: int) -> None: ...
+    def samples_of_rank(self) -> int: ...
+
+
+class Sampler:
+    """``loader.sampler``, for trainers that set the epoch there or ask for its length."""
+
+    def __init__(self, loader: _Epochs) -> None:
         self._loader = weakref.ref(loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """As :meth:`Loader.set_epoch`."""
+        """Sets the epoch of the loader's next ``iter``."""
         loader = self._loader()
         if loader is not None:
             loader.set_epoch(epoch)
@@ -29,7 +33,7 @@ class Sampler:
 
 
 class Dataset:
-    """What trainers look for at ``loader.dataset``: the number of samples, and the classes."""
+    """``loader.dataset``: the number of samples, and the classes."""
 
     def __init__(self, samples: int, classes: list[str]) -> None:
         self._samples = samples
@@ -37,7 +41,7 @@ class Dataset:
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The label of each class, as torchvision's ``ImageFolder`` has it."""
+        """Label of each class, as in torchvision's ``ImageFolder``."""
         return {name: label for label, name in enumerate(self.classes)}
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
-"""The native part. It is not for users, apart from `Tensor`."""
+"""The native part. Only `Tensor` and `Span` are public."""
 
-from typing import Any, Callable, final
+from typing import Any, Callable, TypeAlias, final
 
 from typing_extensions import CapsuleType, Self
 
@@ -25,13 +25,16 @@ __all__ = [
     "Tensor",
 ]
 
+# Whether fields are copied, the number of a CUDA device, and the handle of its stream.
+_Delivery: TypeAlias = tuple[bool | None, int | None, int]
+
 @final
 class Tensor:
     """One field of a batch. It keeps its batch alive.
 
     ``torch.from_dlpack``, ``numpy.asarray``, ``jax.dlpack.from_dlpack`` and others take it without
-    a copy. The memory is written again after the tensor and all that was made of it are gone; on a
-    device also after the work that the streams which asked for it had been given by then.
+    a copy. The memory is reused when the tensor and everything that shares it are gone. On a device
+    it is reused after the work that was submitted until then to the streams that asked for it.
     """
 
     @property
@@ -73,14 +76,7 @@ class Batch:
 
 @final
 class DecoderCore:
-    def __new__(
-        cls,
-        options: dict[str, Any],
-        max_queued: int,
-        copy: bool | None = None,
-        device: int | None = None,
-        stream: int = 0,
-    ) -> Self: ...
+    def __new__(cls, options: dict[str, Any], delivery: _Delivery) -> Self: ...
     def submit(self, pictures: list[Any]) -> Answer: ...
     def max_batch(self) -> int: ...
     def memory_plan(self) -> tuple[str, str]: ...
@@ -95,9 +91,7 @@ class Answer:
 
 @final
 class Core:
-    def __new__(
-        cls, options: dict[str, Any], copy: bool | None = None, device: int | None = None, stream: int = 0
-    ) -> Self: ...
+    def __new__(cls, options: dict[str, Any], delivery: _Delivery) -> Self: ...
     def begin(self, epoch: int, first: int | None = None) -> int: ...
     def replay(self, count: int) -> list[Batch]: ...
     def device_stats(self) -> str | None: ...

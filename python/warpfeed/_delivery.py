@@ -1,0 +1,125 @@
+"""Which arrays batches are made of, and where they are: the options ``output``, ``device``, ``layout`` and
+``copy`` of loaders and decoders."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import _ranks, _warpfeed
+from ._error import ConfigError
+from ._options import is_flag
+
+#: The options that this module serves.
+OPTIONS = ("output", "device", "layout", "copy")
+
+_LAYOUTS = {"nhwc": "nhwc", "nchw": "nchw", "channels_last": "channels_last", "contiguous_format": "nchw"}
+
+#: DLPack's number of CUDA devices.
+_CUDA = 2
+
+
+def _torch() -> Any:
+    """PyTorch, or None where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
+
+
+class Delivery:
+    """How an open loader or decoder hands out fields."""
+
+    def __init__(self, output: str | None, device: Any, layout: Any, copy: bool | None) -> None:
+        output = output or ("torch" if _torch() is not None else "numpy")
+        if output not in ("torch", "numpy", "dlpack"):
+            raise ConfigError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
+        if output == "torch" and _torch() is None:
+            raise ConfigError("output='torch', and torch cannot be imported")
+        #: The number of the CUDA device; None for host memory.
+        self.device = _ordinal(device)
+        if self.device is not None and output == "numpy":
+            raise ConfigError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
+        name = str(("channels_last" if output == "torch" else "nhwc") if layout is None else layout)
+        self._layout = _LAYOUTS.get(name.removeprefix("torch.").lower())
+        if self._layout is None:
+            raise ConfigError(
+                f"layout={layout!r}: known are 'channels_last', 'nhwc', 'nchw', and torch's memory formats"
+            )
+        self._output, self._copy = output, copy
+
+    @property
+    def layout(self) -> str:
+        """The native option ``layout``."""
+        return "nchw" if self._layout == "nchw" else "nhwc"
+
+    def stream(self) -> int:
+        """The handle of torch's current stream on the device; 0, the default stream, without torch."""
+        torch = _torch() if self.device is not None and self._output == "torch" else None
+        if torch is None or not torch.cuda.is_available():
+            return 0
+        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+    def native(self) -> tuple[bool | None, int | None, int]:
+        """The second argument of the native loader and decoder."""
+        return None if self._copy is None else bool(self._copy), self.device, self.stream()
+
+    def field(self, batch: _warpfeed.Batch, name: str, is_picture: bool) -> Any:
+        """The field `name` of `batch` as an array. It shares the batch's memory, unless that is to be
+        copied."""
+        channels_last = is_picture and self._layout == "channels_last"
+        if self._output == "torch":
+            return _to_torch(batch, name, channels_last)
+        if self._output == "numpy":
+            return _to_numpy(batch, name, channels_last)
+        return batch.tensor(name, channels_last, own=True)
+
+
+def _ordinal(device: Any) -> int | None:
+    """The number of the CUDA device that ``device`` means; None for host memory."""
+    if device is None:
+        return None
+    if isinstance(device, int) and not is_flag(device):
+        if device < 0:
+            raise ConfigError(f"device={device}: want 'cpu', 'cuda', or the number of a device, from 0")
+        return device
+    kind, _, number = str(device).partition(":")
+    if kind == "cpu":
+        return None
+    if kind != "cuda" or (number and not number.isdigit()):
+        raise ConfigError(f"device={device!r}: known are 'cpu', 'cuda', 'cuda:1', a number, a torch.device and None")
+    if number:
+        return int(number)
+    module = sys.modules.get("torch")
+    if module is not None and module.cuda.is_available():
+        return int(module.cuda.current_device())
+    return _ranks.local_rank() or 0
+
+
+def _to_torch(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
+    torch = _torch()
+    field = batch.tensor(name, channels_last)
+    kind, device = field.__dlpack_device__()
+    stream = None
+    if kind == _CUDA:
+        # The capsule orders the stream that is current here, without waiting on the host. DLPack's
+        # number of the default stream is 1.
+        stream = int(torch.cuda.current_stream(device).cuda_stream) or 1
+    tensor = torch.utils.dlpack.from_dlpack(field.__dlpack__(stream=stream))
+    return tensor.clone() if batch.clone_wanted(field.nbytes) else tensor
+
+
+def _to_numpy(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
+    import numpy as np
+
+    field = batch.tensor(name, channels_last)
+    array = np.asarray(field)
+    if field.dtype == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            # The bits: NumPy alone has no such type.
+            return array
+        return array.view(ml_dtypes.bfloat16)
+    return array

@@ -1,0 +1,147 @@
+"""Which of the processes that train together this one is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NamedTuple
+
+from . import _warpfeed
+from ._error import ConfigError, WarpfeedError
+
+
+class Place(NamedTuple):
+    """The rank of a process, among all and on its machine."""
+
+    rank: int
+    world_size: int
+    local_rank: int | None
+    local_world_size: int | None
+
+
+def of_launcher() -> Place | None:
+    """The place according to the launcher's environment.
+
+    Raises:
+        WarpfeedError: if variables are incomplete, as under Lightning's own launcher.
+    """
+    found = _warpfeed.rank_from_env()
+    if found is None:
+        return None
+    rank, world_size, local_rank, local = found
+    return Place(rank, world_size, local_rank, local_world_size(world_size) if local is None else local)
+
+
+def of_torch() -> Place | None:
+    """The place in the default group of ``torch.distributed``, once that is initialised."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    found = _or_none(of_launcher)
+    if found is not None and found[:2] == (rank, world_size):
+        return found
+    return Place(rank, world_size, _variable("LOCAL_RANK"), local_world_size(world_size))
+
+
+def launched() -> Place | None:
+    """The place in ``torch.distributed``, or else according to the launcher's environment."""
+    return of_torch() or of_launcher()
+
+
+def local_rank() -> int | None:
+    """The rank on this machine, if a launcher sets it."""
+    found = _or_none(launched)
+    return None if found is None else found.local_rank
+
+
+def _or_none(place: Any) -> Place | None:
+    try:
+        found: Place | None = place()
+    except WarpfeedError:
+        # Incomplete variables of a launcher matter to programs that ask for ranks only.
+        return None
+    return found
+
+
+def _variable(name: str) -> int | None:
+    text = os.environ.get(name, "").strip()
+    return int(text) if text.isdigit() else None
+
+
+def local_world_size(world_size: int) -> int | None:
+    """The number of ranks on this machine if the launcher does not count them; None if it is unknown.
+
+    Ranks that meet at the loopback address run on one machine. On several machines each GPU has at
+    most one rank.
+    """
+    local, address = _variable("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
+    if local is None and address not in ("localhost", "127.0.0.1", "::1"):
+        module = sys.modules.get("torch")
+        local = int(module.cuda.device_count()) if module is not None else 0
+        if local == 0 and address is not None:
+            return None
+    return min(local or world_size, world_size)
+
+
+def options(rank: int | None, world_size: int | None, distributed: bool | None) -> dict[str, Any]:
+    """The native options ``rank``, given or found, and ``local_world_size``."""
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or distributed=True")
+    if rank is not None and distributed:
+        raise ConfigError("rank and distributed: each decides on the rank; set one of them")
+    found = _asked() if distributed else _or_none(launched)
+    set_: dict[str, Any] = {}
+    if found is not None and found.world_size > 1:
+        if rank is None and distributed is None:
+            raise ConfigError(
+                f"this is rank {found.rank} of {found.world_size}: pass distributed=True, and each rank gets its "
+                "share of every batch, or distributed=False, and each gets all samples"
+            )
+        if found.local_world_size:
+            set_["local_world_size"] = found.local_world_size
+    if rank is not None:
+        set_["rank"] = (rank, world_size)
+    elif distributed and found is not None:
+        set_["rank"] = (found.rank, found.world_size)
+    return set_
+
+
+_LATER = (
+    "create the loader after torch.distributed is initialised: with Lightning in train_dataloader() of the module or "
+    "data module, with accelerate after Accelerator(), otherwise after init_process_group()"
+)
+
+
+def _asked() -> Place:
+    """The place for ``distributed=True``."""
+    try:
+        found = launched()
+    except WarpfeedError as e:
+        raise ConfigError(f"distributed=True: {e}. Without such a launcher, {_LATER}") from None
+    if found is None:
+        raise ConfigError(
+            "distributed=True: torch.distributed is not initialised, and no launcher says which rank this is (looked "
+            f"for the variables of torchrun, Open MPI and SLURM). Start the program with one of them, or {_LATER}"
+        )
+    return found
+
+
+def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
+    """Compares the rank of an open loader with ``torch.distributed``, which may have been initialised
+    since the loader was opened.
+
+    Raises:
+        ConfigError: if each rank would get all samples although the program did not ask for that.
+    """
+    found = of_torch()
+    if found is None or found[:2] == (rank, world_size):
+        return
+    place = f"this is rank {found.rank} of {found.world_size} of torch.distributed"
+    if distributed is None:
+        raise ConfigError(
+            f"{place}, and the loader, which was opened before that was known, would deliver all samples to every "
+            "rank: pass distributed=False if that is meant. For a share of every batch pass distributed=True, and "
+            + _LATER
+        )
+    raise ConfigError(f"{place}, but the loader was opened as rank {rank} of {world_size}: {_LATER}")
