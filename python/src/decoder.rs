@@ -8,6 +8,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict};
 use warpfeed::{Error, HostBatch, Loader, Result};
 
 use crate::batch::{Batch, Delivered};
+use crate::buffer::Buffer;
 use crate::core::json;
 use crate::error::Raised as _;
 use crate::lending::Lending;
@@ -132,22 +133,23 @@ impl Drop for DecoderCore {
     }
 }
 
-/// The bytes of a picture: of `bytes` as they are, of others with a buffer in a copy.
+/// The bytes of an encoded picture. Only `bytes` and `bytearray` are not copied.
 fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if picture.is_instance_of::<PyBytes>() || picture.is_instance_of::<PyByteArray>() {
         return Ok(picture.extract()?);
     }
-    let view = picture.py().import("builtins")?.getattr("memoryview")?.call1((picture,)).map_err(|_| {
-        let kind = picture.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!("a picture is {kind}; want the bytes of an encoded picture, or an array of them"))
-    })?;
-    let format: String = view.getattr("format")?.extract()?;
-    if !matches!(&*format, "B" | "b" | "c") {
-        return Err(PyTypeError::new_err(format!(
-            "a picture is a buffer of format {format:?}; want the bytes of an encoded picture, format \"B\""
-        )));
+    match Buffer::of(picture)? {
+        Some(Buffer::Bytes(bytes)) => Ok(bytes.into()),
+        Some(Buffer::Array { header, data, axes }) if axes > 1 => {
+            Ok(PyBytes::new(picture.py(), &[&header, data.as_bytes()].concat()).into())
+        }
+        _ => {
+            let kind = picture.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+            Err(PyTypeError::new_err(format!(
+                "a picture is {kind}; want the bytes of an encoded picture, or an array of pixels (height, width, 3) of uint8"
+            )))
+        }
     }
-    Ok(view.call_method0("tobytes")?.extract()?)
 }
 
 /// A batch that is being made.

@@ -1,8 +1,8 @@
 //! The native part of the Python package `warpfeed`. `warpfeed/__init__.py` is what users see.
 //!
 //! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`, `value`: values
-//!    of these; `source`: a data set or a Python object becomes a source; `order`: a function becomes
-//!    an order.
+//!    of these; `source`: a data set or a Python object becomes a source; `buffer`: bytes and arrays;
+//!    `order`: a function becomes an order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack. `decoder`: the same batches, a request each.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`;
@@ -14,6 +14,7 @@
 
 mod augment;
 mod batch;
+mod buffer;
 mod core;
 mod decoder;
 mod error;

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytesMethods as _, PyDict, PyTuple};
+use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{Coco, Concat, Options, Sample, Source, TableOptions, Voc, Yolo};
 use warpfeed::{Error, Result};
 
+use crate::buffer::Buffer;
 use crate::error::Raised as _;
 use crate::kept::{Kept, keep};
 use crate::thread_state::attached;
 use crate::waiting::aside;
 
-/// The source that `data` is: the data set at a path, a set of `warpfeed._sources`, or a Python
-/// object.
+/// Opens `data` as a source: the data set at a path, a set of `warpfeed._sources`, or a Python object.
 pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
@@ -24,7 +25,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return described(describe.call0()?.cast::<PyDict>()?, opening);
     }
-    let wanted = "want the path of a data set, or an object with __len__ and __getitem__ that gives encoded pictures";
+    let wanted = "want the path of a data set, or an object with __len__ and __getitem__ that returns encoded pictures";
     for method in ["__len__", "__getitem__"] {
         if !data.hasattr(method)? {
             return Err(PyTypeError::new_err(format!("{wanted}; {} has no {method}", data.get_type().name()?)));
@@ -37,7 +38,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     Ok(Arc::new(PythonSource { object: keep(data.clone().unbind()), len: data.len()?, classes }))
 }
 
-/// A data set as `warpfeed._sources` describes it: the name of its kind, and the options.
+/// Opens the data set that `warpfeed._sources` describes by the name of its kind and its options.
 fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = set.py();
     let get = |name: &str| {
@@ -83,7 +84,7 @@ fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(opened?))
 }
 
-/// What the columns of a table mean, as `warpfeed.TableOptions` describes it.
+/// The columns of a table, as `warpfeed.TableOptions` describes them.
 pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     let options: Bound<'_, PyDict> = options.call_method0("_describe")?.extract()?;
     let mut columns = TableOptions::new();
@@ -107,15 +108,14 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     Ok(columns)
 }
 
-/// A Python object as a source. A read holds the interpreter for the time of `__getitem__` and of a
-/// copy.
+/// A Python object as a source. A read holds the interpreter's lock during `__getitem__` and one copy.
 struct PythonSource {
     object: Arc<Kept>,
     len: usize,
     classes: Vec<String>,
 }
 
-/// Where the parts of a sample lie in the scratch.
+/// Ranges of a sample's parts in the scratch.
 #[derive(Default)]
 struct Parts {
     key: Range<usize>,
@@ -123,35 +123,36 @@ struct Parts {
     label: Option<i64>,
 }
 
-/// The field of a sample that has no names.
-const PICTURE: &str = "img";
-
 fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     let start = scratch.len();
     scratch.extend_from_slice(bytes);
     start..scratch.len()
 }
 
-/// Appends the bytes of `value`: of `bytes`, or of what has the buffer protocol.
-fn bytes(value: &Bound<'_, PyAny>, scratch: &mut Vec<u8>) -> PyResult<Option<Range<usize>>> {
-    if let Ok(bytes) = value.cast::<PyBytes>() {
-        return Ok(Some(append(scratch, bytes.as_bytes())));
-    }
-    let view = value.py().import("builtins")?.getattr("memoryview")?;
-    match view.call1((value,)) {
-        Ok(view) => {
-            let bytes = view.call_method0("tobytes")?;
-            Ok(Some(append(scratch, bytes.cast::<PyBytes>()?.as_bytes())))
+/// Appends the field `name` with the bytes of `value`, or with its array as an `.npy` file.
+fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
+    let is_picture = ANY_FIELDS.contains(&name);
+    let at = append(scratch, name.as_bytes());
+    let (name, bytes) = match Buffer::of(value)? {
+        Some(Buffer::Bytes(bytes)) => (at, append(scratch, bytes.as_bytes())),
+        // A picture has at least two dimensions.
+        Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_picture => {
+            // The name of a field says how it is encoded; that of a picture does not.
+            let end = if is_picture || name.ends_with(".npy") { at.end } else { append(scratch, b".npy").end };
+            let start = append(scratch, &header).start;
+            (at.start..end, start..append(scratch, data.as_bytes()).end)
         }
-        Err(_) => Ok(None),
-    }
+        _ => return Err(not_encoded(value)),
+    };
+    parts.fields.push((name, bytes));
+    Ok(())
 }
 
 fn not_encoded(value: &Bound<'_, PyAny>) -> PyErr {
     let kind = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "__getitem__ gave {kind}; want the bytes of an encoded picture, (bytes, label), or a dict of fields: the loader decodes and \
-         augments on threads of its own, without the interpreter"
+        "__getitem__ returned {kind}; want the bytes of an encoded picture, an array of pixels (height, width, 3) of uint8, a pair \
+         (picture, label), or a dict of fields: the loader decodes and augments on its own threads, without the interpreter"
     ))
 }
 
@@ -163,11 +164,7 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             match &*name {
                 "key" | "__key__" => parts.key = append(scratch, value.str()?.to_string_lossy().as_bytes()),
                 "label" | "cls" => parts.label = Some(value.extract()?),
-                _ => {
-                    let at = append(scratch, if name == "image" { PICTURE } else { &name }.as_bytes());
-                    let bytes = bytes(&value, scratch)?.ok_or_else(|| not_encoded(&value))?;
-                    parts.fields.push((at, bytes));
-                }
+                _ => field(&name, &value, &mut parts, scratch)?,
             }
         }
     } else {
@@ -175,14 +172,14 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, Some(pair.get_item(1)?)),
             Ok(tuple) => {
                 let len = tuple.len();
-                return Err(PyValueError::new_err(format!("__getitem__ gave a tuple of {len}; want (bytes, label)")));
+                return Err(PyValueError::new_err(format!(
+                    "__getitem__ returned a tuple of {len}; want (bytes, label)"
+                )));
             }
             Err(_) => (item.clone(), None),
         };
-        let at = append(scratch, PICTURE.as_bytes());
-        let bytes = bytes(&picture, scratch)?.ok_or_else(|| not_encoded(&picture))?;
-        parts.fields.push((at, bytes));
-        // A label that is None is none.
+        field(ANY_FIELDS[0], &picture, &mut parts, scratch)?;
+        // None stands for a missing label.
         parts.label = label.filter(|label| !label.is_none()).map(|label| label.extract()).transpose()?;
     }
     if parts.key.is_empty() {

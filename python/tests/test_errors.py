@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import warpfeed
 from conftest import Pictures, bmp, ran
-from warpfeed import Augment, Loader, WarpfeedError
+from warpfeed import Augment, Loader, Mask, Numbers, Rows, WarpfeedError
 
 
 @pytest.fixture
@@ -183,12 +184,73 @@ def test_an_exception_of_a_python_source_is_the_cause() -> None:
         list(loader)
     assert raised.value.sample == 7 and isinstance(raised.value.__cause__, ValueError)
     assert raised.value.__cause__.__traceback__ is not None
-    with pytest.raises(WarpfeedError, match="__getitem__ gave list; want the bytes of an encoded picture"):
+    with pytest.raises(WarpfeedError, match="__getitem__ returned list; want the bytes of an encoded picture"):
         list(Loader(Pictures(4, "decoded"), batch_size=4, output="numpy"))
     with pytest.raises(TypeError, match="has no __len__"):
         Loader(iter([]), output="numpy")
     with pytest.raises(TypeError, match="a list is a mixture"):
         Loader([bmp(8, 8, (0, 0, 0))], output="numpy")
+
+
+class Arrays:
+    """A Python source of arrays: pixels, and fields of several types."""
+
+    def __init__(self, give: Any) -> None:
+        self.give = give
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return self.give(index)
+
+
+def pixels(index: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(index).integers(0, 256, (8, 6, 3), np.uint8)
+
+
+def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
+    options: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through(6, 8), "output": "numpy"}
+    expected = np.stack([pixels(index) for index in range(4)])
+    # Memory of any order is taken: the second is a view.
+    for give in (lambda i: (pixels(i), i), lambda i: (np.asfortranarray(pixels(i)), i), lambda i: {"image": pixels(i), "label": i}):
+        [(images, labels)] = Loader(Arrays(give), **options)
+        assert np.array_equal(images, expected) and labels.tolist() == [0, 1, 2, 3]
+
+    def with_fields(index: int) -> dict[str, Any]:
+        half = np.arange(3, dtype=np.float16) + index
+        return {"image": pixels(index), "label": index, "f": half, "d": half.astype(">f8"), "i": np.int64(index),
+                "mask": (pixels(index)[..., 0] > 9), "many": np.arange(index, dtype=np.int16)}  # fmt: skip
+
+    fields = {"f": Numbers("f32", [3]), "d": Numbers("f32", [3]), "i": Numbers("i64"), "mask": Mask("u8"), "many": Rows("i16", [], 4)}
+    [batch] = Loader(Arrays(with_fields), fields=fields, **options)
+    assert np.array_equal(batch["image"], expected)
+    for name in "fd":
+        assert np.array_equal(batch[name], np.arange(3) + np.arange(4.0)[:, None])
+    assert batch["i"].tolist() == [0, 1, 2, 3] and batch["many.count"].tolist() == [0, 1, 2, 3]
+    assert np.array_equal(batch["mask"], expected[..., 0] > 9) and batch["many"][3].tolist() == [0, 1, 2, 0]
+    decoder = warpfeed.Decoder(augment=Augment.pass_through(6, 8), output="numpy")
+    assert np.array_equal(decoder.decode([pixels(2), pixels(3)]).images, expected[2:])
+    assert "'<f4'" in str(decoder.decode([pixels(0).astype(np.float32)]).errors[0])
+    decoder.close()
+
+
+@pytest.mark.parametrize(
+    ("give", "text"),
+    [
+        (lambda i: pixels(i).astype(np.float32), "sample 0 .*'<f4' of shape .8, 6, 3.*must be '|u1'.*height, width, 3"),
+        (lambda i: (pixels(i).transpose(2, 0, 1), 0), "sample 0 .* of shape .3, 8, 6.*height, width, 3"),
+        (lambda i: pixels(i)[:, :, 0], "sample 0 .* of shape .8, 6.*height, width, 3"),
+        (lambda i: np.zeros(9, np.float32), "__getitem__ returned ndarray; want .* an array of pixels .height, width, 3. of uint8"),
+        (lambda i: np.array(["a"]), "__getitem__ returned ndarray; want the bytes"),
+        (lambda i: np.zeros((8, 6, 3), np.complex64), "__getitem__ returned ndarray; want the bytes"),
+        (lambda i: (pixels(i), i, i), "__getitem__ returned a tuple of 3"),
+    ],
+)  # fmt: skip
+def test_an_array_that_is_no_picture_is_an_error_that_says_what_is(give: Any, text: str) -> None:
+    with pytest.raises(WarpfeedError, match=text) as raised:
+        list(Loader(Arrays(give), batch_size=4, augment=Augment.resize(8, 8), unlabelled=True, output="numpy"))
+    assert raised.value.sample == 0
 
 
 def test_samples_without_labels_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,56 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
             optimizer.step()
         moved = accelerate.utils.send_to_device((images, labels), "cpu")
         assert moved[0].shape == images.shape
+
+
+def test_a_transformers_trainer_trains_evaluates_and_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
+    """As docs/frameworks.md shows."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    steps: list[int] = []
+
+    def named(images, labels):  # type: ignore[no-untyped-def]
+        return {"pixel_values": images, "labels": labels}
+
+    class Trainer(transformers.Trainer):  # type: ignore[misc]
+        loader: Loader
+
+        def get_train_dataloader(self):  # type: ignore[no-untyped-def]
+            return self.loader
+
+        def get_eval_dataloader(self, eval_dataset=None):  # type: ignore[no-untyped-def]
+            return Loader(mini, batch_size=16, augment=Augment.eval(40, 32), normalize="imagenet", transforms=named)
+
+        def training_step(self, model, inputs, *args, **more):  # type: ignore[no-untyped-def]
+            steps.append(int(inputs["pixel_values"].sum() * 1000))
+            return super().training_step(model, inputs, *args, **more)
+
+    class SaveLoader(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_save(self, args, state, control, train_dataloader=None, **_):  # type: ignore[no-untyped-def]
+            folder = tmp_path / f"checkpoint-{state.global_step}"
+            (folder / "loader.json").write_text(json.dumps(train_dataloader.state_dict()))
+
+    def trainer(most: int, **more: Any) -> Any:
+        config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=4)
+        quiet = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
+        args = transformers.TrainingArguments(str(tmp_path), max_steps=most, save_steps=2, **quiet, **more)
+        model = transformers.ResNetForImageClassification(config)
+        return Trainer(model=model, args=args, callbacks=[SaveLoader()])
+
+    first = trainer(6)
+    first.loader = Loader(mini, transforms=named, **OPTIONS)
+    first.train()
+    plain = Loader(mini, **OPTIONS)
+    assert steps == [int(images.sum() * 1000) for epoch in (0, 1) for images, _ in plain.epoch_from(epoch, 0)][:6]
+    assert first.evaluate()["eval_loss"] > 0
+    # From the middle of epoch 0 on.
+    whole = list(steps)
+    steps.clear()
+    again = trainer(6, ignore_data_skip=True)
+    state = json.loads((tmp_path / "checkpoint-2" / "loader.json").read_text())
+    again.loader = Loader(mini, transforms=named, resume=state, **OPTIONS)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert steps == whole[2:]
 
 
 def test_timm_finds_what_its_training_script_touches(mini: str, torch: Any) -> None:

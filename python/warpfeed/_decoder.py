@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    #: An encoded picture: its bytes, or an array of them.
+    #: An encoded picture: its bytes, or an array of them or of pixels.
     Picture = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]"]
 
 __all__ = ["Decoded", "Decoder", "Pending"]
@@ -179,9 +179,9 @@ class Decoder:
     def decode(self, pictures: Iterable[Picture]) -> Decoded:
         """Decodes ``pictures`` and waits for the batch.
 
-        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview`` or a NumPy array
-        of ``uint8``. ``bytes`` are not copied. A batch on a device is ordered on torch's current
-        stream, without waiting for the work of that stream.
+        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview``, or an array of
+        pixels (height, width, 3) of ``uint8``. ``bytes`` are not copied. A batch on a device is
+        ordered on torch's current stream, without waiting for the work of that stream.
 
         Raises:
             WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at its
@@ -198,7 +198,7 @@ class Decoder:
             WarpfeedError: of the kind ``"config"`` for no picture, for more than ``max_batch``, and
                 in a process other than the decoder's; ``"busy"`` if ``max_queued`` requests are
                 queued.
-            TypeError: for a picture that is not a buffer of bytes.
+            TypeError: for a picture that is neither bytes nor an array.
         """
         return Pending(self, self._core.submit(list(pictures)))
 

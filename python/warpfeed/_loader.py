@@ -43,8 +43,9 @@ class Loader:
         data: the path of a data set: a folder of class folders, a flat folder, an LMDB, tar shards
             or a pattern such as ``train-{000..099}.tar``, a table (CSV, TSV, JSON lines), or a COCO,
             YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc` or :class:`Concat`;
-            an object with ``__len__`` and ``__getitem__`` that returns ``bytes``, ``(bytes, label)``
-            or a ``dict``; or a mixture, ``[(data, share), ...]``.
+            an object with ``__len__`` and ``__getitem__`` that returns a picture, ``(picture, label)``
+            or a ``dict`` of fields, where a picture is ``bytes`` or an array of pixels; or a mixture,
+            ``[(data, share), ...]``.
         batch_size: number of samples in a batch of this rank; 32 by default.
         shuffle: True for the seed ``seed``, or the seed itself, from 1. ``shuffle=0`` is an error,
             because it could mean False or seed 0.

@@ -1,0 +1,59 @@
+//! Bytes and arrays of Python objects with a buffer, such as `bytes`, `memoryview` and NumPy's arrays.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+/// The buffer of an object.
+pub(crate) enum Buffer<'py> {
+    /// Bytes in one dimension: a file, or anything else that is stored as bytes.
+    Bytes(Bound<'py, PyBytes>),
+    /// Numbers: the header of an `.npy` file, and their bytes in C order.
+    Array { header: Vec<u8>, data: Bound<'py, PyBytes>, axes: usize },
+}
+
+impl<'py> Buffer<'py> {
+    /// The buffer of `value`; `None` for an object without one, or with other elements than numbers.
+    pub(crate) fn of(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        if let Ok(bytes) = value.cast::<PyBytes>() {
+            return Ok(Some(Buffer::Bytes(bytes.clone())));
+        }
+        let Ok(view) = value.py().import("builtins")?.getattr("memoryview")?.call1((value,)) else { return Ok(None) };
+        let format: String = view.getattr("format")?.extract()?;
+        let shape: Bound<'_, PyTuple> = view.getattr("shape")?.extract()?;
+        let data = || Ok::<_, PyErr>(view.call_method0("tobytes")?.cast_into::<PyBytes>()?);
+        if shape.len() == 1 && matches!(&*format, "B" | "b" | "c") {
+            return Ok(Some(Buffer::Bytes(data()?)));
+        }
+        let Some(kind) = kind(&format) else { return Ok(None) };
+        let size: usize = view.getattr("itemsize")?.extract()?;
+        let descr = match (size, format.starts_with(['>', '!']) != cfg!(target_endian = "big")) {
+            (1, _) => format!("|{kind}1"),
+            (_, false) => format!("<{kind}{size}"),
+            (_, true) => format!(">{kind}{size}"),
+        };
+        Ok(Some(Buffer::Array { header: header(&descr, &shape.to_string()), data: data()?, axes: shape.len() }))
+    }
+}
+
+/// The kind of a number in `.npy` files, of the number that `format` means in Python's `struct`.
+fn kind(format: &str) -> Option<char> {
+    match format.trim_start_matches(['@', '=', '<', '>', '!']) {
+        "?" => Some('b'),
+        "b" | "h" | "i" | "l" | "q" => Some('i'),
+        "B" | "H" | "I" | "L" | "Q" => Some('u'),
+        "e" | "f" | "d" => Some('f'),
+        _ => None,
+    }
+}
+
+/// The header of an `.npy` file, a multiple of 64 bytes.
+fn header(descr: &str, shape: &str) -> Vec<u8> {
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    let padding = 63 - (10 + text.len()) % 64;
+    text.extend(std::iter::repeat_n(' ', padding));
+    text.push('\n');
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend((text.len() as u16).to_le_bytes());
+    header.extend(text.as_bytes());
+    header
+}
