@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytesMethods as _, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{Coco, Concat, Options, Sample, Source, TableOptions, Voc, Yolo};
 use warpfeed::{Error, Result};

@@ -17,15 +17,14 @@ UNSEEN = {
 }
 
 SETTER = re.compile(r"pub fn ([a-z_]+)\((?:mut )?self\b[^{;]*?->\s*(?:Self|Loader|Result<Batches|Pack)", re.S)
-LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"', re.S)
+#: Comments, characters, raw texts and texts. A comment inside a text is a text.
+TOKEN = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^'\\\n])'|\br(#*)"(.*?)"\1|"((?:[^"\\]|\\.)*)\"""", re.S)
 
 
 def source(path: str) -> str:
-    """The code of a file without its tests, comments and attributes."""
+    """The code of a file without its tests."""
     code = (ROOT / path).read_text()
-    code = re.split(r"#\[cfg\((?:all\()?test\b[^\n]*\n(?:\s*#\[[^\n]*\n)*\s*mod \w+ \{", code)[0]
-    code = re.sub(r"//[^\n]*", "", code)
-    return re.sub(r"'\\?\"'", "''", code)
+    return re.split(r"#\[cfg\((?:all\()?test\b[^\n]*\n(?:\s*#\[[^\n]*\n)*\s*mod \w+ \{", code)[0]
 
 
 def messages() -> set[str]:
@@ -33,8 +32,8 @@ def messages() -> set[str]:
     for path in sorted((ROOT / "src").rglob("*.rs")):
         if path.name == "tests.rs" or "sim" in path.parts:
             continue
-        for text in LITERAL.findall(source(str(path.relative_to(ROOT)))):
-            text = re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
+        for _, raw, text in TOKEN.findall(source(str(path.relative_to(ROOT)))):
+            text = raw or re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
             # Links are those of documentation in attributes.
             if " " in text and "](" not in text:
                 found.add(text)
