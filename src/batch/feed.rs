@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::BatchInfo;
@@ -8,8 +9,8 @@ use crate::error::Result;
 pub(crate) trait Feed: Send {
     type Batch;
 
-    /// Starts `epoch` at batch `first`, cancelling batches in flight.
-    fn start(&mut self, epoch: u64, first: u64);
+    /// Starts the batches with the numbers `batches` of `epoch`, cancelling batches in flight.
+    fn start(&mut self, epoch: u64, batches: Range<u64>);
 
     /// Returns the next batch, or `None` after the last one, after an error that ends the epoch, and
     /// when `idle` gives up. `idle` is called before each wait. It returns the maximum time to wait,

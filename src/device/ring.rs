@@ -41,6 +41,7 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -54,7 +55,7 @@ pub(crate) use self::held::Held;
 pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::FullSlot;
 
-use self::shared::{Message, POLL, Shared, Slot, TICK};
+use self::shared::{Message, POLL, Shared, Slot, Start, TICK};
 use self::thread::{Flight, Staging, Thread};
 use self::timing::Timing;
 use super::Gpu;
@@ -80,7 +81,7 @@ const GRACE: Duration = Duration::from_millis(20);
 /// The consumer's end.
 pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     shared: Arc<Shared<G>>,
-    starts: Option<Sender<(u64, u64, u64)>>,
+    starts: Option<Sender<Start>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
     /// Closes when the thread has let go of the feed, and with it of all other threads.
@@ -252,14 +253,14 @@ impl<G: Gpu, B> Ring<G, B> {
 impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
     type Batch = B;
 
-    fn start(&mut self, epoch: u64, first: u64) {
+    fn start(&mut self, epoch: u64, batches: Range<u64>) {
         self.stop();
         self.given_up = None;
         self.run += 1;
         self.open = true;
         self.shared.wanted.store(self.run, Ordering::Relaxed);
         // Where the thread has ended after an error, `next` says so.
-        let _ = self.starts.as_ref().expect("open until drop").send((self.run, epoch, first));
+        let _ = self.starts.as_ref().expect("open until drop").send((self.run, epoch, batches));
     }
 
     fn stop(&mut self) {

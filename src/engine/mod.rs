@@ -18,15 +18,15 @@ mod state;
 mod working;
 
 pub use delivering::{Batches, Epoch, Epochs, IntoIter, Replay};
-pub(crate) use delivering::{Delivery, Engine, MakeKeeper, Parts};
+pub(crate) use delivering::{Engine, MakeKeeper, Parts};
 pub use serving::{Decoder, Pending};
 pub(crate) use serving::{Limits, Requests};
 pub(crate) use settings::{Balance, Bounds, MOST_WORKERS, Scratch, ScratchPlan, Settings};
 pub use settings::{DecodeOn, MemoryPlan};
+#[cfg(feature = "cuda")]
+pub(crate) use state::Shared;
 pub use state::{Checkpoint, Fault, Monitor, OnError};
 pub(crate) use state::{MOST_READERS, Run, some_batches};
-#[cfg(feature = "cuda")]
-pub(crate) use state::{Position, Shared};
 pub(crate) use working::Asked;
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use working::kept_after;

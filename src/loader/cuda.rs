@@ -7,7 +7,7 @@ use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, Stream};
 use crate::device::{CudaBatch, Gpu, Held, Nvidia, Ring, Shares, Spec, Target};
-use crate::engine::{Batches, DecodeOn, Delivery, Engine, MemoryPlan, Position, Shared};
+use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
 use crate::field::{Device, FieldKind, Maker, Room, Written};
 
@@ -23,7 +23,6 @@ const LEAST_ROOM: usize = 32;
 pub(super) struct OnDevice<G: Gpu, B> {
     ring: Ring<G, B>,
     shared: Arc<Shared>,
-    resume: Option<Position>,
 }
 
 impl Loader {
@@ -60,9 +59,9 @@ impl Loader {
         let context = Context::of(stream)?;
         let consumer = Stream::lent(stream)?;
         let memory = context.clone();
-        let OnDevice { ring, shared, resume } =
+        let OnDevice { ring, shared } =
             self.on_device(Nvidia(context), consumer, |bytes| pinned_memory(&memory, bytes))?;
-        Ok(Batches::new(ring, shared, resume))
+        Ok(Batches::new(ring, &shared))
     }
 
     /// Opens the loader with batches on `gpu`, and host slots in the memory that `slot` gives for a
@@ -102,7 +101,7 @@ impl Loader {
         // device's memory is the model's.
         let (prefetch, timeout) = (parts.prefetch.least, parts.timeout);
         let (device, slots, slot_bytes) = (spec.memory(prefetch), parts.memory.slots, parts.schema.bytes);
-        let memory = MemoryPlan {
+        parts.memory = MemoryPlan {
             pinned_bytes: parts.memory.host_bytes,
             device_bytes: device.total(),
             device_slots: device.slots,
@@ -112,16 +111,16 @@ impl Loader {
         let slots = (0..slots).map(|_| Ok(Slots::make(&parts.schema, slot(slot_bytes)?)));
         let slots = slots.collect::<Result<Vec<_>>>()?;
         let trace = parts.trace.take();
-        let engine = Engine::new(parts, slots, None)?;
-        let (shared, run, resume) = (engine.shared(memory, prefetch + 1), engine.run().clone(), engine.resume);
-        let times = run.counters.clone();
-        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, Delivery::to_device(engine), times)?;
+        let engine = Engine::to_device(parts, slots)?;
+        let shared = engine.shared().clone();
+        let times = shared.run.counters.clone();
+        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
         if is_asked {
             ring.order_when_taken();
         }
-        begin_trace(trace, &run)?;
-        let device = Some(ring.gauge());
-        Ok(OnDevice { ring, shared: Arc::new(Shared { device, ..shared }), resume })
+        begin_trace(trace, &shared.run)?;
+        let _ = shared.device.set(ring.gauge());
+        Ok(OnDevice { ring, shared })
     }
 }
 

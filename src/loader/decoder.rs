@@ -85,8 +85,7 @@ impl Loader {
         open: impl FnOnce(Loader) -> Result<Batches<B>>,
     ) -> Result<Decoder<B>> {
         let (loader, requests) = self.for_requests()?;
-        let (feed, shared) = open(loader)?.into_parts();
-        Decoder::new(requests, feed, shared)
+        Decoder::new(requests, open(loader)?)
     }
 
     /// The loader whose batches are those that are asked for.

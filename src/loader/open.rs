@@ -9,8 +9,8 @@ use crate::cuda::Devices;
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
-    Balance, Batches, Bounds, Delivery, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError,
-    Parts, Run, Scratch, ScratchPlan, Settings, some_batches,
+    Balance, Batches, Bounds, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts,
+    Run, Scratch, ScratchPlan, Settings, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -42,17 +42,17 @@ impl Loader {
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let (layout, pinned) = (self.layout, self.pinned);
         let format = self.written(layout)?;
-        let parts = self.open(format, None, pinned, |_, _| 0)?;
+        let mut parts = self.open(format, None, pinned, |_, _| 0)?;
         let memory = host_memory(parts.schema.bytes, parts.memory.slots, pinned, parts.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schema, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schema.bytes;
         let keeper = (pinned_bytes > 0).then(keeper).flatten();
-        let memory = MemoryPlan { pinned_bytes, ..parts.memory };
-        let (trace, room) = (parts.trace.clone(), parts.prefetch.least + 1);
-        let engine = Engine::new(parts, slots, keeper)?;
-        begin_trace(trace, engine.run())?;
-        let (shared, resume) = (engine.shared(memory, room), engine.resume);
-        Ok(Batches::new(Delivery::to_host(engine), Arc::new(shared), resume))
+        parts.memory.pinned_bytes = pinned_bytes;
+        let trace = parts.trace.take();
+        let engine = Engine::to_host(parts, slots, keeper)?;
+        let shared = engine.shared().clone();
+        begin_trace(trace, &shared.run)?;
+        Ok(Batches::new(engine, &shared))
     }
 
     /// How the host writes images that a batch has in `layout`.

@@ -1,6 +1,7 @@
 //! The ring on a GPU with slots that are always full: what is measured is the ring alone, without
 //! workers.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -30,8 +31,8 @@ struct Slot {
 
 impl Feed for Prefilled {
     type Batch = Slot;
-    fn start(&mut self, _epoch: u64, first: u64) {
-        self.next = first;
+    fn start(&mut self, _epoch: u64, batches: Range<u64>) {
+        (self.next, self.end) = (batches.start, batches.end);
     }
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Slot>> {
         if self.next == self.end {
@@ -113,7 +114,7 @@ fn the_ring_keeps_the_bus_busy() {
             let fields = [pinned(bytes), pinned(BATCH * 8)];
             home.send(Box::new((fields, BatchInfo::new(BATCH)))).unwrap();
         }
-        let supply = Prefilled { free, home, next: 0, end: 520 };
+        let supply = Prefilled { free, home, next: 0, end: 0 };
         let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
         let image = (field("image", Dtype::U8, vec![SIDE, SIDE, 3]), Role::Picture);
         let label = (field("label", Dtype::I64, vec![]), Role::Label);
@@ -126,7 +127,7 @@ fn the_ring_keeps_the_bus_busy() {
             Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
         let mut rates = Vec::new();
         for _ in 0..3 {
-            ring.start(0, 0);
+            ring.start(0, 0..520);
             let mut since = Instant::now();
             while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
                 if batch.unwrap().index() == 19 {

@@ -1,5 +1,6 @@
 //! What ring, thread and batches share. The invariants are those of `ring`.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -74,6 +75,9 @@ pub(super) enum Used {
     /// All there is.
     Anywhere,
 }
+
+/// The run, its epoch and the numbers of its batches.
+pub(super) type Start = (u64, u64, Range<u64>);
 
 /// The run, and a batch of it, an error, or its end.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender};
 
 use super::repair::{HostFeed, Repair};
-use super::shared::{FullSlot, Message, POLL, Shared, Slot, TICK};
+use super::shared::{FullSlot, Message, POLL, Shared, Slot, Start, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
 use crate::batch::BatchInfo;
 use crate::cuda::DecodeOps;
@@ -102,7 +102,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     /// Leaves in drop only.
     pub(super) feed: Option<F>,
     pub(super) end: Option<Sender<()>>,
-    pub(super) started: Receiver<(u64, u64, u64)>,
+    pub(super) started: Receiver<Start>,
     pub(super) freed: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
     pub(super) kernels: G::Kernels,
@@ -125,11 +125,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
         // An error comes again with the first call.
         let _stay = self.shared.gpu.stay();
-        while let Ok((run, epoch, first)) = self.started.recv() {
+        while let Ok((run, epoch, batches)) = self.started.recv() {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
                 continue;
             }
-            self.feed().start(epoch, first);
+            self.feed().start(epoch, batches);
             let ended = self.epoch(run);
             self.take_back();
             let message = match ended {

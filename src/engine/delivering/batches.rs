@@ -1,15 +1,16 @@
+use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::metered::Metered;
-use crate::batch::{Delivered, Feed};
+use crate::batch::{BatchInfo, Delivered, Feed};
 use crate::engine::settings::{MemoryPlan, Settings};
 use crate::engine::state::{self, Checkpoint, Fault, Monitor, Position, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rank;
 use crate::source::Source;
-use crate::trace::Stats;
+use crate::trace::{self, Stats, WAIT};
 
 /// How often a waiting consumer checks whether another batch can still come.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -24,47 +25,54 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// It belongs to the process that opened it. After `fork` the child has no worker threads. There
 /// every batch is an error, and dropping the loader frees nothing.
 pub struct Batches<B> {
-    /// Leaves in drop and in `into_parts` only.
+    /// `None` in drop only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
-    shared: Arc<Shared>,
+    info: fn(&B) -> &BatchInfo,
+    monitor: Monitor,
     process: u32,
-    /// Where it began.
+    /// Position at which the loader was opened.
     first: Position,
-    /// Where it is to go on, until it has.
-    resume: Option<Position>,
+    /// Position at which a resumed run continues, until it has.
+    resume: Position,
+    /// Number of batches that the epoch in progress has yet to deliver.
+    left: u64,
+    /// Error that is the next item of the epoch.
+    error: Option<Error>,
+    /// Whether the last item was an error.
+    failed: bool,
+    /// Time that calls that gave up have waited for the next batch, if there were any.
+    given_up: Option<Duration>,
 }
 
 impl<B> Batches<B> {
-    /// Batches of `feed`, to go on at `resume`.
-    pub(crate) fn new(feed: impl Feed<Batch = B> + 'static, shared: Arc<Shared>, resume: Option<Position>) -> Self
+    /// The batches of `feed`, from the position of `shared` on.
+    pub(crate) fn new(feed: impl Feed<Batch = B> + 'static, shared: &Arc<Shared>) -> Self
     where
         B: Delivered,
     {
-        let first = shared.position();
-        let feed = Box::new(Metered { feed, run: shared.run.clone(), given_up: None });
-        Batches { feed: Some(feed), shared, process: std::process::id(), first, resume }
+        let position = shared.position();
+        Batches {
+            feed: Some(Box::new(feed)),
+            info: B::info,
+            monitor: Monitor(shared.clone()),
+            process: std::process::id(),
+            first: position,
+            resume: position,
+            left: 0,
+            error: None,
+            failed: false,
+            given_up: None,
+        }
     }
 
-    /// What makes the batches, and what may be asked of it.
-    pub(crate) fn into_parts(mut self) -> (Box<dyn Feed<Batch = B>>, Arc<Shared>) {
-        (self.feed.take().expect("it leaves here and in drop only"), self.shared.clone())
+    fn shared(&self) -> &Shared {
+        &self.monitor.0
     }
 
     /// The feed, if this is the process that it belongs to.
     fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let here = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
-    }
-
-    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        let process = self.process;
-        match self.feed() {
-            Some(feed) => feed.next(idle),
-            None => Some(Err(Error::config(format!(
-                "the loader was opened by process {process}, this is {}: worker threads do not survive fork; open it after forking",
-                std::process::id()
-            )))),
-        }
     }
 
     /// The batches of epoch `epoch`, in order. Workers start at once, and go on while the consumer
@@ -85,71 +93,155 @@ impl<B> Batches<B> {
     /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
     /// the saved epoch or a later one has begun.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
-        Epoch { cursor: self.enter(epoch), batches: self }
+        self.begin(epoch);
+        Epoch { batches: self }
     }
 
     /// The batches of epoch `epoch` from number `first` on. This costs no more than from 0.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
-        Epoch { cursor: self.enter_at(epoch, first), batches: self }
+        self.begin_from(epoch, first);
+        Epoch { batches: self }
     }
 
-    /// Begins `epoch` where it is to begin.
-    pub(crate) fn enter(&mut self, epoch: u64) -> Cursor {
-        match self.resume {
-            Some(saved) if epoch < saved.epoch => self.begin(epoch, u64::MAX),
-            Some(saved) if epoch == saved.epoch => self.enter_at(epoch, saved.batch),
-            _ => self.enter_at(epoch, 0),
+    /// Begins `epoch`, in a resumed run at the saved batch.
+    pub(crate) fn begin(&mut self, epoch: u64) {
+        let saved = self.resume;
+        match epoch.cmp(&saved.epoch) {
+            // Its batches were delivered before.
+            Ordering::Less => self.end(),
+            Ordering::Equal => self.begin_from(epoch, saved.batch),
+            Ordering::Greater => self.begin_from(epoch, 0),
         }
     }
 
     /// Begins `epoch` at batch `first`, which is where the run then stands.
-    pub(crate) fn enter_at(&mut self, epoch: u64, first: u64) -> Cursor {
-        self.resume = None;
-        let cursor = self.begin(epoch, first);
-        self.reach(&cursor);
-        cursor
+    pub(crate) fn begin_from(&mut self, epoch: u64, first: u64) {
+        self.resume = Position::default();
+        let first = self.start(epoch, first);
+        self.reach(Position { epoch, batch: first });
     }
 
-    fn begin(&mut self, epoch: u64, first: u64) -> Cursor {
-        // Where the order panics, the feed gives its error in the place of the first batch.
-        let end = state::batches(&self.shared.schedule, epoch).unwrap_or(first.saturating_add(1));
-        tracing::debug!(epoch, first, end, "epoch begins");
-        if let Some(feed) = self.feed() {
-            feed.start(epoch, first.min(end));
+    /// Starts the feed at batch `first` of `epoch`, or at the end of the epoch if that comes before.
+    /// Returns the number of the first batch.
+    fn start(&mut self, epoch: u64, first: u64) -> u64 {
+        self.end();
+        match state::batches(&self.shared().schedule, epoch) {
+            Ok(end) => {
+                let first = first.min(end);
+                tracing::debug!(epoch, first, end, "epoch begins");
+                self.left = end - first;
+                if self.feed().is_some() {
+                    self.shared().run.begin();
+                }
+                if let Some(feed) = self.feed() {
+                    feed.start(epoch, first..end);
+                }
+                first
+            }
+            Err(e) => {
+                (self.left, self.error) = (1, Some(e));
+                first
+            }
         }
-        Cursor { epoch, next: first.min(end), end, failed: false }
     }
 
-    /// Ends the epoch.
-    fn stop(&mut self) {
+    /// Ends the epoch in progress. Batches that were made ahead are discarded.
+    pub(crate) fn end(&mut self) {
+        (self.left, self.error, self.failed, self.given_up) = (0, None, false, None);
+        // After `fork`, no lock of the parent may be taken.
+        if self.feed().is_some() {
+            self.shared().run.end();
+        }
         if let Some(feed) = self.feed() {
             feed.stop();
         }
     }
 
-    /// Ends the epoch that `cursor` is in. What was prepared ahead is discarded.
-    pub(crate) fn leave(&mut self, cursor: &Cursor) {
-        tracing::debug!(epoch = cursor.epoch, left = cursor.left(), "epoch ends");
-        self.stop();
+    /// Notes that the next batch is the one at `next`. After the last batch of an epoch that is the
+    /// first batch of the next epoch.
+    fn reach(&self, next: Position) {
+        let epoch = next.epoch.saturating_add(1);
+        self.shared().reach(if self.left > 0 { next } else { Position { epoch, batch: 0 } });
     }
 
-    /// Lets the next epochs begin where `state` stands, as in a loader that was opened with it.
-    pub(crate) fn go_on_at(&mut self, state: &Checkpoint) -> Result<()> {
-        let Shared { recipe, run, schedule, .. } = &*self.shared;
-        let position = state.check(recipe, &run.counters, schedule)?;
-        self.resume = Some(position);
-        self.first = position;
-        self.shared.reach(position);
-        Ok(())
-    }
-
-    /// Notes where the run stands: after an epoch's last batch that is the next epoch's first.
-    fn reach(&mut self, &Cursor { epoch, next, end, .. }: &Cursor) {
-        self.shared.reach(if next < end {
-            Position { epoch, batch: next }
-        } else {
-            Position { epoch: epoch.saturating_add(1), batch: 0 }
+    /// The next batch of the epoch in progress. `idle` is called before each wait. It returns the
+    /// longest time to wait, or `None` to give up; then the epoch can continue later.
+    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
+        if self.left == 0 {
+            // From here on the time is the program's, although the epoch still lives.
+            if self.feed().is_some() {
+                self.shared().run.end();
+            }
+            return None;
+        }
+        let mut given_up = false;
+        let batch = self.receive(&mut || {
+            let wait = idle();
+            given_up = wait.is_none();
+            wait
         });
+        match &batch {
+            Some(Ok(_)) => {
+                self.left -= 1;
+                let Position { epoch, batch } = self.shared().position();
+                self.reach(Position { epoch, batch: batch + 1 });
+            }
+            // The batch may be asked for again once the program has dropped a batch or ended the
+            // capture. (An error of the source that has this kind has ended the run.)
+            Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
+            None if given_up => {}
+            // Any other error ends the epoch. The position stays at the batch that failed.
+            Some(Err(_)) => self.left = 0,
+            None => {
+                let left = std::mem::take(&mut self.left);
+                if !self.failed {
+                    let cause = format!("the epoch ended {left} batches early; open the loader again");
+                    return Some(Err(Error::new(ErrorKind::Panic, cause)));
+                }
+            }
+        }
+        self.failed = matches!(batch, Some(Err(_)));
+        batch
+    }
+
+    /// The next batch of the feed. Counts the request, the batch and the consumer's wait.
+    fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
+        if let Some(e) = self.error.take() {
+            return Some(Err(e));
+        }
+        let Batches { feed: Some(feed), monitor: Monitor(shared), process, given_up, .. } = self else {
+            unreachable!("the feed leaves in drop only")
+        };
+        let here = std::process::id();
+        if here != *process {
+            return Some(Err(Error::config(format!(
+                "the loader was opened by process {process}, this is {here}: worker threads do not survive fork; open it after forking"
+            ))));
+        }
+        let _range = trace::range(WAIT);
+        let asked = match given_up {
+            None => shared.run.counters.asked(feed.ready()),
+            Some(_) => Instant::now(),
+        };
+        let Some(batch) = feed.next(idle) else {
+            *given_up.get_or_insert_default() += asked.elapsed();
+            return None;
+        };
+        let before = given_up.take().unwrap_or_default();
+        if let Ok(batch) = &batch {
+            let since = feed.held_up_since(asked.checked_sub(before).unwrap_or(asked));
+            shared.run.delivered((self.info)(batch), since);
+        }
+        Some(batch)
+    }
+
+    /// Lets the next epochs begin at the position of `state`, as in a loader that was opened with it.
+    pub(crate) fn resume(&mut self, state: &Checkpoint) -> Result<()> {
+        let Shared { recipe, run, schedule, .. } = self.shared();
+        let position = state.check(recipe, &run.counters, schedule)?;
+        (self.resume, self.first) = (position, position);
+        self.shared().reach(position);
+        Ok(())
     }
 
     /// The first epoch to run: that of the checkpoint after [`resume`](crate::Loader::resume), else
@@ -180,17 +272,17 @@ impl<B> Batches<B> {
 
     /// A handle for use while batches are taken; see [`Monitor`].
     pub fn monitor(&self) -> Monitor {
-        Monitor(self.shared.clone())
+        self.monitor.clone()
     }
 
     /// Where the run stands. [`Loader::resume`](crate::Loader::resume) goes on with the first batch
     /// that was not delivered. A batch is delivered once `next` has returned it. So save the
     /// checkpoint together with what was learned from that batch.
     ///
-    /// The first call reads eight samples. Later calls read nothing. Inside an epoch use
-    /// [`Epoch::checkpoint`] or [`Monitor::checkpoint`].
+    /// The first call reads eight samples. Later calls read nothing. An [`Epoch`]
+    /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
     pub fn checkpoint(&self) -> Checkpoint {
-        self.shared.checkpoint()
+        self.monitor.checkpoint()
     }
 
     /// Makes the first `n` batches of epoch 0 once, and then serves them again and again. It shows
@@ -225,23 +317,24 @@ impl<B> Batches<B> {
         n: usize,
         idle: &mut dyn FnMut() -> Option<Duration>,
     ) -> Result<Option<Replay<B>>> {
-        let room = self.shared.room;
+        let room = self.shared().room;
         if n == 0 || n > room {
             return Err(Error::config(format!(
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
             )));
         }
-        // No cursor takes the batches: a measurement does not move the position of the run.
-        let Cursor { end, .. } = self.begin(0, 0);
+        // The batches are not taken by `next`: a measurement does not move the position of the run.
+        self.start(0, 0);
+        let count = self.left.min(n as u64);
         let mut given_up = false;
         let mut idle = || {
             let wait = idle();
             given_up = wait.is_none();
             wait
         };
-        let taken = (0..end.min(n as u64)).map_while(|_| self.next(&mut idle));
+        let taken = (0..count).map_while(|_| self.receive(&mut idle));
         let batches = taken.map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
-        self.stop();
+        self.end();
         let batches = batches?;
         if given_up {
             return Ok(None);
@@ -258,18 +351,18 @@ impl<B> Batches<B> {
     /// If an [`Order`](crate::order::Order) of your own panics when asked for its length.
     /// [`epoch`](Batches::epoch) returns an error for such an epoch.
     pub fn num_batches(&self, epoch: u64) -> u64 {
-        self.shared.schedule.num_batches(epoch)
+        self.shared().schedule.num_batches(epoch)
     }
 
     /// The rank that this loader serves.
     pub fn rank(&self) -> Rank {
-        self.shared.schedule.rank()
+        self.shared().schedule.rank()
     }
 
     /// Number of samples in the source. Options that choose samples do not change it; see
     /// [`epoch_len`](Batches::epoch_len).
     pub fn source_len(&self) -> usize {
-        self.shared.recipe.source.len()
+        self.shared().recipe.source.len()
     }
 
     /// Number of samples that `epoch` delivers, on all ranks together.
@@ -280,45 +373,45 @@ impl<B> Batches<B> {
     /// # Panics
     /// As [`num_batches`](Batches::num_batches).
     pub fn epoch_len(&self, epoch: u64) -> u64 {
-        self.shared.schedule.samples(epoch)
+        self.shared().schedule.samples(epoch)
     }
 
     /// Names of the classes by label, if the source knows them.
     pub fn classes(&self) -> &[String] {
-        self.shared.recipe.source.classes()
+        self.shared().recipe.source.classes()
     }
 
     /// The source.
     pub fn source(&self) -> &Arc<dyn Source> {
-        &self.shared.recipe.source
+        &self.shared().recipe.source
     }
 
     /// The memory that the loader holds.
     pub fn memory_plan(&self) -> MemoryPlan {
-        MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared.memory }
+        MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared().memory }
     }
 
     /// The number of batches made ahead of the consumer. If
     /// [`Loader::prefetch`](crate::Loader::prefetch) is automatic, this is the current number.
     pub fn prefetch(&self) -> usize {
-        self.shared.run.settings.prefetch()
+        self.shared().run.settings.prefetch()
     }
 
     /// The number of worker threads.
     pub fn workers(&self) -> usize {
-        self.shared.run.settings.workers
+        self.shared().run.settings.workers
     }
 
     /// What the loader has done so far, stage by stage. [`Stats::verdict`] says what limits it.
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        self.monitor.stats()
     }
 
     /// The samples that were skipped so far, in order of their first failure. Each is listed once,
     /// with the epoch and batch of that failure and its cause; see
     /// [`OnError::Skip`](crate::OnError::Skip). The list has at most `max_skipped` + 1 entries.
     pub fn faults(&self) -> Vec<Fault> {
-        self.shared.faults()
+        self.monitor.faults()
     }
 }
 
@@ -326,7 +419,7 @@ impl<B> Batches<B> {
 impl Batches<crate::device::CudaBatch> {
     /// What the device's memory holds, and what was sent there.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
-        self.shared.device.as_ref().expect("batches on a device have a ring").stats()
+        self.shared().device.get().expect("batches on a device have a ring").stats()
     }
 }
 
@@ -337,16 +430,17 @@ impl<B> Drop for Batches<B> {
             std::mem::forget(self.feed.take());
             return;
         }
+        self.end();
         drop(self.feed.take());
         // A monitor keeps the counters; the trace is whole without its end.
-        self.shared.run.counters.end_trace();
+        self.shared().run.counters.end_trace();
     }
 }
 
 impl<B> fmt::Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batches")
-            .field("source", &self.shared.recipe.source.kind())
+            .field("source", &self.shared().recipe.source.kind())
             .field("plan", &self.memory_plan())
             .finish()
     }
@@ -369,67 +463,6 @@ impl<B> Iterator for Replay<B> {
     }
 }
 
-/// The position in an epoch.
-pub(crate) struct Cursor {
-    epoch: u64,
-    next: u64,
-    end: u64,
-    /// The last call was an error.
-    failed: bool,
-}
-
-impl Cursor {
-    /// The next of `batches`, which have begun with the epoch. `idle` is called before each wait. It
-    /// gives the longest time to wait, or gives up with `None`; then the epoch can go on later.
-    pub(crate) fn next<B>(
-        &mut self,
-        batches: &mut Batches<B>,
-        idle: &mut dyn FnMut() -> Option<Duration>,
-    ) -> Option<Result<B>> {
-        if self.next == self.end {
-            // From here on the time is the program's, though the epoch still lives. (After `fork` no
-            // lock of the parent's may be taken.)
-            if batches.feed().is_some() {
-                batches.shared.run.end();
-            }
-            return None;
-        }
-        let mut given_up = false;
-        let batch = batches.next(&mut || {
-            let wait = idle();
-            given_up = wait.is_none();
-            wait
-        });
-        match &batch {
-            Some(Ok(_)) => {
-                self.next += 1;
-                batches.reach(self);
-            }
-            // Whoever drops a batch, or ends the capture, may go on with the one that this call
-            // asked for. (An error of the source that has this kind has ended the run.)
-            Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
-            None if given_up => {}
-            // Any other error ends the epoch; the state stays at the batch that failed.
-            Some(Err(_)) => self.end = self.next,
-            None if self.failed => self.end = self.next,
-            // The order, which may be the user's, was asked for its length again.
-            None => {
-                let Cursor { epoch, next, end, .. } = *self;
-                self.end = next;
-                return Some(Err(Error::config(format!(
-                    "the order had {end} batches in epoch {epoch} when it began, and has fewer now: none is left before batch {next}"
-                ))));
-            }
-        }
-        self.failed = matches!(batch, Some(Err(_)));
-        batch
-    }
-
-    fn left(&self) -> u64 {
-        self.end - self.next
-    }
-}
-
 /// The batches of one epoch; see [`Batches::epoch`].
 ///
 /// An error is the last item, with two exceptions:
@@ -438,14 +471,14 @@ impl Cursor {
 ///   and go on.
 /// - [`ErrorKind::Capturing`]. The batch may be asked for again when the capture has ended.
 pub struct Epoch<'a, B> {
-    cursor: Cursor,
     batches: &'a mut Batches<B>,
 }
 
 impl<B> fmt::Debug for Epoch<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cursor { epoch, next, end, .. } = self.cursor;
-        f.debug_struct("Epoch").field("epoch", &epoch).field("next", &next).field("end", &end).finish_non_exhaustive()
+        let Position { epoch, batch } = self.batches.shared().position();
+        let mut shown = f.debug_struct("Epoch");
+        shown.field("epoch", &epoch).field("next", &batch).field("left", &self.batches.left).finish_non_exhaustive()
     }
 }
 
@@ -453,31 +486,30 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        self.cursor.next(self.batches, &mut || Some(TICK))
+        self.batches.next(&mut || Some(TICK))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         // An error ends the epoch early.
-        (0, usize::try_from(self.cursor.left()).ok())
+        (0, usize::try_from(self.batches.left).ok())
     }
 }
 
 impl<B> std::iter::FusedIterator for Epoch<'_, B> {}
 
-impl<B> Epoch<'_, B> {
-    /// What the loader has done so far.
-    pub fn stats(&self) -> Stats {
-        self.batches.stats()
-    }
+/// Gives access to the loader, for example to [`checkpoint`](Batches::checkpoint) and
+/// [`stats`](Batches::stats).
+impl<B> Deref for Epoch<'_, B> {
+    type Target = Batches<B>;
 
-    /// Where the run stands; see [`Batches::checkpoint`].
-    pub fn checkpoint(&self) -> Checkpoint {
-        self.batches.checkpoint()
+    fn deref(&self) -> &Batches<B> {
+        self.batches
     }
 }
 
 impl<B> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
-        self.batches.leave(&self.cursor);
+        tracing::debug!(left = self.batches.left, "epoch ends");
+        self.batches.end();
     }
 }

@@ -1,5 +1,6 @@
 //! Workers, coordinator, and the order of what comes out.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Free, Full, Home, Keeper, Schema};
+use crate::batch::{Feed, Free, Full, Home, HostBatch, Keeper, Schema};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::{Bounds, MemoryPlan, Settings};
-use crate::engine::state::{Fault, Faults, OnError, Position, Run, Shared, batches};
+use crate::engine::state::{Fault, OnError, Position, Run, Shared};
 #[cfg(feature = "cuda")]
 use crate::engine::working::Again;
 use crate::engine::working::{ANY_RUN, Asked, Broken, Coordinator, Crew, Filled, Giver, Pool, Start, Task};
@@ -46,11 +47,13 @@ pub(crate) struct Parts {
 /// Makes the keeper of slots that a device may read, given where they go in the end.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
+/// Makes what the consumer receives of a full slot.
+pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
+
 /// The threads that make batches, and the order of what comes out.
-pub(crate) struct Engine {
-    recipe: Arc<Recipe>,
-    run: Arc<Run>,
-    pub(crate) schedule: Schedule,
+pub(crate) struct Engine<B> {
+    shared: Arc<Shared>,
+    pub(crate) deliver: Deliver<B>,
     starts: Option<Sender<Start>>,
     full: Receiver<Filled>,
     home: Home,
@@ -66,9 +69,7 @@ pub(crate) struct Engine {
     logged: Duration,
     asked: bool,
     on_error: OnError,
-    faults: Arc<Mutex<Faults>>,
     timeout: Duration,
-    pub(crate) resume: Option<Position>,
     coordinator: Option<JoinHandle<()>>,
     /// Gives parts to the workers a second time; leaves in drop only.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
@@ -82,13 +83,31 @@ pub(crate) struct Engine {
     _pool: Pool,
 }
 
-impl Engine {
-    /// Starts the threads. There are as many `slots` as may be in use at most.
-    pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
-        let Parts { recipe, run, schedule, asked, on_error, timeout, resume, .. } = parts;
+impl Engine<HostBatch> {
+    /// An engine whose full slots are the batches. There are as many `slots` as may be in use at most.
+    pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
+        Self::new(parts, slots, keeper, Box::new(HostBatch::new))
+    }
+}
+
+impl<B> Engine<B> {
+    /// Starts the threads.
+    pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>, deliver: Deliver<B>) -> Result<Self> {
+        let Parts { recipe, run, schedule, asked, on_error, timeout, resume, memory, prefetch, .. } = parts;
         let is_asked = asked.is_some();
         let count = slots.len();
         let (recipe, run) = (Arc::new(recipe), Arc::new(run));
+        let shared = Arc::new(Shared {
+            recipe: recipe.clone(),
+            run: run.clone(),
+            schedule: schedule.clone(),
+            faults: Mutex::default(),
+            memory,
+            room: prefetch.least + 1,
+            device: OnceLock::new(),
+            at: Mutex::new(resume.unwrap_or_default()),
+            probes: OnceLock::new(),
+        });
         let settings = run.settings.clone();
         // Each channel can hold all there can be of what it carries, so that no thread ever waits
         // to send.
@@ -114,9 +133,9 @@ impl Engine {
         let (giver, second) = (crew.clone(), crew.clone());
         stage.open(Arc::new(move |part, fetched| giver.give(Task { part, fetched: Some(fetched), again: None })));
         let coordinator = Coordinator {
-            recipe: recipe.clone(),
-            run: run.clone(),
-            schedule: schedule.clone(),
+            recipe,
+            run,
+            schedule,
             asked,
             started,
             freed,
@@ -141,9 +160,8 @@ impl Engine {
                 Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
             })?;
         Ok(Engine {
-            recipe,
-            run,
-            schedule,
+            shared,
+            deliver,
             starts: Some(starts),
             full,
             home,
@@ -156,9 +174,7 @@ impl Engine {
             logged: Duration::ZERO,
             asked: is_asked,
             on_error,
-            faults: Arc::default(),
             timeout,
-            resume,
             coordinator: Some(coordinator),
             giver: Some(second),
             stage,
@@ -167,72 +183,20 @@ impl Engine {
         })
     }
 
-    /// What the user may ask of the loader, which holds `memory` and has room for `room` batches in
-    /// the consumer's hands.
-    pub(crate) fn shared(&self, memory: MemoryPlan, room: usize) -> Shared {
-        Shared {
-            recipe: self.recipe.clone(),
-            run: self.run.clone(),
-            schedule: self.schedule.clone(),
-            faults: self.faults.clone(),
-            memory,
-            room,
-            device: None,
-            at: Mutex::new(self.resume.unwrap_or_default()),
-            probes: OnceLock::new(),
-        }
-    }
-
-    pub(crate) fn run(&self) -> &Arc<Run> {
-        &self.run
-    }
-
-    #[cfg(feature = "cuda")]
-    pub(crate) fn recipe(&self) -> &Arc<Recipe> {
-        &self.recipe
+    /// The state that the user may ask about.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     pub(crate) fn home(&self) -> &Home {
         &self.home
     }
 
-    /// Begins `epoch` at batch `first`; what an earlier run still has under way is dropped.
-    pub(crate) fn start(&mut self, epoch: u64, first: u64) {
-        self.stop();
-        self.number += 1;
-        self.run.want(self.number);
-        self.next = first;
-        (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
-        let started = batches(&self.schedule, epoch).and_then(|end| {
-            // An epoch that is begun at its end has nothing to read.
-            if first < end {
-                self.stage.follow.start(epoch, first)?;
-            }
-            Ok(end)
-        });
-        match started {
-            Ok(end) => {
-                self.end = end;
-                let start = Start { run: self.number, epoch, first, end };
-                let starts = self.starts.as_ref().expect("open until drop");
-                if starts.send(start).is_err() {
-                    self.end = first.saturating_add(1);
-                    self.early[self.place(first)] = Some(Err(ended()));
-                }
-            }
-            // It comes as the first batch would.
-            Err(e) => {
-                self.end = first.saturating_add(1);
-                self.early[self.place(first)] = Some(Err(e));
-            }
-        }
-    }
-
     /// Ends the run; its slots go back as soon as their parts are passed on.
-    pub(crate) fn stop(&mut self) {
+    fn end_run(&mut self) {
         let broken_off = self.next < self.end;
         self.end = self.next;
-        self.run.want(0);
+        self.shared.run.want(0);
         if broken_off {
             self.stage.follow.stop();
         }
@@ -248,39 +212,6 @@ impl Engine {
                 Err(_) => {}
             }
         }
-    }
-
-    /// Full slots that wait for the consumer, in their turn or not.
-    pub(crate) fn ready(&self) -> usize {
-        self.full.len() + self.early.iter().flatten().flatten().count()
-    }
-
-    /// The next batch of the run, in order; `None` after the last, and after an error. `idle` is
-    /// called before each wait and says how long it may be, or gives up with `None`.
-    pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Full>> {
-        if self.next >= self.end {
-            return None;
-        }
-        let keeper = self.home.keeper.clone();
-        let came = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
-            Ok(()) => self.wait(idle),
-            Err(e) => Some(Err(e)),
-        };
-        // Its error comes with the next call.
-        let _ = keeper.map(|keeper| keeper.wanted(false));
-        if came.is_some() {
-            (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
-        }
-        let batch = match came? {
-            Ok(batch) => batch.and_then(|full| self.judge(full)),
-            // Nothing came. Whoever drops a batch may go on.
-            Err(e) => return Some(Err(e)),
-        };
-        match &batch {
-            Ok(_) => self.next += 1,
-            Err(_) => self.stop(),
-        }
-        Some(batch)
     }
 
     /// Where batch `number` waits for its turn.
@@ -301,7 +232,7 @@ impl Engine {
             if let Some(batch) = self.early[self.place(self.next)].take() {
                 return Some(Ok(batch));
             }
-            self.run.settings.lend(self.home.held.load(Ordering::Relaxed));
+            self.shared.run.settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(idle()?) {
                 Ok(Ok(full)) if full.header().run != self.number => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {
@@ -317,7 +248,7 @@ impl Engine {
                         return Some(Err(e));
                     }
                     let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
-                    if held + kept >= self.run.settings.slots_in_use()
+                    if held + kept >= self.shared.run.settings.slots_in_use()
                         && waited > CAPTURE
                         && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
                     {
@@ -328,7 +259,7 @@ impl Engine {
                         );
                         return Some(Err(Error::new(ErrorKind::Capturing, cause)));
                     }
-                    if held >= self.run.settings.slots_in_use() && waited > self.timeout {
+                    if held >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
                         return Some(Err(Error::new(
                             ErrorKind::Timeout,
                             format!(
@@ -347,7 +278,7 @@ impl Engine {
                             slots_held_by_the_consumer = held,
                             slots_that_a_device_may_read = kept,
                             "waiting for a batch: {}",
-                            self.run.counters.activity().join(", ")
+                            self.shared.run.counters.activity().join(", ")
                         );
                     }
                 }
@@ -362,7 +293,7 @@ impl Engine {
     /// since those of the slot have left it.
     #[cfg(feature = "cuda")]
     pub(crate) fn make_again(&self, full: Full, again: &Again) {
-        let group = Settings::group(full.schema().batch, self.run.settings.workers);
+        let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
         let giver = self.giver.as_ref().expect("it leaves in drop only");
         for part in full.again(group, &again.places) {
             giver.give(Task { part, fetched: None, again: Some(again.clone()) });
@@ -376,7 +307,7 @@ impl Engine {
         let error = match self.on_error {
             OnError::Stop => first,
             OnError::Skip { max_skipped } => {
-                let mut faults = self.faults.lock().expect("nothing panics while holding it");
+                let mut faults = self.shared.faults.lock().expect("nothing panics while holding it");
                 let (epoch, batch) = (full.header().epoch, full.header().number);
                 let (mut count, mut last, mut skipped) = (0, first, Vec::new());
                 for (place, error) in failed() {
@@ -412,6 +343,75 @@ impl Engine {
     }
 }
 
+impl<B> Feed for Engine<B> {
+    type Batch = B;
+
+    fn start(&mut self, epoch: u64, batches: Range<u64>) {
+        self.end_run();
+        self.number += 1;
+        self.shared.run.want(self.number);
+        (self.next, self.end) = (batches.start, batches.end);
+        (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
+        if batches.is_empty() {
+            return;
+        }
+        let starts = self.starts.as_ref().expect("open until drop");
+        let started = self
+            .stage
+            .follow
+            .start(epoch, batches.start)
+            .and_then(|()| starts.send(Start { run: self.number, epoch, batches }).map_err(|_| ended()));
+        if let Err(e) = started {
+            // It is the first item of the epoch.
+            let place = self.place(self.next);
+            self.early[place] = Some(Err(e));
+        }
+    }
+
+    fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
+        if self.next >= self.end {
+            return None;
+        }
+        let keeper = self.home.keeper.clone();
+        let came = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
+            Ok(()) => self.wait(idle),
+            Err(e) => Some(Err(e)),
+        };
+        // Its error comes with the next call.
+        let _ = keeper.map(|keeper| keeper.wanted(false));
+        if came.is_some() {
+            (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
+        }
+        let batch = match came? {
+            Ok(batch) => batch.and_then(|full| self.judge(full)),
+            // Nothing came. Whoever drops a batch may go on.
+            Err(e) => return Some(Err(e)),
+        };
+        match &batch {
+            Ok(_) => self.next += 1,
+            Err(_) => self.end_run(),
+        }
+        Some(batch.map(|full| (self.deliver)(full, &self.home)))
+    }
+
+    fn stop(&mut self) {
+        self.end_run();
+    }
+
+    fn supplied(&self, supplied: bool) {
+        self.shared.run.balance.supplied(supplied);
+    }
+
+    /// Full slots that wait for the consumer, in their turn or not.
+    fn ready(&self) -> usize {
+        self.full.len() + self.early.iter().flatten().flatten().count()
+    }
+
+    fn held_up_since(&self, asked: Instant) -> Instant {
+        self.home.waited_since(asked)
+    }
+}
+
 /// The threads that make batches are not there any more.
 fn ended() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
@@ -422,9 +422,9 @@ fn most_parts(slots: &[Free], settings: &Settings) -> usize {
     slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
 }
 
-impl Drop for Engine {
+impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
-        self.stop();
+        self.end_run();
         // From now on nobody asks for a batch: what is dropped is marked at once.
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
         // Without starts the coordinator ends and lets go of the pool; the pool joins its threads.
@@ -436,6 +436,6 @@ impl Drop for Engine {
         self.stage.close();
         self.giver = None;
         // A handle of the user's may outlive the loader, and is to hold no batch memory.
-        self.run.settings.free_slots();
+        self.shared.run.settings.free_slots();
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::batches::{Batches, Cursor, Replay, TICK};
+use super::batches::{Batches, Replay, TICK};
 use crate::batch::HostBatch;
 use crate::engine::state::Checkpoint;
 use crate::error::{Error, Result};
@@ -35,14 +35,12 @@ use crate::error::{Error, Result};
 /// ```
 pub struct Epochs<B> {
     batches: Batches<B>,
-    /// Where the epoch that has begun stands.
-    cursor: Option<Cursor>,
 }
 
 impl<B> Epochs<B> {
     /// The epochs of `batches`; none has begun.
     pub fn new(batches: Batches<B>) -> Self {
-        Epochs { batches, cursor: None }
+        Epochs { batches }
     }
 
     /// The loader.
@@ -58,15 +56,13 @@ impl<B> Epochs<B> {
 
     /// Begins epoch `epoch`, as [`Batches::epoch`] does. An epoch that was under way is ended.
     pub fn begin(&mut self, epoch: u64) {
-        self.end();
-        self.cursor = Some(self.batches.enter(epoch));
+        self.batches.begin(epoch);
     }
 
     /// Begins epoch `epoch` at batch `first`, as [`Batches::epoch_from`] does. An epoch that was under
     /// way is ended.
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
-        self.end();
-        self.cursor = Some(self.batches.enter_at(epoch, first));
+        self.batches.begin_from(epoch, first);
     }
 
     /// The next batch of the epoch that has begun. `None` after its last batch, without an epoch,
@@ -78,7 +74,7 @@ impl<B> Epochs<B> {
     /// # Errors
     /// As the items of [`Epoch`](crate::Epoch), which says after which of them the epoch goes on.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        self.cursor.as_mut()?.next(&mut self.batches, idle)
+        self.batches.next(idle)
     }
 
     /// The first `n` batches of epoch 0 again and again, as [`Batches::replay`]. The epoch that has
@@ -93,9 +89,7 @@ impl<B> Epochs<B> {
 
     /// Ends the epoch that has begun. What was prepared ahead is discarded.
     pub fn end(&mut self) {
-        if let Some(cursor) = self.cursor.take() {
-            self.batches.leave(&cursor);
-        }
+        self.batches.end();
     }
 
     /// Goes on where `state` stands, from the next [`begin`](Epochs::begin) on, as a loader that
@@ -106,19 +100,13 @@ impl<B> Epochs<B> {
     /// As [`Loader::resume`](crate::Loader::resume). The loader then stays where it was.
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
-        self.batches.go_on_at(state)
-    }
-}
-
-impl<B> Drop for Epochs<B> {
-    fn drop(&mut self) {
-        self.end();
+        self.batches.resume(state)
     }
 }
 
 impl<B> fmt::Debug for Epochs<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Epochs").field("batches", &self.batches).field("begun", &self.cursor.is_some()).finish()
+        f.debug_struct("Epochs").field("batches", &self.batches).finish()
     }
 }
 

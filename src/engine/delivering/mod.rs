@@ -5,19 +5,15 @@
 //!
 //! 1. `engine`: [`Engine`] starts and ends the threads, orders full slots, and applies the policy
 //!    for failed samples.
-//! 2. `delivery`: [`Delivery`] makes a host batch of a full slot; `upload`: what a device copies.
-//! 3. `metered`: counts what the consumer asks for and receives.
-//! 4. `batches`: [`Batches`], the open loader; `epochs`: [`Epochs`], an owned loader.
+//! 2. `upload`: full slots on their way to a device.
+//! 3. `batches`: [`Batches`], the open loader; `epochs`: [`Epochs`], an owned loader.
 
 mod batches;
-mod delivery;
 mod engine;
 mod epochs;
-mod metered;
 #[cfg(feature = "cuda")]
 mod upload;
 
 pub use batches::{Batches, Epoch, Replay};
-pub(crate) use delivery::Delivery;
 pub(crate) use engine::{Engine, MakeKeeper, Parts};
 pub use epochs::{Epochs, IntoIter};

@@ -2,8 +2,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::{Sender, bounded};
 
-use super::delivery::Delivery;
-use super::engine::Engine;
+use super::engine::{Engine, Parts};
 use crate::batch::{BatchInfo, Free, Full, Home, Role};
 use crate::cuda::SampleOps;
 use crate::device::{FullSlot, HostFeed, Repair};
@@ -11,10 +10,10 @@ use crate::engine::working::Again;
 use crate::error::Result;
 use crate::transform::Mixing;
 
-impl Delivery<Crossing> {
-    /// A full slot is on its way to a device.
-    pub(crate) fn to_device(engine: Engine) -> Self {
-        Delivery { engine, into: Box::new(Crossing::new) }
+impl Engine<Crossing> {
+    /// An engine whose full slots are copied to a device.
+    pub(crate) fn to_device(parts: Parts, slots: Vec<Free>) -> Result<Self> {
+        Self::new(parts, slots, None, Box::new(Crossing::new))
     }
 }
 
@@ -66,10 +65,10 @@ impl FullSlot for Crossing {
     }
 }
 
-impl HostFeed for Delivery<Crossing> {
+impl HostFeed for Engine<Crossing> {
     fn repair(&mut self, mut batch: Crossing, places: &[usize]) -> Repair<Crossing> {
         let mut full = batch.full.take().expect("the slot leaves in drop only");
-        let recipe = self.engine.recipe().clone();
+        let recipe = self.shared().recipe.clone();
         // Of a sample that stands in for others all are damaged. They are copied from it again.
         let mut places: Vec<usize> = places.iter().map(|&place| recipe.shown_at(&mut full, place)).collect();
         places.sort_unstable();
@@ -79,13 +78,13 @@ impl HostFeed for Delivery<Crossing> {
         // Where nobody waits any more the batch is dropped, and its slot goes home.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), home: home.clone() }));
         let again = Again { places: places.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
-        self.engine.make_again(full, &again);
+        self.make_again(full, &again);
         Repair::new(came, wanted)
     }
 
     fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {
         let full = batch.full.take().expect("the slot leaves in drop only");
-        self.engine.judge(full).map(|full| (self.into)(full, self.engine.home()))
+        self.judge(full).map(|full| (self.deliver)(full, self.home()))
     }
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::reply::Reply;
 use super::requests::Requests;
-use crate::batch::{Delivered, Feed};
+use crate::batch::Delivered;
+use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
-use crate::engine::state::Shared;
+use crate::engine::state::Monitor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
@@ -80,7 +81,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// that you hold stay valid.
 pub struct Decoder<B> {
     requests: Arc<Requests<B>>,
-    shared: Arc<Shared>,
+    monitor: Monitor,
+    memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
     /// What becomes of a batch where it is taken.
     taken: fn(&B) -> Result<()>,
@@ -88,20 +90,20 @@ pub struct Decoder<B> {
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// Answers `requests` with batches of `feed`, which is asked for what these say.
-    pub(crate) fn new(requests: Arc<Requests<B>>, feed: Box<dyn Feed<Batch = B>>, shared: Arc<Shared>) -> Result<Self>
+    /// Answers `requests` with `batches`, whose samples are those of the requests.
+    pub(crate) fn new(requests: Arc<Requests<B>>, batches: Batches<B>) -> Result<Self>
     where
         B: Delivered,
     {
-        let MemoryPlan { slots, device_slots, .. } = shared.memory;
-        let room = if device_slots > 0 { device_slots } else { slots };
-        let server = Server { requests: requests.clone(), feed, room };
+        let (monitor, memory) = (batches.monitor(), batches.memory_plan());
+        let room = if memory.device_slots > 0 { memory.device_slots } else { memory.slots };
+        let server = Server { requests: requests.clone(), batches, room };
         let thread = std::thread::Builder::new()
             .name("warpfeed-answer".into())
             .spawn(move || server.serve())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
         let (taken, process) = (B::taken as fn(&B) -> _, std::process::id());
-        Ok(Decoder { requests, shared, thread: Some(thread), taken, process })
+        Ok(Decoder { requests, monitor, memory, thread: Some(thread), taken, process })
     }
 
     /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it waits until
@@ -159,12 +161,12 @@ impl<B> Decoder<B> {
     /// The memory that the decoder holds. The bytes of requests that wait, and batches that you
     /// copy, are yours, and not in the plan.
     pub fn memory_plan(&self) -> MemoryPlan {
-        self.shared.memory
+        self.memory
     }
 
     /// What the decoder has done so far, stage by stage.
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        self.monitor.stats()
     }
 }
 
@@ -304,17 +306,17 @@ impl<B> fmt::Debug for Pending<B> {
 /// done where the answer is taken.
 struct Server<B> {
     requests: Arc<Requests<B>>,
-    feed: Box<dyn Feed<Batch = B>>,
+    batches: Batches<B>,
     /// Batches that may be alive at once.
     room: usize,
 }
 
 impl<B> Server<B> {
     fn serve(mut self) {
-        self.feed.start(0, 0);
+        self.batches.begin(0);
         while self.requests.wait() {
             let requests = &self.requests;
-            let came = self.feed.next(&mut || (!requests.is_closed()).then_some(TICK));
+            let came = self.batches.next(&mut || (!requests.is_closed()).then_some(TICK));
             if requests.is_closed() {
                 break;
             }
@@ -327,7 +329,7 @@ impl<B> Server<B> {
                     requests.answer(Err(e));
                     // What was under way for the requests behind it is begun again.
                     let (epoch, number) = requests.begin_run();
-                    self.feed.start(epoch, number);
+                    self.batches.begin_from(epoch, number);
                 }
                 batch => requests.answer(batch),
             }

@@ -15,7 +15,6 @@ mod monitor;
 mod resume;
 mod run;
 
-pub(crate) use faults::Faults;
 pub use faults::{Fault, OnError};
 pub(crate) use length::{batches, some_batches};
 pub use monitor::Monitor;

@@ -15,13 +15,13 @@ pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
     pub(crate) schedule: Schedule,
-    pub(crate) faults: Arc<Mutex<Faults>>,
+    pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
     /// Batches that the consumer may keep while others are made.
     pub(crate) room: usize,
     /// The counters of the device's ring, if there is one.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub(crate) device: Option<Gauge>,
+    pub(crate) device: OnceLock<Gauge>,
     /// The first batch that was not delivered.
     pub(crate) at: Mutex<Position>,
     pub(crate) probes: OnceLock<Vec<Probe>>,
@@ -38,35 +38,6 @@ impl Shared {
 
     pub(crate) fn reach(&self, position: Position) {
         *self.at() = position;
-    }
-
-    pub(crate) fn checkpoint(&self) -> Checkpoint {
-        let Shared { recipe, run, schedule, probes, .. } = self;
-        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule)).clone();
-        let Position { epoch, batch } = self.position();
-        Checkpoint::new(recipe, schedule, epoch, batch, probes)
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        let Shared { recipe, run, memory, .. } = self;
-        let settings = &run.settings;
-        let mut stats = run.counters.stats();
-        stats.workers = settings.workers;
-        stats.on_request = recipe.blank;
-        stats.damaged = recipe.damaged.count();
-        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
-        (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
-        stats.worker_seconds = stats.seconds * stats.workers as f64;
-        stats.delayed_seconds = settings.delayed();
-        stats.slots = Settings::slots_for(stats.prefetch);
-        stats.allocated_slots = memory.slots;
-        (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
-            (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
-        stats
-    }
-
-    pub(crate) fn faults(&self) -> Vec<Fault> {
-        self.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 }
 
@@ -98,12 +69,28 @@ pub struct Monitor(pub(crate) Arc<Shared>);
 impl Monitor {
     /// Where the run stands; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
-        self.0.checkpoint()
+        let Shared { recipe, run, schedule, probes, .. } = &*self.0;
+        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule)).clone();
+        Checkpoint::new(recipe, schedule, self.0.position(), probes)
     }
 
     /// What the loader has done so far; see [`Batches::stats`](crate::Batches::stats).
     pub fn stats(&self) -> Stats {
-        self.0.stats()
+        let Shared { recipe, run, memory, .. } = &*self.0;
+        let settings = &run.settings;
+        let mut stats = run.counters.stats();
+        stats.workers = settings.workers;
+        stats.on_request = recipe.blank;
+        stats.damaged = recipe.damaged.count();
+        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
+        (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
+        stats.worker_seconds = stats.seconds * stats.workers as f64;
+        stats.delayed_seconds = settings.delayed();
+        stats.slots = Settings::slots_for(stats.prefetch);
+        stats.allocated_slots = memory.slots;
+        (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
+            (memory.host_bytes, memory.pinned_bytes, memory.device_bytes);
+        stats
     }
 
     /// What limits the loader, and what would lift that limit: [`Stats::verdict`] of the whole run.
@@ -113,7 +100,7 @@ impl Monitor {
 
     /// The samples that were skipped so far; see [`Batches::faults`](crate::Batches::faults).
     pub fn faults(&self) -> Vec<Fault> {
-        self.0.faults()
+        self.0.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 }
 

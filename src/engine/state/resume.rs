@@ -20,9 +20,8 @@ pub(crate) struct Position {
 /// Where a run stands. It is all that another process needs to go on, with any number of workers or
 /// ranks. It is a few hundred bytes in any `serde` format.
 ///
-/// [`Monitor::checkpoint`](crate::Monitor::checkpoint),
-/// [`Epoch::checkpoint`](crate::Epoch::checkpoint) and
-/// [`Batches::checkpoint`](crate::Batches::checkpoint) return it.
+/// [`Batches::checkpoint`](crate::Batches::checkpoint) and
+/// [`Monitor::checkpoint`](crate::Monitor::checkpoint) return it.
 /// [`Loader::resume`](crate::Loader::resume) takes it. It is the same on every rank that has seen
 /// as many batches, so it is enough to save it on one of them.
 ///
@@ -83,8 +82,9 @@ impl Checkpoint {
         self.batch
     }
 
-    /// The checkpoint of a loader that goes on with `batch` of `epoch`.
-    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, epoch: u64, batch: u64, probes: Vec<Probe>) -> Self {
+    /// The checkpoint of a loader whose next batch is `next`.
+    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, next: Position, probes: Vec<Probe>) -> Self {
+        let Position { epoch, batch } = next;
         Checkpoint {
             version: VERSION,
             epoch,
@@ -113,7 +113,8 @@ impl Checkpoint {
         let epoch = self.epoch;
         // The order may be the user's, and has perhaps never been asked about such an epoch.
         let asked = guarded(|| {
-            let now = Checkpoint::new(recipe, schedule, epoch, self.batch, probe(recipe, counters, schedule));
+            let next = Position { epoch, batch: self.batch };
+            let now = Checkpoint::new(recipe, schedule, next, probe(recipe, counters, schedule));
             Ok((now, schedule.num_batches(epoch)))
         });
         let (now, batches) =

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,12 +24,11 @@ pub(crate) trait Asked: Send + Sync {
     fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>);
 }
 
-/// A run: the batches `first..end` of `epoch`.
+/// A run: the batches with the numbers `batches` of `epoch`.
 pub(crate) struct Start {
     pub(crate) run: u64,
     pub(crate) epoch: u64,
-    pub(crate) first: u64,
-    pub(crate) end: u64,
+    pub(crate) batches: Range<u64>,
 }
 
 /// The thread that takes a free slot, decides which samples go in, and hands it out in parts.
@@ -52,16 +52,16 @@ impl Coordinator {
     pub(crate) fn run(self) {
         let mut picks = Vec::new();
         let mut next_start = self.started.recv().ok();
-        while let Some(Start { run, epoch, first, end }) = next_start.take() {
+        while let Some(Start { run, epoch, batches }) = next_start.take() {
             if let Err(e) = self.check() {
                 // Of a run that is not wanted any more nobody takes the error.
                 if self.run.is_wanted(run) {
-                    let _ = self.broken.send(Err(Broken { run, number: first, error: e }));
+                    let _ = self.broken.send(Err(Broken { run, number: batches.start, error: e }));
                 }
                 next_start = self.started.recv().ok();
                 continue;
             }
-            for number in first..end {
+            for number in batches {
                 let wanted = self.run.is_wanted(run);
                 let picked = if wanted { self.pick(epoch, number, &mut picks) } else { Ok(()) };
                 if wanted && picked.is_ok() && picks.is_empty() {

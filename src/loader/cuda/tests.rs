@@ -9,7 +9,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::*;
 use crate::batch::Feed;
 use crate::device::sim::{Mistake, Sim, converted};
-use crate::engine::{Decoder, OnError};
+use crate::engine::{Batches, Decoder, OnError};
 use crate::error::ErrorKind;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
@@ -63,17 +63,24 @@ fn loader(pictures: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::train(32))
 }
 
+impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
+    /// Starts `epoch` at batch `first`.
+    fn start(&mut self, epoch: u64, first: u64) {
+        self.ring.start(epoch, first..self.shared.schedule.num_batches(epoch));
+    }
+}
+
 /// The pixels of all batches of an epoch on the simulated device, from batch `first` on.
 fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
-    let OnDevice { mut ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer, Memory::heap)?;
-    ring.start(epoch, first);
+    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer, Memory::heap)?;
+    on.start(epoch, first);
     let mut batches = Vec::new();
-    while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
         batches.push(pixels(&sim, &batch?));
     }
-    let left = shared.run.counters.stats().decoded_on_device;
+    let left = on.shared.run.counters.stats().decoded_on_device;
     Ok((batches, left))
 }
 
@@ -169,12 +176,12 @@ fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    let OnDevice { mut ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
-    ring.start(0, 0);
-    while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+    let mut on = loader.on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
+    on.start(0, 0);
+    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
         drop(batch.unwrap());
     }
-    (shared.recipe.damaged.count(), shared.run.counters.stats().decoded_on_device)
+    (on.shared.recipe.damaged.count(), on.shared.run.counters.stats().decoded_on_device)
 }
 
 #[test]
@@ -239,12 +246,11 @@ fn an_epoch_that_is_resumed_or_left_goes_on_with_the_same_pixels() {
     assert!(rest == expected[4..], "from batch 4 on");
     // Dropped in the middle, with batches on their way.
     let sim = Sim::new(Mistake::None, 200);
-    let OnDevice { mut ring, .. } =
-        loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
+    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
     for epoch in 0..20 {
-        ring.start(epoch, 0);
+        on.start(epoch, 0);
         for _ in 0..epoch % 4 {
-            ring.next(&mut || Some(Duration::from_millis(100))).unwrap().unwrap();
+            on.ring.next(&mut || Some(Duration::from_millis(100))).unwrap().unwrap();
         }
     }
 }
@@ -276,7 +282,7 @@ fn decoder_with(sim: &Sim, with: impl Fn(Loader) -> Loader) -> Decoder<Held<Sim>
     let (loader, requests) = with(options).for_requests().unwrap();
     let OnDevice { ring, shared, .. } =
         loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
-    Decoder::new(requests, Box::new(ring), shared).unwrap()
+    Decoder::new(requests, Batches::new(ring, &shared)).unwrap()
 }
 
 #[test]
@@ -326,7 +332,7 @@ fn a_request_of_one_large_picture_is_decoded_by_the_device() {
     let (loader, requests) = Loader::requests().batch_size(1).workers(1).for_requests().unwrap();
     let OnDevice { ring, shared, .. } =
         loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
-    let decoder = Decoder::new(requests, Box::new(ring), shared).unwrap();
+    let decoder = Decoder::new(requests, Batches::new(ring, &shared)).unwrap();
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
     assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
@@ -395,15 +401,14 @@ fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
     let left = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
-        let OnDevice { mut ring, shared, .. } =
-            loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
+        let mut on = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
         for epoch in 0..20 {
-            ring.start(epoch, 0);
-            while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
+            on.start(epoch, 0);
+            while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
                 batch.unwrap();
             }
         }
-        shared.run.counters.stats().decoded_on_device
+        on.shared.run.counters.stats().decoded_on_device
     };
     let (all, some) = (left(1.0), left(0.0001));
     assert!(all > 20 * 24, "{all} of 960 pictures are left to a device that may take all of its time");

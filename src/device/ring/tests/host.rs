@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! Host slots of known bytes, and what they are to be on the device.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -169,8 +170,9 @@ impl Maker {
 impl Feed for Maker {
     type Batch = HostSlot;
 
-    fn start(&mut self, epoch: u64, first: u64) {
-        (self.epoch, self.next) = (epoch, first);
+    fn start(&mut self, epoch: u64, batches: Range<u64>) {
+        assert_eq!(batches.end, BATCHES);
+        (self.epoch, self.next) = (epoch, batches.start);
     }
 
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<HostSlot>> {

@@ -88,7 +88,7 @@ fn open(loader: Loader) -> Opened {
 /// The batches of an epoch from `first` on, up to an error.
 fn epoch((on, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut batches = Vec::new();
-    on.ring.start(epoch, first);
+    on.start(epoch, first);
     while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
         match batch {
             Ok(batch) => batches.push(pixels(sim, &batch)),
@@ -116,7 +116,7 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     let (batches, error) = epoch(&mut opened, 0, 0);
     assert!(error.is_none() && batches.len() == 6, "the epoch goes on: {error:?}");
     let (twice, _) = source.again();
-    let faults: Vec<Fault> = opened.0.shared.faults();
+    let faults: Vec<Fault> = opened.0.shared.faults.lock().unwrap().listed().to_vec();
     let mut failed: Vec<String> = faults.iter().map(|fault| fault.error.to_string()).collect();
     failed.sort();
     assert!(!twice.is_empty() && failed.len() == twice.len(), "{twice:?} were read again, {failed:?} failed");
@@ -139,7 +139,7 @@ fn an_epoch_may_be_left_while_workers_decode_again() {
     for turn in 0..12 {
         let mut opened = open(reading(&source));
         for short in 0..4 {
-            opened.0.ring.start(short, 0);
+            opened.0.start(short, 0);
             for _ in 0..(turn + short) % 4 {
                 opened.0.ring.next(&mut || Some(Duration::from_millis(100))).unwrap().unwrap();
             }
