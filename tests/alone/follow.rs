@@ -1,6 +1,7 @@
-//! Promise: a source that fetches ahead knows the order, across the borders of epochs. It has as many
-//! reads in flight as its bytes allow, whatever the number of threads. Its bytes are in the memory
-//! plan. Cancelled reads are released, and batches, errors and retries are the same as without it.
+//! Promise: a source that fetches ahead knows the order, across the borders of epochs. It has as
+//! many reads in flight as its bytes allow, whatever the number of threads. Its bytes are in the
+//! memory plan. Cancelled reads are released, and batches, errors and retries are the same as
+//! without it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,8 +16,9 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, R
 /// Bytes that a fetched sample is counted as.
 const SAMPLE: usize = 10_000;
 
-/// Numbers in a store: every read takes `latency`, and any number of them may be in flight. Its bytes
-/// are those of more samples than a loader reads at a time, so a loader never reads before a fetch.
+/// Numbers in a store: every read takes `latency`, and any number of them may be in flight. Its
+/// bytes are those of more samples than a loader reads at a time, so a loader never reads before a
+/// fetch.
 #[derive(Clone)]
 struct Store {
     numbers: Numbers,
@@ -273,7 +275,7 @@ fn errors_and_retries_are_those_of_reads() {
         assert_eq!((valid, batches.stats().retries), (319, 2));
         let faults: Vec<_> = batches.faults().iter().map(|f| (f.error.sample(), f.error.cause().to_owned())).collect();
         assert_eq!(faults, [(Some(9), "nine is lost".to_owned())]);
-        assert_eq!(store.state().direct, 2, "a read that is repeated is not fetched ahead");
+        assert_eq!(store.state().direct, 2, "a repeated read is not read ahead");
     });
 }
 
@@ -348,7 +350,7 @@ fn a_source_that_panics_when_it_follows_is_an_error_of_the_first_batch() {
     }
     no_hang(|| {
         let mut batches = loader(Panics).without("image").unlabelled(true).host().unwrap();
-        assert!(batches.epoch(0).all(|batch| batch.is_ok()), "a panic after a batch does not lose it");
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()), "a panic after a batch does not lose the batch");
         let results: Vec<_> = batches.epoch(4).collect();
         let e = results[0].as_ref().unwrap_err();
         assert_eq!((results.len(), e.kind()), (1, ErrorKind::Panic));

@@ -31,9 +31,9 @@ fn a_loader_in_a_forked_child_is_an_error() {
         // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(kept.ids().eq(ids), "the parent's batch is whole");
+        assert!(kept.ids().eq(ids), "the parent's batch is intact");
         drop(kept);
-        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader goes on");
+        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader continues");
     });
 }
 
@@ -58,7 +58,7 @@ fn a_decoder_in_a_forked_child_is_an_error() {
         // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(decoder.decode(pictures()).is_ok(), "the parent's decoder goes on");
+        assert!(decoder.decode(pictures()).is_ok(), "the parent's decoder continues");
     });
 }
 
@@ -97,7 +97,7 @@ fn a_loader_with_active_readers_can_be_dropped_in_a_forked_child() {
         // SAFETY: `child` is a child of this process, and `status` is a valid place for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader goes on");
-        assert!(epoch.stats().ahead.is_some(), "its readers were at work");
+        assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader continues");
+        assert!(epoch.stats().ahead.is_some(), "its readers were active");
     });
 }

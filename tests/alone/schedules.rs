@@ -208,7 +208,7 @@ fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     for (place, (&sample, valid)) in samples.iter().zip(batch.valid()).enumerate() {
         assert_eq!(valid, !schedule.is_bad(sample), "sample {sample}");
         let donor = (0..samples.len()).map(|d| samples[(place + d) % samples.len()]).find(|&s| !schedule.is_bad(s));
-        let donor = donor.expect("a batch that is delivered has a sound sample");
+        let donor = donor.expect("a delivered batch has a valid sample");
         assert!(images[place * IMAGE..][..IMAGE].iter().all(|&byte| u64::from(byte) == donor), "sample {sample}");
         assert_eq!(batch.labels().unwrap()[place], donor as i64);
     }
@@ -229,7 +229,7 @@ fn run(schedule: &Schedule) -> Account {
         let mut arriving = batches.epoch_from(epoch, *first);
         for &keep in keeps {
             let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
-                assert!(arriving.next().is_none(), "a batch too many");
+                assert!(arriving.next().is_none(), "one batch too many");
                 break;
             };
             let found = found.expect("a batch is missing");

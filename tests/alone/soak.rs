@@ -210,9 +210,9 @@ fn nothing_grows_in_nine_seconds() {
     soak(Duration::from_secs(9));
 }
 
-/// `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test alone soak:: -- --ignored --nocapture`, in the
-/// background under `nice -n 19 taskset -c 0` and with `WARPFEED_SOAK_REST=9`, which means nine
-/// seconds of rest per second of work.
+/// `WARPFEED_SOAK_SECONDS=3600 cargo test --release --test alone soak:: -- --ignored --nocapture`,
+/// in the background under `nice -n 19 taskset -c 0` and with `WARPFEED_SOAK_REST=9`, which means
+/// nine seconds of rest per second of work.
 #[test]
 #[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS"]
 fn nothing_grows_in_an_hour() {

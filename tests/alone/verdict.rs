@@ -1,6 +1,6 @@
-//! Promise: `stats.verdict()` names what limits a loader. One loader for each limit, made to be
-//! bound that way by sleeping there. (The copy and the conversion, which need a device, are tried
-//! on numbers in `src/trace/verdict.rs`.)
+//! Promise: `stats.verdict()` names the limit of a loader. For each limit there is a loader that
+//! sleeps in that stage. (Copies and conversions need a device, so `src/trace/verdict.rs` tests
+//! them on numbers.)
 
 use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::trace::{Limit, Stage};
 use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
-/// How often a loader may be found bound by something else.
+/// Number of attempts before a different verdict is a failure.
 const TRIES: usize = 12;
 
 /// Samples of one byte, which take `read` to read.
@@ -86,7 +86,7 @@ fn loader(source: Bytes, codec: Grey) -> Loader {
     Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
 }
 
-/// What comes of `epochs` epochs in which step `n` takes `step(n)`.
+/// Runs `epochs` epochs in which step `n` takes `step(n)`.
 fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, Verdict) {
     no_hang(|| {
         let mut batches = loader.host().unwrap();
@@ -107,11 +107,11 @@ fn processors() -> usize {
     available_parallelism().unwrap().get()
 }
 
-/// A loader made to be bound by `limit` is told so, with its numbers.
+/// Asserts that the verdict on a loader bound by `limit` names that limit and contains `words`.
 ///
-/// A busy machine may stop all threads for longer than what a loader was made to wait for, and then
-/// another limit is the true one. So it has some tries: with a rule that does not hold none of them
-/// ends well. What each rule makes of given numbers is tried in `src/trace/verdict.rs`.
+/// A busy machine may stop all threads for longer than the loader sleeps, and then another limit is
+/// the true one. So there are several attempts; with a wrong rule all of them fail.
+/// `src/trace/verdict.rs` tests each rule on given numbers.
 fn named(limit: Limit, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     for _ in 0..TRIES {
         let (stats, verdict) = run();
@@ -169,7 +169,7 @@ fn fewer_workers_than_processors_are_too_few() {
     });
 }
 
-/// Computes for 3 ms, like an audio field that decodes.
+/// Computes for 3 ms, like a field that decodes audio.
 #[derive(Debug)]
 struct Slow;
 

@@ -1,5 +1,6 @@
-//! Promise: annotated sets give the same batches packed, bit for bit; a sample with a bad annotation
-//! is an error or skipped and listed; a pack that would resize what boxes count in is refused.
+//! Promise: packing an annotated set keeps its batches bit for bit. A sample with a bad annotation
+//! is an error, or skipped and listed. Packing that would resize pictures with boxes in pixels is
+//! refused.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     loader.into_iter().map(|batch| batch.map(content)).collect::<Result<_>>().unwrap()
 }
 
-/// The batches of a set are those of its LMDB and of its tar. Returns them.
+/// Asserts that the batches of a set equal those of its LMDB and of its tar, and returns them.
 fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let augment = || Augment::train(48).scale(0.2, 1.0);
     let loader = |path: &Path| fields(Loader::new(path).batch_size(5).shuffle(7).augment(augment()).unlabelled(true));
@@ -35,7 +36,7 @@ fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) 
     expected
 }
 
-/// The bytes of an array that are not 0.
+/// Number of bytes of an array that are not 0.
 fn inked(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
     let own = batches.iter().flatten().filter(|(have, _)| have == name);
     own.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
@@ -61,7 +62,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
         loader.field("boxes", boxes().column("difficult", Dtype::U8)).field("mask", Mask::new(Dtype::U8).fill(255))
     });
     assert!(inked(&batches, "mask") > 1000 && inked(&batches, "boxes") > 40);
-    // The mask that both hold: a pixel of a class lies in a box of the class, and in its mask.
+    // In both sets, each pixel of a class in the mask lies in a box of that class, and in its mask.
     let pixels = |path: &Path, field: &str| -> usize {
         let loader = Loader::new(path).batch_size(64).augment(Augment::letterbox(96, 96)).unlabelled(true);
         let loader = if field == "mask" {
@@ -72,7 +73,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
         inked(&arrays(loader), field)
     };
     let (by_class, by_figure) = (pixels(&voc, "mask"), pixels(&coco, "boxes.masks"));
-    // Figures of fewer than 12 pixels are in the one alone.
+    // Only one of the sets has figures of fewer than 12 pixels.
     assert!(
         by_figure > 1000 && by_class >= by_figure && by_class < by_figure + by_figure / 50,
         "{by_class} {by_figure}"
@@ -104,7 +105,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
     assert_eq!(mask, expected);
 }
 
-/// What is wrong with an annotation is the fault of its sample: an error, or skipped and listed.
+/// A bad annotation is a fault of its sample: an error, or skipped and listed.
 #[test]
 fn a_sample_with_a_bad_annotation_is_an_error_or_skipped_and_listed() {
     let mut json = coco();
@@ -126,7 +127,7 @@ fn a_sample_with_a_bad_annotation_is_an_error_or_skipped_and_listed() {
     assert_eq!((faults.len(), faults[0].error.cause()), (1, cause));
 }
 
-/// Boxes count in pixels: a picture that is made smaller would leave them behind.
+/// Boxes are in pixels, so resizing the picture would make them wrong.
 #[test]
 fn a_pack_that_resizes_annotated_pictures_is_refused() {
     let root = coco_set(&coco());
@@ -140,7 +141,7 @@ fn a_pack_that_resizes_annotated_pictures_is_refused() {
     assert_eq!(e.sample(), Some(0));
     let same = Recode::Quality { quality: 90, max_side: Some(20) };
     assert!(Pack::new(&*source).recode(same).to(root.path().join("x.lmdb")).is_ok());
-    // What is relative to the picture stays right.
+    // Relative coordinates stay valid.
     let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.5 0.5 1 1")]);
     assert!(Pack::new(&*open(root.path()).unwrap()).recode(smaller).to(root.path().join("x.lmdb")).is_ok());
 }

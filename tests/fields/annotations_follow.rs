@@ -1,9 +1,9 @@
-//! Promise: annotations lie where they were made. In a picture that EXIF turns they are turned with
-//! it if they were made on the stored one, and left alone if they were made on the upright one. Where
-//! nothing says which, and where they were made on a picture of another size, the sample is an error.
+//! Promise: annotations keep their place in pictures that EXIF turns. Annotations of the stored
+//! picture turn with it; annotations of the upright picture do not. If the set does not say which,
+//! or the annotated picture had another size, the sample is an error.
 //!
-//! `fixtures/orientation/make.py` made the pictures, and what becomes of their annotations by
-//! torchvision and pycocotools.
+//! `fixtures/orientation/make.py` made the pictures, and the expected annotations with torchvision
+//! and pycocotools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{Augment, Dtype, HostBatch, Loader, Result};
 
-/// One picture, with its annotations on the stored one and what becomes of them.
+/// One picture, with annotations of the stored picture and the expected turned ones.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -47,7 +47,7 @@ impl Case {
         fs::read(format!("{FIXTURES}/{}.jpg", self.name)).unwrap()
     }
 
-    /// Whether the size alone does not say which picture was annotated.
+    /// Whether the size does not reveal which picture was annotated.
     fn fits_both(&self) -> bool {
         self.tag > 1 && self.stored == self.upright
     }
@@ -75,7 +75,7 @@ impl Case {
         (root, json)
     }
 
-    /// Boxes, masks of the first two, and points, as they are on the stored picture or by torchvision.
+    /// Boxes, masks of the first two, and points: of the stored picture, or turned by torchvision.
     fn check(&self, batch: &HostBatch, turned: bool) {
         let name = &self.name;
         let [width, height] = self.upright.map(|side| side as usize);
@@ -102,7 +102,7 @@ impl Case {
     }
 }
 
-/// Runs down the columns of a mask, zeros first.
+/// Run lengths of a mask by column, zeros first.
 fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     let (mut runs, mut value) = (vec![0], 0);
     for place in 0..width * height {
@@ -116,7 +116,7 @@ fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     runs
 }
 
-/// The one batch of a loader that shows the picture of `case` as it is.
+/// The only batch of a loader that shows the picture of `case` unchanged.
 fn batch(case: &Case, loader: Loader, follow: Option<Exif>) -> Result<HostBatch> {
     let loader = loader.augment(Augment::pass_through(case.upright[0], case.upright[1])).without("label").batch_size(1);
     let loader = follow.into_iter().fold(loader, Loader::annotations_follow);
@@ -186,7 +186,7 @@ fn a_crop_that_depends_on_boxes_uses_the_turned_ones() {
         let (_root, json) = case.coco(case.stored);
         let loader = Loader::new(&json).augment(Augment::iou_crop(32, 32)).without("label").batch_size(1).repeat(40);
         let loader = loader.annotations_follow(Exif::Stored).field("boxes", Boxes::new(3));
-        // A crop keeps the centre of a box; of a wrong one often none.
+        // A crop keeps the centre of some box. With wrong boxes it often keeps none.
         assert!(loader.into_iter().all(|batch| batch.unwrap().counts("boxes").unwrap()[0] > 0), "{}", case.name);
     }
 }
@@ -245,7 +245,7 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_picture() {
         fs::create_dir_all(root.path().join("JPEGImages")).unwrap();
         fs::create_dir_all(root.path().join("SegmentationClass")).unwrap();
         fs::write(root.path().join("JPEGImages/a.jpg"), case.jpeg()).unwrap();
-        // A mask of other values in each pixel, stored as the picture is.
+        // A mask with a different value in each pixel, stored like the picture.
         let value = |x: u32, y: u32| ((x * 5 + y * 3) % 250) as u8;
         let mask = image::GrayImage::from_fn(width, height, |x, y| image::Luma([value(x, y)]));
         mask.save(root.path().join("SegmentationClass/a.png")).unwrap();
@@ -267,8 +267,8 @@ fn boxes_and_masks_of_pascal_voc_turn_with_the_picture() {
     }
 }
 
-/// A mask, a map of depths and a flow as arrays or interlaced PNGs, flipped and resized too, are those
-/// of a sample whose picture and fields were turned before.
+/// Masks, depth maps and flows, as arrays or interlaced PNGs and also flipped and resized, equal
+/// those of a sample whose picture and fields were turned in advance.
 #[test]
 fn masks_maps_and_points_follow_through_every_step() {
     for case in cases() {

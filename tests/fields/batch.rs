@@ -70,7 +70,7 @@ fn labels_ids_and_keys_belong_to_their_images() {
         ids.iter().map(|i| format!("class{}/{i:06}", i % 10)).collect::<Vec<_>>()
     );
     assert_eq!((batch.epoch(), batch.index(), batch.len()), (0, 0, 7));
-    assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "nobody asked for them");
+    assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "they were not requested");
     let batch = first(loader(Numbers::new(20)).soft_labels(10, 0.0));
     let rows = batch.soft_labels().unwrap();
     assert_eq!((rows.shape(), rows.bytes()), (vec![7, 10], batch.field("soft_label").unwrap().bytes()));

@@ -1,6 +1,6 @@
 //! Promise: boxes follow their picture, with their classes, columns, masks and key points: clipped,
-//! dropped below a share or a size, padded with a count. What belongs to a dropped box goes with it.
-//! A box that is none, or lies outside its picture, is an error with both numbers.
+//! dropped below a share or a size, padded with a count. Annotations of a dropped box are dropped
+//! too. An invalid box, or one outside its picture, is an error with both numbers.
 
 use crate::follow::{Plane, Told, augments, npy, picture};
 use crate::support::no_hang;
@@ -28,7 +28,7 @@ fn truth(seed: u64) -> Truth {
     let mut rng = Rng::new(seed, 2, 2);
     let size = Size::new(20 + rng.below(60) as u32, 20 + rng.below(50) as u32);
     let (width, height) = (f64::from(size.width), f64::from(size.height));
-    // Quarters, so that f32 holds sums and halves exactly.
+    // Multiples of a quarter, so that f32 represents sums and halves exactly.
     let mut quarters = |low: f64, high: f64| (rng.range(low, high) * 4.0).floor() / 4.0;
     let (mut boxes, mut masks, mut points) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..seed % (MOST as u64 + 1) {
@@ -49,7 +49,7 @@ fn floats(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
 }
 
 impl Truth {
-    /// COCO's run lengths, and a rectangle as a polygon for every third.
+    /// COCO run lengths; every third mask is a rectangle as a polygon.
     fn segmentations(&mut self) -> String {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let each = self.masks.iter_mut().enumerate().map(|(number, mask)| {
@@ -83,7 +83,7 @@ impl Truth {
             .field("boxes.masks.json", self.segmentations())
     }
 
-    /// What `told` makes of box `i`: crop, resize, crop, pad, flip, with a clip after each crop.
+    /// Applies `told` to box `i`: crop, resize, crop, pad, flip, with a clip after each crop.
     fn boxed(&self, i: usize, told: &[i64], output: Size) -> Option<([f64; 4], f64)> {
         let t: Vec<f64> = told.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
@@ -195,7 +195,7 @@ fn boxes_and_their_annotations_follow_the_picture() {
     });
 }
 
-/// Every byte of an epoch, with the samples' numbers.
+/// All bytes of an epoch, with the sample ids.
 fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
     let mut batches = loader.host().unwrap();
     let all = |batch: Result<HostBatch>| {
@@ -256,7 +256,7 @@ fn an_iou_crop_sees_the_boxes_and_drops_those_whose_centre_is_outside() {
     });
 }
 
-/// The boxes of a picture of 40 x 20 pixels that is not changed.
+/// Boxes of a picture of 40 x 20 pixels that is not transformed.
 fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
     let sample = sample.field("rgb.npy", picture(Size::new(40, 20)));
     let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).without("label");
@@ -289,19 +289,19 @@ fn every_box_format_is_read_and_written_in_pixels_and_relative_units() {
                         parts(expected)
                     );
                     if relative {
-                        // The sample says it.
+                        // The sample states the format.
                         assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
                     }
                 }
             }
         }
-        // Sets are rounded: what reaches out a little is clipped.
+        // Numbers of data sets are rounded, so a box that is slightly outside is clipped.
         let text = OwnedSample::new("x").field("boxes.txt", "-0.5 0 40.9 20.2");
         assert_eq!(plain(text, Boxes::new(1)), [0.0, 0.0, 40.0, 20.0]);
     });
 }
 
-/// The error of a loader whose second sample has these fields, beside a picture of 40 x 20.
+/// The error of a loader whose second sample has these fields and a picture of 40 x 20.
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", picture(size)).field("boxes.json", "[]");
@@ -317,7 +317,7 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false], "or it is skipped");
     drop(batch);
-    assert_eq!(batches.faults().len(), 1, "and listed");
+    assert_eq!(batches.faults().len(), 1, "the sample is listed");
     error
 }
 
@@ -379,10 +379,10 @@ fn annotations_of_boxes_must_match_their_number() {
         assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3], [2, 1, 3] is expected");
         let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
         assert!(points.contains("as point 0 of set 1"), "{points}");
-        // Without boxes nothing else is asked for.
+        // Without boxes no other annotations are required.
         let sample = OwnedSample::new("x").field("boxes.json", "[]");
         assert_eq!(plain(sample, kind()), [0.0; 4 * MOST]);
-        // With room for fewer the first ones are taken.
+        // If there is room for fewer, the first ones are kept.
         let sample = OwnedSample::new("x").field("boxes.txt", "0 0 1 1 2 2 3 3 4 4 5 5");
         assert_eq!(plain(sample, Boxes::new(2).truncated()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
     });

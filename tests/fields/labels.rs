@@ -116,7 +116,7 @@ fn a_sample_without_a_label_is_skipped_like_one_that_cannot_be_decoded() {
     let mut batches =
         set(&[Some(0), None, Some(2), Some(3)]).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
-    assert_eq!(batch.labels().unwrap(), [0, 2, 2, 3], "the next one stands in");
+    assert_eq!(batch.labels().unwrap(), [0, 2, 2, 3], "the next sample replaces it");
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true, true]);
     drop(batch);
     let faults = batches.faults();

@@ -1,6 +1,6 @@
-//! Promise: a mask follows its picture. Every pixel is the nearest one, whatever the crop, resize,
-//! flip and padding, for palettes, grey of 1 to 16 bits, interlaced PNGs and arrays of any integer
-//! type; values never mix. A mask of another size, an unknown value and a damaged file are errors.
+//! Promise: a mask follows its picture. Every pixel is the nearest one for every crop, resize, flip
+//! and padding, for palettes, grey of 1 to 16 bits, interlaced PNGs and arrays of any integer type;
+//! values never mix. A mask of another size, an unknown value and a damaged file are errors.
 
 use std::io::Cursor;
 
@@ -14,16 +14,16 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// How a mask is stored.
+/// Encoding of a mask.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
-    /// Bits a value.
+    /// Bits per value.
     depth: u8,
     palette: bool,
     interlaced: bool,
 }
 
-/// Values of `depth` bits for each pixel, in blocks, with noise.
+/// Values of `depth` bits in blocks, with noise.
 fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
     let mut rng = Rng::new(seed, 7, 7);
     let most = 1_u64 << depth;
@@ -34,7 +34,7 @@ fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
         .collect()
 }
 
-/// The values of `pass` in rows of packed bits.
+/// The values of an interlace pass as rows of packed bits.
 fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u32, u32)) -> Vec<Vec<u8>> {
     let row = |y: u32| {
         let mut bits = Vec::new();
@@ -50,7 +50,7 @@ fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u3
 const ADAM7: [(u32, u32, u32, u32); 7] =
     [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
 
-/// A PNG whose rows take every filter in turn, with stored pixels in chunks of many lengths.
+/// A PNG whose rows use every filter in turn, with data in chunks of many lengths.
 fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let Stored { depth, palette, interlaced } = stored;
     let mut rng = Rng::new(seed, 1, 1);
@@ -85,7 +85,7 @@ fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let sizes = [size.width.to_be_bytes(), size.height.to_be_bytes()].concat();
     chunk(b"IHDR", &[&sizes[..], &[depth, colour, 0, 0, u8::from(interlaced)]].concat());
     if palette {
-        // Colours that have nothing to do with the indices.
+        // Colours that are unrelated to the indices.
         chunk(b"PLTE", &(0..3 << depth.min(8)).map(|i| (i * 37) as u8).collect::<Vec<_>>());
     }
     chunk(b"tEXt", b"Comment\0of no matter");
@@ -276,7 +276,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
     };
     let error = open().into_iter().find_map(Result::err).expect("it is bad");
     assert_eq!(error.sample(), Some(1));
-    // Or it is skipped and listed.
+    // On request, the sample is skipped and listed.
     let mut batches = open().on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false]);
@@ -301,7 +301,7 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
         assert_eq!(e, "field \"mask.npy\": annotated in 16x15 pixels, its picture has 16x16");
-        // A value that the type cannot hold, or that is no class.
+        // A value that the type cannot hold, or that is not a class.
         let wide = cause(("mask.png", of(16, 10)), kind());
         assert!(wide.contains(" 0 to 255 are allowed") && wide.contains("the value "), "{wide}");
         let class = |fill| {

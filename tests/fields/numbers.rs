@@ -106,7 +106,7 @@ fn several_pictures_of_a_sample_are_cropped_and_flipped_alike() {
             assert_eq!(batch.images().bytes(), batch.field("other").unwrap().bytes());
             crops.extend(batch.images().bytes().chunks(16 * 16 * 3).map(<[u8]>::to_vec));
         }
-        assert_eq!(crops.len(), 30, "and each sample has a crop of its own");
+        assert_eq!(crops.len(), 30, "each sample has a different crop");
     });
 }
 
@@ -266,7 +266,7 @@ fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
                 let [dice, other] = ["dice", "other"].map(|name| batch.field(name).unwrap());
                 let each = dice.as_i64().unwrap().chunks(4).zip(other.as_i64().unwrap().chunks(4));
                 for (id, (dice, other)) in batch.ids().zip(each) {
-                    assert_ne!(dice, other, "each field has numbers of its own");
+                    assert_ne!(dice, other, "each field has its own random numbers");
                     numbers.insert(id, dice.to_vec());
                 }
             }
@@ -394,8 +394,8 @@ fn a_kinds_memory_is_taken_from_the_memory_plan() {
             }
             most()
         };
-        assert_eq!(most_in("large", 1, 2), 1, "each waits until it has the memory");
-        assert!(most_in("small", 20, 2) > 1, "others do not wait");
+        assert_eq!(most_in("large", 1, 2), 1, "each worker waits for memory");
+        assert!(most_in("small", 20, 2) > 1, "other workers do not wait");
     });
 }
 

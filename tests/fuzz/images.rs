@@ -1,4 +1,4 @@
-//! Pictures of every format but the crate's own JPEG decoder's: the `image` crate, `.npy` arrays.
+//! Fuzzing of picture formats other than JPEG: the `image` crate and `.npy` arrays.
 
 use std::io::Cursor;
 
@@ -8,7 +8,7 @@ use super::raw::npy_header;
 use super::{Codecs, Pixels, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
-/// No picture made here has as many pixels.
+/// Pixel limit that no generated picture reaches.
 const MOST: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 14] = [
@@ -47,14 +47,14 @@ fn pictures() -> Vec<Vec<u8>> {
     for (picture, formats) in &forms {
         for &format in *formats {
             let mut file = Cursor::new(Vec::new());
-            picture.write_to(&mut file, format).expect("a format that takes these pixels");
+            picture.write_to(&mut file, format).expect("the format supports these pixels");
             files.push(file.into_inner());
         }
     }
     files
 }
 
-/// Makes the checksum of every PNG chunk right again: behind a wrong one nothing is read.
+/// Repairs the checksum of every PNG chunk, because a decoder stops at a wrong one.
 fn seal(png: &mut [u8]) {
     let mut at = 8;
     while let Some(length) = png.get(at..at + 4) {
@@ -68,7 +68,7 @@ fn seal(png: &mut [u8]) {
     }
 }
 
-/// A damaged picture: an error, or as many pixels as its header says.
+/// Checks that a damaged picture is an error or has as many pixels as its header says.
 fn picture(pictures: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut file = random.mutated(pictures, &WORDS);
@@ -101,7 +101,7 @@ fn arrays() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A damaged array: an error, or the bytes that lie behind the header.
+/// Checks that a damaged array is an error or consists of the bytes after the header.
 fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let words: [&[u8]; 12] = [
@@ -125,10 +125,10 @@ fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let region = Rect::new(x, y, size.width - x, size.height - y);
     let mut out = Pixels::new();
-    picture.decode(region, &mut out).expect("what has a size can be read");
+    picture.decode(region, &mut out).expect("a picture with a size can be read");
     let stride = size.width as usize * 3;
     let rows = pixels.chunks_exact(stride).skip(y as usize).flat_map(|row| &row[x as usize * 3..]);
-    assert!(rows.eq(out.data()), "seed {seed}: other bytes");
+    assert!(rows.eq(out.data()), "seed {seed}: bytes differ");
     true
 }
 
@@ -139,7 +139,7 @@ fn images() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn images_for_long() {
     let pictures = pictures();
     fuzz::for_long("images", |seed| picture(&pictures, seed));
@@ -152,7 +152,7 @@ fn npy() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn npy_for_long() {
     let arrays = arrays();
     fuzz::for_long("npy", |seed| array(&arrays, seed));

@@ -1,4 +1,4 @@
-//! The crate's JPEG decoder, against libjpeg.
+//! Fuzzing of the crate's JPEG decoder, compared with libjpeg.
 
 use super::coefficients::Coefficients;
 use super::header::{Coding, Header};
@@ -12,7 +12,7 @@ use crate::fuzz::{self, Random};
 pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     let (width, height) = (1 + random.below(longest), 1 + random.below(longest));
     let channels = random.pick(&[1, 3, 3, 3, 3, 3, 4]);
-    // With black an MCU has at most ten blocks.
+    // With a black component an MCU has at most ten blocks.
     let factors = [(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (2, 2), (4, 1), (3, 1), (4, 2)];
     let (h, v) = random.pick(&factors[..factors.len() - usize::from(channels == 4)]);
     let options = Options {
@@ -27,7 +27,7 @@ pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     encode(&pixels, width as u32, height as u32, channels, &options)
 }
 
-/// Damages a file in one of the ways that files get damaged, or that somebody would think of.
+/// Damages a file in one of several ways: accidental damage and deliberate forgery.
 pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     let data = Header::read(jpeg).map_or(2, |h| h.scan.data);
     for _ in 0..1 + random.below(3) {
@@ -53,7 +53,7 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
                 let to = random.below(jpeg.len());
                 jpeg.splice(to..to, piece);
             }
-            // The fields of the frame header, and the restart interval.
+            // Changes the fields of the frame header and the restart interval.
             9 | 10 => {
                 if let Some(sof) = (0..data.min(jpeg.len())).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])) {
                     let field = (sof + 4 + random.below(15)).min(jpeg.len() - 1);
@@ -70,8 +70,8 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     jpeg.truncate(1 << 20);
 }
 
-/// Whether no sample leaves -512 to 511 by far, where libjpeg's C code wraps around and its SIMD
-/// code saturates.
+/// Reports whether all samples stay close to -512..=511. Far outside, libjpeg's C code wraps around
+/// and its SIMD code saturates.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
@@ -90,18 +90,18 @@ fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool
     let Ok(size) = standard().open(&jpeg).map(|picture| picture.size()) else { return false };
     counts[0] += 1;
     if size.area() > 1 << 20 {
-        // Only that it is refused or decoded in bounds, of a small region.
+        // Checks only that a small region is refused or decoded within bounds.
         let region = Rect::new(size.width / 2, size.height / 2, 1, 1);
         groups.iter_mut().for_each(|group| drop(decode(group, &jpeg, region, &mut Pixels::new())));
         return false;
     }
-    // A part first: of a file with restart markers, the segments that it needs are cut out of the
+    // Decodes a part first. If the file has restart markers, the needed segments are cut out of the
     // stream.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
     let some = agreed(seed, groups, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
     let all = agreed(seed, groups, &jpeg, Rect::full(size));
-    // What ends early is an error wherever the part lies, and the same one.
+    // A truncated file gives the same error for every part.
     match (&some, &all) {
         (Err(some), Err(all)) => assert_eq!(some.to_string(), all.to_string(), "seed {seed}"),
         (Ok(_), Err(all)) => assert!(all.cause().contains("exceeds 32 bits"), "seed {seed}: {all}"),
@@ -125,7 +125,7 @@ fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool
     if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
-        // What libjpeg warns of is found, but for what it says of the header.
+        // Every warning of libjpeg is found, except those about the header.
         let same_header = whole.starts_with(&jpeg[..header.scan.data]);
         let found = !matches!(check(&jpeg), Condition::Sound);
         assert!(
@@ -138,7 +138,7 @@ fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool
     true
 }
 
-/// What all backends make of a region.
+/// Decodes a region with all backends and asserts that they agree.
 fn agreed(seed: u64, groups: &mut [Group], jpeg: &[u8], region: Rect) -> Result<Vec<u8>> {
     let mut found = groups.iter_mut().map(|group| {
         let mut out = Pixels::new();
@@ -165,7 +165,7 @@ fn damaged_files_give_an_error_or_the_pixels_of_libjpeg() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn damaged_files_for_long() {
     let (mut groups, mut counts) = (groups(), [0; 4]);
     fuzz::for_long("jpeg", |seed| check_damaged(seed, &mut groups, &mut counts));

@@ -1,4 +1,4 @@
-//! Values of a database, its class names, its meta pages.
+//! Fuzzing of a database: values, class names and meta pages.
 
 use super::layout::{MsgPack, ValueFormat, classes, detect};
 use super::{Bare, header};
@@ -44,7 +44,7 @@ fn values() -> Vec<Vec<u8>> {
     let mut names = vec![0x9a];
     (0..10).for_each(|i| text(&mut names, &format!("class {i}")));
     values.push(names);
-    // Sixteen fields, as many as a sample holds.
+    // Sixteen fields, the maximum of a sample.
     let mut full = vec![0xde, 0, 16];
     (0..16).for_each(|i| {
         text(&mut full, &format!("f{i}"));
@@ -54,7 +54,7 @@ fn values() -> Vec<Vec<u8>> {
     values
 }
 
-/// A damaged value: an error, or fields that lie inside it.
+/// Checks that a damaged value is an error or has fields that lie inside it.
 fn value(values: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(values, &WORDS);
@@ -81,12 +81,12 @@ fn databases() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Damaged meta pages: an error, or a page size and a number of pages that the file has.
+/// Checks that damaged meta pages are an error or give a page size and count that fit the file.
 fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut pages = databases[random.below(databases.len())].clone();
     for _ in 0..random.below(4) {
-        // In the meta pages' fields, of which there are few.
+        // Changes only the few fields of the meta pages.
         let at = random.pick(&[0, 4096, 4096]) + random.below(160);
         let number = 1u64.checked_shl(random.below(65) as u32).unwrap_or(0).wrapping_sub(random.below(2) as u64);
         match random.below(4) {
@@ -117,7 +117,7 @@ fn lmdb_value() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn lmdb_value_for_long() {
     let values = values();
     fuzz::for_long("lmdb value", |seed| value(&values, seed));
@@ -130,7 +130,7 @@ fn lmdb_meta() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn lmdb_meta_for_long() {
     let databases = databases();
     fuzz::for_long("lmdb meta", |seed| meta(&databases, seed));

@@ -1,22 +1,22 @@
-//! The fuzzing of parsers, with nothing but cargo: cases made from seeds, run for as long as is
-//! wanted, each replayable alone.
+//! Fuzzing of parsers with cargo alone. Cases are made from seeds, run for a chosen time, and can
+//! be repeated one by one.
 //!
 //! 1. `jpeg`: the crate's JPEG decoder, against libjpeg.
 //! 2. `repack`: JPEGs rewritten, against libjpeg.
-//! 3. `images`: every other picture: the general decoder, `.npy` arrays.
-//! 4. `tar`: a shard's headers, and the index beside it.
-//! 5. `lmdb`: the meta pages, MessagePack values, class names.
-//! 6. `resume`: the state of a run.
+//! 3. `images`: other formats of pictures, and `.npy` arrays.
+//! 4. `tar`: a shard's headers, and its sidecar index.
+//! 5. `lmdb`: meta pages, MessagePack values and class names.
+//! 6. `resume`: checkpoints.
 //!
-//! Each file is a child of the module that it tests, whose private parsers it can so call; this one
-//! has what they share. A parser has two tests: one of a second that always runs, and
-//! `..._for_long`, ignored, which runs for `WARPFEED_FUZZ_SECONDS`. `tests/README.md` has the
-//! commands.
+//! Each file is a child of the module that it tests, so it can call private parsers. This module
+//! contains the shared parts. A parser has two tests: one runs for a second in every test run; the
+//! other, `..._for_long`, is ignored and runs for `WARPFEED_FUZZ_SECONDS`. `tests/README.md` has
+//! the commands.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// A small generator, so that a case is named by its seed alone (splitmix64).
+/// A small generator (splitmix64), so that a seed is enough to name a case.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -40,11 +40,11 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// One of `from` with a few changes, some of which bring in what `words` a format has or parts
-    /// of other files.
+    /// Returns one of `from` with a few changes. Some insert `words` of the format, or parts of
+    /// other files.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         let mut bytes = from[self.below(from.len())].clone();
-        // One case in sixteen is sound, so that what is accepted stays tested too.
+        // One case in sixteen is valid, so that accepting files is tested too.
         let changes = if self.below(16) == 0 { 0 } else { 1 + self.below(4) };
         for _ in 0..changes {
             self.change(&mut bytes, from, words);
@@ -75,7 +75,7 @@ impl Random {
                 let piece = &other[start..(start + 16 * stretch).min(other.len())];
                 if self.below(2) == 0 { over(bytes, piece) } else { drop(bytes.splice(at..at, piece.iter().copied())) }
             }
-            // Numbers at the edges of their types, of 1, 2, 4 and 8 bytes in either order.
+            // Limits of number types of 1, 2, 4 and 8 bytes, in either byte order.
             5 | 6 => {
                 let edge = 1u64.checked_shl(self.below(65) as u32).unwrap_or(0);
                 let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);
@@ -104,36 +104,37 @@ impl Random {
     }
 }
 
-/// How long one case may take. Nothing that is a few kilobytes long should take a thousandth of it.
+/// Maximum time of one case. A few kilobytes should take less than a thousandth of it.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// Runs `case` with the seeds from 0 on for a second: what an ordinary test run does.
+/// Runs `case` with seeds from 0 for a second, as in every test run.
 pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
 }
 
-/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (60) with the seeds from `WARPFEED_FUZZ_SEED` (2^32) on,
-/// at most `WARPFEED_FUZZ_CASES` of them.
+/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (60) with seeds from `WARPFEED_FUZZ_SEED` (2^32), at
+/// most `WARPFEED_FUZZ_CASES` of them.
 pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case`, which says whether its input was accepted, seed after seed. A panic is counted and
-/// the next seed tried; at the end they all are named in one panic.
+/// Runs `case` for one seed after the other. `case` returns whether its input was accepted. Panics
+/// are counted, and one panic at the end names them all.
 ///
-/// With `WARPFEED_FUZZ_LAST` the seed at hand is kept in that file, for cases that end the process
+/// With `WARPFEED_FUZZ_LAST` the current seed is kept in that file, for cases that end the process
 /// instead of panicking.
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
     use std::os::unix::fs::FileExt;
-    let last = std::env::var_os("WARPFEED_FUZZ_LAST").map(|path| std::fs::File::create(path).expect("it can be made"));
+    let last = std::env::var_os("WARPFEED_FUZZ_LAST")
+        .map(|path| std::fs::File::create(path).expect("the folder can be created"));
     let start = Instant::now();
     let (mut cases, mut accepted, mut failures, mut slowest) = (0, 0u64, Vec::new(), (Duration::ZERO, 0));
     while start.elapsed() < length && cases < most {
         let seed = first.wrapping_add(cases);
         if let Some(file) = &last {
-            file.write_all_at(format!("{name} {seed:<20}\n").as_bytes(), 0).expect("it can be written");
+            file.write_all_at(format!("{name} {seed:<20}\n").as_bytes(), 0).expect("the file can be written");
         }
         let since = Instant::now();
         match catch_unwind(AssertUnwindSafe(|| case(seed))) {
@@ -160,6 +161,6 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
         "{name} fails for the seeds {failures:?}; WARPFEED_FUZZ_SEED={} WARPFEED_FUZZ_CASES=1 replays one",
         failures[0]
     );
-    // A harness whose every case is refused at the door, or none, tests nothing.
+    // A harness tests nothing if every case is refused, or none.
     assert!(cases < 1000 || (accepted > 0 && accepted < cases), "{name}: {accepted} of {cases} cases accepted");
 }

@@ -1,4 +1,4 @@
-//! JPEGs rewritten, against libjpeg.
+//! Fuzzing of JPEG rewriting, compared with libjpeg.
 
 use super::repack_jpeg;
 use crate::decode::jpeg::fuzz::{damage, random_jpeg};
@@ -8,15 +8,15 @@ use crate::fuzz::{self, Random};
 
 const FROM_A_SET: &[u8] = include_bytes!("../../datasets/mini/dotted-triangle/000022.jpg");
 
-/// A damaged file: refused, with nothing written, or rewritten to a file of the same pixels that
-/// stays the same when rewritten again.
+/// Checks that a damaged file is refused without output, or rewritten to a file with the same
+/// pixels that does not change when it is rewritten again.
 fn repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut jpeg = match random.below(64) {
         0 => FROM_A_SET.to_vec(),
         _ => random_jpeg(random, 48),
     };
-    // Damaged data is mostly refused, so a third stays sound.
+    // Damaged data is usually refused, so a third of the cases stay valid.
     if random.below(3) > 0 {
         damage(random, &mut jpeg);
     }
@@ -25,14 +25,14 @@ fn repacked(seed: u64) -> bool {
     if let Err(e) = repack_jpeg(&jpeg, &mut packed) {
         assert!(packed == b"before", "seed {seed}: something was written");
         let unfit = e.cause().contains("blocks in an MCU");
-        assert!(unfit || !matches!(condition, Condition::Sound), "seed {seed}: sound, and not rewritten: {e}");
+        assert!(unfit || !matches!(condition, Condition::Sound), "seed {seed}: a valid file was not rewritten: {e}");
         return false;
     }
     assert!(matches!(condition, Condition::Sound), "seed {seed}: rewritten, but {condition:?}");
     let packed = packed.split_off(6);
     if let Ok(expected) = libjpeg::decode(&jpeg) {
         let found = libjpeg::decode(&packed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(found.rgb == expected.rgb, "seed {seed}: other pixels");
+        assert!(found.rgb == expected.rgb, "seed {seed}: pixels differ");
         assert!(found.warnings <= expected.warnings, "seed {seed}: damaged by rewriting");
     }
     let mut again = Vec::new();
@@ -47,7 +47,7 @@ fn repack() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn repack_for_long() {
     fuzz::for_long("repack", repacked);
 }

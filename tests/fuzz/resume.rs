@@ -1,5 +1,4 @@
-//! Checkpoints: a state as text that anything may have happened to, and the loader that is to go on
-//! from it.
+//! Fuzzing of checkpoints: damaged text of a checkpoint, and a loader that resumes from it.
 
 use std::sync::Arc;
 
@@ -33,13 +32,13 @@ const WORDS: [&[u8]; 17] = [
     b"[[[[[[[[[[[[[[[[",
 ];
 
-/// An order of a user's that holds for the epochs it was tried with.
+/// A user-defined order that is valid only for the epochs it was tested with.
 struct Careless;
 
 impl Order for Careless {
     fn len(&self, epoch: u64) -> u64 {
         if epoch >= 1 << 40 {
-            // As a panic, without the report on standard error of each of a million.
+            // Acts as a panic without a million reports on standard error.
             std::panic::resume_unwind(Box::new("nobody trains that long"));
         }
         SAMPLES - epoch % 3
@@ -50,7 +49,7 @@ impl Order for Careless {
     }
 }
 
-/// An order with nothing in it after epoch 0.
+/// An order that is empty after epoch 0.
 struct Brief;
 
 impl Order for Brief {
@@ -63,13 +62,13 @@ impl Order for Brief {
     }
 }
 
-/// A loader, opened but for its threads and slots, and the state it saves.
+/// A loader, opened without threads and slots, and the checkpoint it saves.
 struct Saved {
     loader: Loader,
     opening: Parts,
     text: Vec<u8>,
     value: Value,
-    /// Whether the order keeps to its contract.
+    /// Whether the order respects its contract.
     sound: bool,
 }
 
@@ -107,7 +106,7 @@ fn saved() -> Vec<Saved> {
     loaders.into_iter().enumerate().map(save).collect()
 }
 
-/// Puts something else in the place of one value, the edges of its type among it.
+/// Replaces one value, sometimes by a limit of its type.
 fn change(value: &mut Value, random: &mut Random) {
     match value {
         Value::Object(fields) if random.below(8) > 0 => {
@@ -120,7 +119,7 @@ fn change(value: &mut Value, random: &mut Random) {
             let item = random.below(items.len());
             change(&mut items[item], random);
         }
-        // What formats that name no fields make of a struct.
+        // A struct as formats without field names write it.
         Value::Object(fields) => *value = fields.values().cloned().collect(),
         Value::Array(items) if random.below(2) == 0 => items.truncate(random.below(items.len() + 1)),
         Value::Array(items) => {
@@ -141,8 +140,8 @@ fn change(value: &mut Value, random: &mut Random) {
     }
 }
 
-/// A damaged state: not read, refused as a matter of options, or a place in the run of this very
-/// loader, from which batches come.
+/// Checks that a damaged checkpoint is not parsed, refused because of the options, or a position in
+/// the run of this loader that delivers batches.
 fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let saved = &all[random.below(all.len())];
@@ -153,8 +152,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         for _ in 0..random.below(4) {
             change(&mut value, random);
         }
-        // The place itself, which alone may be another; with it the number of samples where that
-        // changes from epoch to epoch.
+        // Only the position may differ, and with it the number of samples if that changes from
+        // epoch to epoch.
         if random.below(2) == 0 && value.is_object() {
             let far = if random.below(4) == 0 { 0 } else { random.below(64) };
             value["epoch"] = (random.next() >> far).into();
@@ -168,7 +167,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     };
     let Ok(state) = serde_json::from_slice::<Checkpoint>(&text) else { return false };
     let again = serde_json::to_vec(&state).expect("numbers and text");
-    assert!(serde_json::from_slice::<Checkpoint>(&again).expect("what was just written") == state);
+    assert!(serde_json::from_slice::<Checkpoint>(&again).expect("the file that was just written") == state);
 
     let Parts { recipe, run, schedule, .. } = &saved.opening;
     let position = match state.check(recipe, &run.counters, schedule) {
@@ -179,7 +178,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         }
     };
     assert_eq!((position.epoch, position.batch), (state.epoch(), state.batch()));
-    // What was accepted is this loader's, but for its place, and keys it does not have.
+    // Apart from the position and unknown keys, an accepted checkpoint is this loader's.
     let mut found = serde_json::to_value(&state).expect("numbers and text");
     for field in ["epoch", "batch", "epoch_samples"] {
         found[field] = saved.value[field].clone();
@@ -202,7 +201,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
             assert!(!picks.is_empty() && picks.iter().all(|pick| pick.sample < recipe.source.len() as u64));
         }
     }
-    // Threads take their time: one in some is opened in full.
+    // Starting threads is slow, so only some loaders are opened completely.
     if random.below(32) == 0 {
         let batches = saved.loader.clone().resume(state.clone()).into_iter();
         for (number, batch) in (state.batch()..).zip(batches).take(3) {
@@ -223,7 +222,7 @@ fn checkpoints() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn checkpoints_for_long() {
     let all = saved();
     let texts: Vec<_> = all.iter().map(|saved| saved.text.clone()).collect();

@@ -1,4 +1,4 @@
-//! A shard's headers, and the index beside it.
+//! Fuzzing of a shard's headers and of its sidecar index.
 
 use super::header::BLOCK;
 use super::index::{End, Field, Index};
@@ -35,7 +35,7 @@ fn shards() -> Vec<Vec<u8>> {
         include_bytes!("../fixtures/ustar.tar"),
     ]
     .map(|tar| {
-        // Without the zeros that fill a tape's record, in which most changes would be lost.
+        // Drops the zeros that fill a tape record, because most changes would fall into them.
         let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
         tar[..end + 2 * BLOCK].to_vec()
     })
@@ -64,8 +64,8 @@ fn shards() -> Vec<Vec<u8>> {
     shards
 }
 
-/// Makes the checksum of every block that looks like a header right again: behind a wrong one
-/// nothing is read.
+/// Repairs the checksum of every block that looks like a header, because reading stops at a wrong
+/// one.
 fn seal(tar: &mut [u8]) {
     for block in tar.chunks_exact_mut(BLOCK).filter(|block| block[257..].starts_with(b"ustar")) {
         block[148..156].fill(b' ');
@@ -74,7 +74,7 @@ fn seal(tar: &mut [u8]) {
     }
 }
 
-/// Bytes that have to be put somewhere, as those of a file that is not mapped.
+/// Bytes that must be copied, like those of a file that is not mapped.
 struct Elsewhere<'t>(&'t [u8]);
 
 impl Bytes for Elsewhere<'_> {
@@ -88,7 +88,7 @@ impl Bytes for Elsewhere<'_> {
     }
 }
 
-/// A damaged shard: an error, or an index that lies inside it and survives being written.
+/// Checks that a damaged shard is an error or has an index within it that survives being written.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);
@@ -132,14 +132,14 @@ fn sidecars() -> Vec<Vec<u8>> {
     scanned.chain([small]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
 }
 
-/// A forged index under a hash that fits: nothing, or an index that lies inside the tar it was made
-/// for.
+/// Checks that a forged index with a matching hash is ignored or lies inside its tar.
 fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut bytes =
         random.mutated(sidecars, &[b"wfindex\x01", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
-        // Length and time mostly stay those of the tar: behind others nothing is read.
+        // Length and time usually stay those of the tar, because a different one is not read
+        // further.
         let body = bytes.len() - 8;
         if body >= 24 && random.below(8) > 0 {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
@@ -160,7 +160,7 @@ fn tar_index() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn tar_index_for_long() {
     let shards = shards();
     fuzz::for_long("tar index", |seed| index(&shards, seed));
@@ -173,7 +173,7 @@ fn sidecar_index() {
 }
 
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn sidecar_index_for_long() {
     let sidecars = sidecars();
     fuzz::for_long("sidecar index", |seed| beside(&sidecars, seed));

@@ -113,7 +113,7 @@ fn soft_labels_belong_to_pictures_that_are_copied_unconverted() {
         let (a, b) = (a.unwrap(), b.unwrap());
         let names: Vec<_> = b.fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["image", "label", "soft_label"]);
-        assert!(b.counts("image").is_none(), "pictures are no rows of different lengths");
+        assert!(b.counts("image").is_none(), "pictures are not rows of different lengths");
         for name in names {
             let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
             assert_eq!(found.shape(), expected.shape(), "{name}");

@@ -1,10 +1,10 @@
-//! Promise: pictures that the device decodes are those of the host, bit for bit, and so are errors
-//! and replacements, whatever the balance between the two.
+//! Promise: pictures decoded by the device equal those of the host bit for bit, and so do errors
+//! and replacements, for every division of the work between the two.
 //!
-//! With `WARPFEED_PHOTOS=PATH[:PATH..]` each of these data sets is compared too, and
-//! `WARPFEED_BATCHES=10000` sets the number of batches. `WARPFEED_DAMAGED=FOLDER` names files of
-//! which some are damaged. With `WARPFEED_SANITIZE=1` there are fewer pictures, for
-//! `benches/sanitize.sh`. Without a driver each test prints that it was skipped, and why.
+//! `WARPFEED_PHOTOS=PATH[:PATH..]` adds data sets to compare, and `WARPFEED_BATCHES=10000` sets the
+//! number of batches. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
+//! `WARPFEED_SANITIZE=1` reduces the number of pictures for `benches/sanitize.sh`. Without a driver
+//! each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// Drawn JPEGs of all kinds that the encoder writes, some of them damaged.
+/// Generated JPEGs of all kinds that the encoder writes, some of them damaged.
 fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let picture = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -43,7 +43,7 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         let pixels = if grey { pixels.chunks(3).map(|p| p[0]).collect() } else { pixels };
         let colours = if grey { ColorType::Luma } else { ColorType::Rgb };
         encoder.encode(&pixels, width, height, colours).unwrap();
-        // In the data, where a decoder loses its way.
+        // Damages the entropy-coded data, so that a decoder loses synchronisation.
         let data = bytes.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = data + (bytes.len() - data) * 3 / 4;
         if damaged && n % 4 == 3 && at + 8 < bytes.len() {
@@ -60,7 +60,7 @@ fn loader(pictures: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(32).shuffle(3)
 }
 
-/// Compares an epoch; gives the number of pictures that the device decoded.
+/// Compares an epoch, and returns the number of pictures that the device decoded.
 fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
     let mut host = loader.clone().host().unwrap();
     let mut device = loader.clone().decode_on(decode_on).cuda(stream).unwrap();
@@ -177,14 +177,15 @@ fn faults_and_replacements_equal_those_of_the_host() {
         pictures[n].truncate(half);
     }
     let loader = loader(&pictures).augment(Augment::train(64));
-    let error = |message: Option<warpfeed::Error>| message.expect("three files are cut short").to_string();
+    let error = |message: Option<warpfeed::Error>| message.expect("three files are truncated").to_string();
     let expected = error(loader.clone().host().unwrap().epoch(0).find_map(Result::err));
     let mut device = loader.clone().decode_on(DecodeOn::Gpu).cuda(&stream).unwrap();
     assert_eq!(error(device.epoch(0).find_map(Result::err)), expected);
     compare(&loader.on_error(OnError::Skip { max_skipped: 3 }), &stream, DecodeOn::Gpu, "skipped");
 }
 
-/// `WARPFEED_DAMAGED`. Sound pictures lie between the files, so that no batch fails as a whole.
+/// Decodes the files of `WARPFEED_DAMAGED`. Valid pictures lie between them, so that no batch fails
+/// as a whole.
 #[test]
 fn files_given_by_the_environment_decode_as_on_the_host() {
     let Some(stream) = stream() else { return };
@@ -205,7 +206,7 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
     }
 }
 
-/// `WARPFEED_PHOTOS` and `WARPFEED_BATCHES`.
+/// Compares the data sets of `WARPFEED_PHOTOS` over `WARPFEED_BATCHES` batches.
 #[test]
 fn photographs_are_the_same_for_every_share_decoded_by_the_device() {
     let Some(stream) = stream() else { return };

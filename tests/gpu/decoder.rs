@@ -1,7 +1,7 @@
 //! Promise: a decoder answers each request with the pixels of a loader, reports bad pictures one by
-//! one, and reuses its memory, whoever asks and whatever is dropped.
+//! one, and reuses its memory, for any number of threads and whatever is dropped.
 //!
-//! Each promise is tried in host memory, and on a device where there is a driver.
+//! Each promise is tested in host memory, and on a device if there is a driver.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -17,7 +17,7 @@ use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, BatchInfo, Decoder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError};
 
-/// What the tests look at in an answer.
+/// The parts of an answer that the tests inspect.
 trait Answer: Deref<Target = BatchInfo> + Send + 'static {
     fn bytes(&self) -> Vec<u8>;
     fn address(&self) -> u64;
@@ -44,7 +44,7 @@ impl Answer for warpfeed::CudaBatch {
     }
 }
 
-/// Calls a check with what opens a decoder: in host memory, and on a device if there is one.
+/// Runs a check with a decoder in host memory, and with one on a device if there is a driver.
 macro_rules! everywhere {
     ($check:ident) => {{
         $check(|loader: Loader| loader.decoder().unwrap());
@@ -56,7 +56,7 @@ macro_rules! everywhere {
     }};
 }
 
-/// Drawn JPEGs.
+/// Generated JPEGs.
 fn drawn(count: u64) -> Vec<Vec<u8>> {
     let picture = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -81,10 +81,10 @@ fn drawn(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(picture).collect()
 }
 
-/// JPEGs of many kinds, turned and damaged ones too, files made elsewhere, PNG and WebP.
+/// JPEGs of many kinds, including turned and damaged ones and fixtures, and PNG and WebP.
 fn zoo() -> Vec<Vec<u8>> {
     let mut all = drawn(40);
-    // In the data, where a decoder loses its way.
+    // Damages the entropy-coded data, so that a decoder loses synchronisation.
     for picture in all.iter_mut().skip(5).step_by(7) {
         let at = picture.len() * 3 / 4;
         picture[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
@@ -102,7 +102,7 @@ fn zoo() -> Vec<Vec<u8>> {
     for name in ["cmyk", "cmyk_progressive", "ycck", "sampling_1x3", "sampling_3x2", "sampling_chroma_larger"] {
         all.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
     }
-    // As large as all others of its request together.
+    // One picture is as large as all others of its request together.
     let mut large = Vec::new();
     let pixels: Vec<u8> = (0..1500 * 1500 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     Encoder::new(&mut large, 90).encode(&pixels, 1500, 1500, ColorType::Rgb).unwrap();
@@ -190,7 +190,7 @@ fn one_bad_picture_does_not_spoil_the_others() {
             (huge, "decode: "),
         ];
         for (bad, cause) in &bad {
-            // Twice, so that each slot has held a sound picture where the bad one is now.
+            // The second time, each slot has held a valid picture in place of the bad one.
             for _ in 0..8 {
                 decoder.decode(good.clone()).unwrap();
             }
@@ -261,7 +261,7 @@ fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
             let decoder = open(pixels(Loader::requests()));
             let kept = decoder.decode(pictures.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(pictures.clone()).unwrap()).collect();
-            // Answers that nobody takes.
+            // Answers that are never taken.
             drop(decoder.submit(pictures.clone()).unwrap());
             std::thread::sleep(Duration::from_millis(turn % 6));
             let since = Instant::now();
@@ -296,7 +296,7 @@ fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered()
         let waiting: Vec<_> = (0..3).map(|_| decoder.submit(pictures.clone()).unwrap()).collect();
         assert!(held.drain(..).all(|batch| batch.bytes() == expected));
         for answer in waiting {
-            // The first may have been given up already.
+            // The first may have timed out already.
             match answer.wait() {
                 Ok(batch) => assert!(batch.bytes() == expected),
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Timeout),
@@ -318,7 +318,7 @@ fn all_held<B: Answer>(open: &impl Fn(Loader) -> Decoder<B>, queued: usize) -> (
     (decoder, held)
 }
 
-/// A small picture of one colour, which counts how often its bytes are asked for.
+/// A small picture of one colour that counts how often its bytes are requested.
 #[derive(Clone)]
 struct Dot(Arc<[u8]>, Arc<AtomicUsize>);
 
@@ -346,7 +346,7 @@ fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
                 Ok(answer) => pending.push(answer),
                 Err(e) => break e,
             }
-            // Until the first ones have begun.
+            // Waits until the first ones have begun.
             if pending.len() == 5 {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -384,12 +384,12 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
                 if number % 2 == 0 { dropped.push(answer) } else { live.push(answer) }
             }
         });
-        // The length of each, and the bytes of those that workers began meanwhile.
+        // Requests read the length of each picture, and workers the bytes of those that have begun.
         let read = reads.load(Relaxed);
         assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
         drop(held);
-        // As a server has it: many wait at once, in no order of the requests.
+        // As in a server, many threads wait at once, in any order.
         std::thread::scope(|scope| {
             for part in live.chunks_mut(COUNT / 16) {
                 let part: Vec<_> = part.iter_mut().map(|(shade, answer)| (*shade, answer)).collect();
@@ -408,7 +408,7 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
             }
         });
         let read = reads.load(Relaxed) - COUNT;
-        // What had begun before it was dropped may have been read.
+        // A request that began before it was dropped may have been read.
         assert!((COUNT / 2..COUNT / 2 + 16).contains(&read), "{read} of {COUNT} pictures were decoded");
         assert!(decoder.stats().batches < COUNT as u64 / 2 + 32);
     }
@@ -421,8 +421,8 @@ fn a_picture_that_is_too_large_is_released_at_once_and_is_an_error_in_its_place(
         let decoder = open(pixels(Loader::requests()).max_sample_bytes(100_000));
         let (small, large) = (dot(3), Dot(vec![0; 100_001].into(), Arc::default()));
         let answer = decoder.submit([small.clone(), large.clone(), small]).unwrap();
-        assert_eq!(Arc::strong_count(&large.0), 1, "nobody keeps it");
-        assert_eq!(large.1.load(Relaxed), 1, "its length is asked for, and it is not read");
+        assert_eq!(Arc::strong_count(&large.0), 1, "its memory is released");
+        assert_eq!(large.1.load(Relaxed), 1, "only the length is read");
         let batch = answer.wait().unwrap();
         assert!(batch.valid().eq([true, false, true]));
         let error = batch.error(1).unwrap().to_string();
@@ -479,7 +479,7 @@ fn the_memory_plan_and_verdict_describe_a_server() {
     assert_eq!(decoder.stats().ahead, None);
 }
 
-/// Wakes a thread.
+/// A waker that unparks a thread.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {
@@ -517,7 +517,7 @@ fn a_panic_in_user_code_is_an_error_of_its_picture() {
     struct Bytes(Vec<u8>, bool);
     impl AsRef<[u8]> for Bytes {
         fn as_ref(&self) -> &[u8] {
-            assert!(!self.1, "nobody may ask for these bytes");
+            assert!(!self.1, "these bytes must not be read");
             &self.0
         }
     }

@@ -2,7 +2,7 @@
 //! page-locked memory behave as the loader assumes.
 //!
 //! Without a driver each test prints why it was skipped. To find memory errors, run
-//! `compute-sanitizer --tool memcheck target/debug/deps/gpu_kernels-*`.
+//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -95,7 +95,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 own.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
-                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "written behind the end");
+                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "written after the end");
             }
         }
     }
@@ -115,7 +115,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: 0, records: Some(records), count }) }.unwrap();
     let mut found = vec![0; images.len() + 64];
     stream.download(&mut found, &memory, 0).unwrap();
-    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "written behind the end");
+    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "written after the end");
     let mut expected = images.to_vec();
     let check = |((expected, found), plan): ((&mut [u8], &[u8]), &Plan)| {
         plan.retouch(&mut ImageMut::new(expected, size.1 as u32, size.0 as u32));
@@ -238,7 +238,7 @@ fn pinned_memory_streams_and_events_work() {
     pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), 1 << 20));
     let memory = Memory::new(&context, 1 << 20).unwrap();
     let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
-    assert!(after.is_done().unwrap(), "an event that was never recorded is no wait");
+    assert!(after.is_done().unwrap(), "waiting for an event that was never recorded returns at once");
     before.record(&copy).unwrap();
     // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download below
     // waits for.

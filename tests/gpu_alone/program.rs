@@ -41,7 +41,7 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
     stream.memcpy_dtod(&from, &mut to).unwrap();
     inside();
     let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-    graph.expect("the capture is sound").expect("it holds a copy").launch().unwrap();
+    graph.expect("the capture is valid").expect("it holds a copy").launch().unwrap();
     assert_eq!(stream.clone_dtoh(&to).unwrap(), [7u8; 4096]);
 }
 

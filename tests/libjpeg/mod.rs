@@ -1,5 +1,5 @@
-//! libjpeg (mozjpeg's C code without SIMD, whose decoder is libjpeg-turbo's) as the oracle of the
-//! JPEG tests: what it makes of a file, and files of every shape that it writes.
+//! libjpeg as the oracle of the JPEG tests: it decodes files, and writes files of every kind. It is
+//! mozjpeg's C code without SIMD, whose decoder is that of libjpeg-turbo.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -7,17 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mozjpeg_sys::*;
 
-/// How [`encode`] writes a file.
+/// Options of [`encode`].
 #[derive(Debug, Clone)]
 pub struct Options {
     pub quality: u8,
-    /// Sampling factors (h, v) of Y, Cb and Cr, black having those of Y; of grey its own alone.
+    /// Sampling factors (h, v) of Y, Cb and Cr, or of grey alone. Black has those of Y.
     pub sampling: [(u8, u8); 3],
-    /// MCUs between restart markers, 0 for none.
+    /// Number of MCUs between restart markers; 0 for no markers.
     pub restart: u32,
     pub optimise: bool,
     pub progressive: bool,
-    /// Keeps RGB or CMYK as it is, which an Adobe marker says.
+    /// Stores RGB or CMYK without conversion, marked by an Adobe segment.
     pub rgb: bool,
 }
 
@@ -28,17 +28,17 @@ impl Options {
     }
 }
 
-/// What libjpeg makes of a file.
+/// A file as decoded by libjpeg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     pub width: u32,
     pub height: u32,
     pub rgb: Vec<u8>,
-    /// How often it found the data damaged and went on.
+    /// Number of warnings about damaged data.
     pub warnings: i64,
 }
 
-/// The coefficients of one component: blocks in a row, rows, and `64 * wide * high` values in
+/// The coefficients of one component: blocks per row, rows, and `64 * wide * high` values in
 /// natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
@@ -47,7 +47,7 @@ pub struct Plane {
     pub data: Vec<i16>,
 }
 
-/// Writes a picture of `channels` (1, 3 or 4) interleaved samples a pixel.
+/// Encodes a picture with `channels` (1, 3 or 4) interleaved samples per pixel.
 pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: &Options) -> Vec<u8> {
     compress(|c| unsafe {
         c.image_width = width;
@@ -84,8 +84,8 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// The same coefficients in a sequential file with a restart marker every `restart` MCUs, as
-/// `jpegtran -restart` writes it.
+/// Writes the same coefficients to a sequential file with a restart marker every `restart` MCUs,
+/// like `jpegtran -restart`.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -102,8 +102,8 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8
     })
 }
 
-/// The same coefficients in a sequential file that is not interleaved: one scan for each component,
-/// in order.
+/// Writes the same coefficients to a sequential file that is not interleaved: one scan for each
+/// component, in order.
 pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -128,8 +128,8 @@ pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String
     })
 }
 
-/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. libjpeg
-/// makes CMYK of four components, and Pillow RGB of that.
+/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. Four
+/// components become CMYK, which is converted to RGB like by Pillow.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
         let four = d.num_components == 4;
@@ -149,10 +149,10 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one colour: `left` is 255 less black.
+/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one colour; `left` is 255 minus black.
 fn without_ink(ink: u8, left: u8) -> u8 {
     let product = u32::from(ink) * u32::from(left);
-    // To the nearest, of 255ths.
+    // Divides by 255, rounded to the nearest.
     left - ((2 * product + 255) / 510) as u8
 }
 

@@ -23,13 +23,13 @@ fn reads_stop_when_the_slots_are_full() {
     let source = Numbers::new(10_000);
     let mut batches = loader(source.clone()).batch_size(10).workers(3).prefetch(2).host().unwrap();
     assert_eq!(batches.memory_plan().slots, 4);
-    assert_eq!(source.reads(), 0, "nothing is read before an epoch is asked for");
+    assert_eq!(source.reads(), 0, "nothing is read before an epoch is requested");
     let mut epoch = batches.epoch(0);
     assert_eq!(settled(|| source.reads()), 40);
     let kept = epoch.next().unwrap().unwrap();
-    assert_eq!(settled(|| source.reads()), 40, "a batch that is kept keeps its slot");
+    assert_eq!(settled(|| source.reads()), 40, "a held batch keeps its slot");
     drop(kept);
-    assert_eq!(settled(|| source.reads()), 50, "a batch that is dropped gives it back");
+    assert_eq!(settled(|| source.reads()), 50, "dropping a batch returns its slot");
 }
 
 #[test]
@@ -77,11 +77,11 @@ fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
         assert!(error.to_string().contains("all 3 slots are held"), "{error}");
         assert!(started.elapsed() >= wait);
         let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
-        assert_eq!(ids, (0..21).collect::<Vec<_>>(), "what was kept is untouched");
+        assert_eq!(ids, (0..21).collect::<Vec<_>>(), "the held batch has not changed");
         kept.remove(0);
-        assert_eq!(epoch.next().unwrap().unwrap().index(), 3, "dropping one batch is enough to go on");
+        assert_eq!(epoch.next().unwrap().unwrap().index(), 3, "dropping one batch is enough to continue");
         drop((kept, epoch));
-        assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is whole again");
+        assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is intact");
     });
 }
 

@@ -12,7 +12,10 @@ fn debug_of_an_error_equals_display() {
     assert_eq!(format!("{e:?}"), e.to_string());
     assert!(format!("Error: {e:?}").starts_with("Error: /no/such/folder: io: "), "{e:?}");
     let boxed: Box<dyn std::error::Error> = e.into();
-    assert!(format!("{boxed:?}").starts_with("/no/such/folder: io: "), "what a `main` of `Box<dyn Error>` prints");
+    assert!(
+        format!("{boxed:?}").starts_with("/no/such/folder: io: "),
+        "printed by a `main` that returns `Box<dyn Error>`"
+    );
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
                 assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Decode, Some(25), Some("class5/000025")));
                 assert!(epoch.next().is_none(), "an error ends the epoch");
                 drop(epoch);
-                assert!(batches.epoch_from(0, 5).all(|b| b.is_ok()), "the loader lives on");
+                assert!(batches.epoch_from(0, 5).all(|b| b.is_ok()), "the loader stays usable");
             }
         }
     });
@@ -204,7 +204,7 @@ fn an_order_that_panics_in_len_is_an_error() {
     no_hang(|| {
         let mut batches = loader(Numbers::new(20)).order(Short).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
-        assert_eq!(batches.checkpoint().epoch(), 1, "asking where it stands is no panic either");
+        assert_eq!(batches.checkpoint().epoch(), 1, "taking a checkpoint does not panic either");
         for first in [0, 2] {
             let mut epoch = batches.epoch_from(1, first);
             let e = epoch.next().unwrap().unwrap_err();
@@ -212,7 +212,7 @@ fn an_order_that_panics_in_len_is_an_error() {
             assert!(epoch.next().is_none(), "an error ends the epoch");
             assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
         }
-        assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader lives on");
+        assert_eq!(batches.epoch(2).map(Result::unwrap).count(), 3, "the loader stays usable");
     });
 }
 
@@ -229,7 +229,7 @@ fn a_bad_sample_counts_once_however_often_it_occurs() {
             assert_eq!((invalid, batches.faults().len()), (2, 1), "epoch {epoch}");
         }
         let faults = batches.faults();
-        assert_eq!((faults[0].epoch, faults[0].error.sample()), (0, Some(13)), "it is listed where it came first");
+        assert_eq!((faults[0].epoch, faults[0].error.sample()), (0, Some(13)), "it is listed at its first occurrence");
     });
 }
 
@@ -244,10 +244,10 @@ fn the_list_of_skipped_samples_is_bounded() {
                 let _ = batches.epoch_from(epoch, first).count();
             }
             let listed: Vec<_> = batches.faults().iter().map(|f| f.error.sample().unwrap()).collect();
-            assert_eq!(listed, [0, 3, 6, 9, 12], "what is allowed, and one more");
+            assert_eq!(listed, [0, 3, 6, 9, 12], "the permitted number and one more");
         }
         let e = batches.epoch(5).next().unwrap().unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::TooManySkipped, "once there were too many there are too many: {e}");
+        assert_eq!(e.kind(), ErrorKind::TooManySkipped, "the error remains: {e}");
     });
 }
 
@@ -280,7 +280,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     let mut batches = make().order(Once).host().unwrap();
     assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "a later epoch may be empty");
     let state = batches.checkpoint();
-    assert_eq!(make().order(Once).resume(state).into_iter().count(), 0, "and a run may go on there");
+    assert_eq!(make().order(Once).resume(state).into_iter().count(), 0, "and a run may resume there");
     quiet();
     struct Lost;
     impl Order for Lost {

@@ -1,6 +1,6 @@
-//! Promise: no CUDA is needed to run on the host. The host path does not look for a driver, and
-//! where none can be opened only the device path is an error. Each test runs a program in a process
-//! of its own, so that the dynamic linker can be watched and led astray.
+//! Promise: running on the host does not need CUDA. The host path does not look for a driver. If no
+//! driver can be opened, only the device path is an error. Each test runs a child process, so that
+//! it can observe the dynamic linker and give it a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;
@@ -43,8 +43,8 @@ fn load_on_a_device() {
     println!("pixels {}", pixels(loader().pinned(true).host().unwrap().epoch(0)));
 }
 
-/// Runs one of the programs above, with `libraries` searched first if given. The linker writes down
-/// what it looks for.
+/// Runs one of the programs above, with `libraries` searched first if given. The linker logs which
+/// libraries it looks for.
 fn run(mut child: Command, libraries: Option<&Path>) -> Output {
     child.env("LD_DEBUG", "libs");
     if let Some(libraries) = libraries {
@@ -72,9 +72,9 @@ fn the_host_path_does_not_look_for_a_driver() {
     let host = run(child!(load_on_the_host), None);
     assert!(text(&host.stdout).contains(&expected), "{}", text(&host.stdout));
     let searched = text(&host.stderr);
-    assert!(searched.contains("libc.so.6"), "the linker wrote nothing down: {searched}");
+    assert!(searched.contains("libc.so.6"), "the linker logged nothing: {searched}");
     assert!(!searched.contains(DRIVER), "{searched}");
-    // The same watch sees the device path look for it.
+    // For the device path, the log shows the search for the driver.
     assert!(text(&run(child!(load_on_a_device), None).stderr).contains(DRIVER));
 }
 
@@ -87,7 +87,7 @@ fn only_the_device_path_fails_without_a_driver() {
     // Page-locked memory becomes ordinary memory, and the batches are the same.
     let device = text(&run(child!(load_on_a_device), Some(folder.path())).stdout);
     assert!(device.contains(&expected), "{device}");
-    // The planted file is the one that was tried: a driver of this machine was not found behind it.
+    // The error names the fake driver, so no driver of this machine was found after it.
     let error = format!("error {:?} cuda: no NVIDIA driver found ({}", ErrorKind::Cuda, folder.path().display());
     assert!(device.contains(&error), "{device}");
 }

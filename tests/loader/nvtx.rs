@@ -83,16 +83,18 @@ fn a_tool_receives_the_ranges_of_every_thread() {
                 *seen.entry(name).or_default() += 1;
                 threads.entry(name).or_default().insert(thread);
             }
-            None => assert!(open.get_mut(line).and_then(Vec::pop).is_some(), "a range ends that is not open:\n{text}"),
+            None => {
+                assert!(open.get_mut(line).and_then(Vec::pop).is_some(), "the end of a range that is not open:\n{text}")
+            }
         }
     }
-    assert!(open.values().all(Vec::is_empty), "open in the end: {open:?}");
+    assert!(open.values().all(Vec::is_empty), "ranges that were never closed: {open:?}");
     let stages = ["read", "transform", "write"];
     assert!(stages.iter().all(|stage| seen[stage] == 70), "each stage of each sample: {seen:?}");
     assert!(seen["decode"] >= 10, "each group of samples: {seen:?}");
     assert_eq!([seen["forward"], seen["wait for a batch"], seen["wait for a slot"]], [10; 3], "{seen:?}");
-    assert_eq!(threads["forward"], threads["wait for a batch"], "the consumer's");
-    assert!(threads["wait for a slot"].is_disjoint(&threads["decode"]), "the coordinator is no worker");
+    assert_eq!(threads["forward"], threads["wait for a batch"], "the spans of the consumer");
+    assert!(threads["wait for a slot"].is_disjoint(&threads["decode"]), "the coordinator does no work of workers");
 
     // A missing tool is reported, and the program still runs.
     let out = program(&root.path().join("nothing.so"));

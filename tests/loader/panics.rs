@@ -1,4 +1,5 @@
-//! Promise: a panic anywhere in a worker is an error of the run. The panic hook stays the program's.
+//! Promise: a panic anywhere in a worker is an error of the run. The panic hook stays the
+//! program's.
 //!
 //! Each test runs again in its own process, because the panic hook and the subscriber of `tracing`
 //! are global to a process.
@@ -65,7 +66,7 @@ fn a_hundred_panics_are_a_hundred_errors_and_leave_the_panic_hook_to_the_program
             assert!(
                 faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some())
             );
-            assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook hears of each");
+            assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook receives each panic");
         });
     assert!(said.is_none_or(|said| !said.contains("panics at")), "the loader prints nothing itself");
 }
@@ -180,7 +181,7 @@ fn a_panic_outside_guarded_code_is_an_error_of_the_run() {
         assert!(e.to_string().contains("of batch 1 of epoch 0: the logger panics"), "{e}");
         assert!(epoch.next().is_none());
         drop(epoch);
-        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader goes on");
+        assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader continues");
     });
     assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
 }

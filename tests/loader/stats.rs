@@ -1,5 +1,5 @@
-//! Promise: `batches.stats()` counts every stage of every sample, in the sums of what happened, as
-//! a plain struct.
+//! Promise: `batches.stats()` returns a plain struct of sums that counts every stage of every
+//! sample.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn every_stage_counts_every_sample_and_every_batch() {
     // A sample is a number of 8 bytes; an image 16 x 16 x 3, and a label of 8 bytes.
     assert_eq!((stats.read.bytes, stats.bytes_read), (210 * 8, 210 * 8));
     assert_eq!(stats.write.bytes, 210 * (16 * 16 * 3 + 8));
-    // Nothing is asked for after an epoch's last batch, so that its step has no end.
+    // No batch is requested after the last one of an epoch, so its step has no end.
     assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 27));
     assert_eq!(stats.ready.iter().sum::<u64>(), 30, "each time a batch was asked for");
     assert!(stats.waited_seconds <= stats.seconds && stats.start_seconds <= stats.waited_seconds);
@@ -87,8 +87,8 @@ fn statistics_count_all_bytes_of_a_sample_and_the_memory_of_all_slots() {
     });
 }
 
-/// Samples 3 and 13 fail, before a neighbour and at the end: 3 for a time, retried; 13 has no
-/// picture, which is found after as long.
+/// Samples 3 and 13 fail, one before another sample of its part and one at the end. Sample 3 is
+/// retried for some time; sample 13 has no picture, which is found after the same time.
 struct Halting(Numbers);
 
 impl Source for Halting {
@@ -112,7 +112,7 @@ impl Source for Halting {
 fn a_failed_sample_is_charged_its_time_and_its_neighbours_are_not() {
     no_hang(|| {
         let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
-        // 5 ms, then 20, then 80 before the last try.
+        // Pauses of 5 ms, 20 ms and 80 ms before the last attempt.
         let loader = loader.workers(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
@@ -123,7 +123,7 @@ fn a_failed_sample_is_charged_its_time_and_its_neighbours_are_not() {
             let slow = slow.unwrap_or_else(|| panic!("no sample {sample} in {:?}", stats.slowest));
             assert!(slow.stage == "read" && slow.key == key && slow.seconds >= 0.105, "{slow:?}");
         }
-        // The pauses are those two's: in all other samples together there is none.
+        // Only these two samples are charged for pauses.
         let others = stats.slowest.iter().filter(|s| ![3, 13].contains(&s.sample));
         let failed = stats.slowest.iter().filter(|s| [3, 13].contains(&s.sample)).map(|s| s.seconds).sum::<f64>();
         assert!(stats.read.seconds >= failed - 1e-6, "{stats:?}");
@@ -146,7 +146,7 @@ fn time_outside_epochs_is_not_counted() {
             let mut epoch = batches.epoch(number);
             epoch.by_ref().for_each(|batch| drop(batch.unwrap()));
             within += since.elapsed().as_secs_f64();
-            pause(); // a validation, with the epoch still alive
+            pause(); // validation, while the epoch is still open
             drop(epoch);
             pause();
         }
@@ -167,7 +167,7 @@ fn statistics_survive_json_and_print_as_a_table() {
         assert!(table.contains(row), "no {row} in\n{table}");
     }
     let old = serde_json::from_str::<Stats>(r#"{"workers": 3, "seconds": 2.0}"#).unwrap();
-    assert_eq!((old.workers, old.samples), (3, 0), "what an older version did not write is 0");
+    assert_eq!((old.workers, old.samples), (3, 0), "fields that an older version did not write are 0");
 }
 
 #[cfg(target_os = "linux")]

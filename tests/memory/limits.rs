@@ -52,7 +52,7 @@ fn a_picture_above_the_pixel_limit_is_a_failed_sample() {
     }
 }
 
-/// `bytes` with a claim of 20,000 x 20,000 pixels: more than 2^28.
+/// Makes `bytes` claim 20,000 x 20,000 pixels, which is more than 2^28.
 fn boasting(field: &str) -> Vec<u8> {
     match field {
         "jpg" => {
@@ -144,7 +144,7 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     assert_eq!(batches.faults().len(), 1);
 }
 
-/// Small files that claim the largest picture that their format can express.
+/// Small files that claim the largest picture of their format.
 #[test]
 fn a_decompression_bomb_is_refused_by_its_header() {
     let _alone = alone();
@@ -186,7 +186,7 @@ fn member(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Names in a tar are only keys: whatever they are, they are not opened, followed or created.
+/// Names in a tar are only keys. They are never opened, followed or created.
 #[test]
 fn no_path_in_a_tar_is_opened() {
     let _alone = alone();
@@ -207,7 +207,7 @@ fn no_path_in_a_tar_is_opened() {
     fs::remove_file(&secret).unwrap();
 
     let source = Tar::open(&path).unwrap();
-    assert_eq!(source.len(), names.len(), "links are no samples");
+    assert_eq!(source.len(), names.len(), "links are not samples");
     let mut scratch = Vec::new();
     for i in 0..source.len() {
         assert_eq!(source.read(i, &mut scratch).unwrap().field("png").unwrap(), picture, "the bytes in the tar");
@@ -222,7 +222,7 @@ fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-/// A database's keys and its `__key__`s are only names, too.
+/// Keys of a database and `__key__` fields are only names, too.
 #[test]
 fn no_path_in_a_database_is_opened() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Tests that count the memory of the process. Each begins with `support::alone`, so that they run
+//! Tests that count the memory of the process. Each begins with `process::alone`, so that they run
 //! one at a time.
 
 #[path = "../support/process.rs"]

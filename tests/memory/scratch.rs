@@ -1,5 +1,6 @@
-//! Promise: what workers take beside the slots is in the plan and stays within it, whatever the
-//! pictures; an unusually large picture leaves nothing behind; no batch depends on it.
+//! Promise: the scratch memory of workers is part of the memory plan and stays within it for any
+//! pictures. Memory for an unusually large picture is freed afterwards. Batches do not depend on
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -13,7 +14,7 @@ use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader, Result};
 
-/// Bytes that `body` had taken at most, beyond those that were taken before.
+/// Peak of allocated bytes during `body`, beyond those allocated before.
 fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(SeqCst);
     PEAK.store(before, SeqCst);
@@ -40,10 +41,10 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// Pictures of 24 megapixels, delivered whole and without work.
+/// Decodes pictures of 24 megapixels without any work.
 #[derive(Clone, Default)]
 struct Huge {
-    /// Pictures that are being decoded, and the most there were at once.
+    /// Number of pictures that are being decoded, and its maximum.
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
@@ -66,7 +67,7 @@ impl Codec for Huge {
     }
 }
 
-/// A loader of small samples that `Huge` makes large pictures of, eight for each worker.
+/// A loader with eight small samples per worker, which `Huge` decodes to large pictures.
 fn huge(decoder: &Huge, workers: usize) -> Loader {
     let samples = (0..8 * workers).map(|_| vec![7; 16]);
     Loader::source(memory(samples))
@@ -93,7 +94,7 @@ fn pictures_of_24_megapixels_with_64_workers_stay_within_the_plan() {
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
-            // A picture that needs more than all that is shared is decoded alone. The rest is
+            // A picture that needs more than the shared memory is decoded alone. The rest is for
             // threads, channels, counters and keys.
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
@@ -110,8 +111,8 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     no_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // Batches of 16 on 64 workers: each sample is a part of its own, so that eight large ones
-        // would be decoded at once.
+        // With batches of 16 on 64 workers each sample is a part, so eight large ones would be
+        // decoded at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
@@ -141,7 +142,7 @@ fn a_picture_larger_than_the_shared_scratch_decodes_alone() {
         assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
         assert_eq!(decoder.most.load(SeqCst), 1);
-        // One that leaves while workers wait for their turn does not wait for those.
+        // Cancelling an epoch does not wait for workers that wait for their turn.
         drop(batches.epoch(1).next());
         drop(batches);
         support::wait_for_threads(0);
@@ -154,7 +155,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
-        // The slots and images alone, some memory for a few pictures, and ample memory.
+        // Only slots and images, memory for a few pictures, and ample memory.
         for room in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
@@ -168,7 +169,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     });
 }
 
-/// An estimate that is too small would let workers take more than the plan says.
+/// With an estimate that is too small, workers would exceed the plan.
 #[test]
 fn estimates_cover_the_memory_that_decoders_use() {
     let _alone = alone();
@@ -217,8 +218,7 @@ fn estimates_cover_the_memory_that_decoders_use() {
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
                 out.data().len()
             };
-            // A thread that has decoded nothing yet. What it begins with, whatever the picture, is
-            // not the picture's.
+            // Memory that a new thread allocates for any picture does not count for this one.
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,
@@ -228,8 +228,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
     }
 }
 
-/// Damage shows only while a picture is decoded, and then all of its coefficients are kept until
-/// the last of them is there.
+/// Damage is found only while a picture is decoded. All of its coefficients are then kept until the
+/// last one.
 #[test]
 fn a_damaged_picture_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();
@@ -237,7 +237,7 @@ fn a_damaged_picture_leaves_at_most_a_workers_share_allocated() {
         let mut damaged = jpeg((2400, 1800), false);
         let middle = damaged.len() / 2;
         damaged.splice(middle..middle, [0xff, 0xd0]);
-        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder is to read it");
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder reads it");
         let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
         let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
         let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);
@@ -247,8 +247,8 @@ fn a_damaged_picture_leaves_at_most_a_workers_share_allocated() {
     });
 }
 
-/// What workers copy for a device that decodes is in the plan too. That it is given back is tested
-/// without a device in `loader::cuda::tests::memory`.
+/// Encoded bytes that workers copy for the device are part of the plan too.
+/// `loader::cuda::tests::memory` tests without a device that they are freed.
 #[cfg(feature = "cuda")]
 #[test]
 fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
@@ -277,7 +277,7 @@ fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
     });
 }
 
-/// Pictures that claim to need as much memory as is written in their samples.
+/// Pictures whose estimate is the number written in their samples.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,

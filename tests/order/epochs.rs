@@ -77,19 +77,19 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     drop(other.next(&mut || Some(WAIT)));
     other.resume(&state).unwrap();
     assert_eq!((other.batches().first_epoch(), other.batches().checkpoint()), (1, state.clone()));
-    assert!(other.next(&mut || Some(WAIT)).is_none(), "the epoch that was under way has ended");
+    assert!(other.next(&mut || Some(WAIT)).is_none(), "the epoch in progress has ended");
     other.begin(0);
     assert_eq!(rest(&mut other).len(), 0, "epochs before the saved one are empty");
     other.begin(1);
     assert_eq!(rest(&mut other), left);
     other.begin(1);
-    assert_eq!(rest(&mut other).len(), 8, "a second time it is whole");
+    assert_eq!(rest(&mut other).len(), 8, "the second time it is complete");
 
     let mut refused = Epochs::new(loader(Numbers::new(50)).shuffle(4).host().unwrap());
     let e = refused.resume(&state).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("the seed differs"), "{e}");
     refused.begin(0);
-    assert_eq!(rest(&mut refused).len(), 8, "it stays where it was");
+    assert_eq!(rest(&mut refused).len(), 8, "it does not move");
     let _: Checkpoint = refused.batches().checkpoint();
 }
 

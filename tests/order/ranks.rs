@@ -66,7 +66,7 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
         let ranks: Vec<_> = (0..world).map(|rank| epoch(options().rank(rank, world), 2)).collect();
         for (number, expected) in whole.iter().enumerate() {
             let parts = || ranks.iter().map(|rank| &rank[number]);
-            assert!(join(parts()) == *expected, "batch {number} of {world} ranks is another than of one");
+            assert!(join(parts()) == *expected, "batch {number} of {world} ranks differs from that of one rank");
             let sizes: Vec<_> = parts().map(|part| part.0.ids.len()).collect();
             let (least, most) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
             let padding = parts().flat_map(|part| &part.1).filter(|valid| !**valid).count();
@@ -129,7 +129,8 @@ fn print_the_error_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// Child process of [`real_processes_find_their_rank_from_the_variables_of_each_launcher`]: prints the samples of an epoch.
+/// Child process of [`real_processes_find_their_rank_from_the_variables_of_each_launcher`]: prints
+/// the samples of an epoch.
 #[test]
 #[ignore = "started by another test"]
 fn print_an_epoch_of_one_rank() {

@@ -22,7 +22,7 @@ fn a_replay_repeats_batches_without_reading() {
         }
         assert_eq!((source.reads(), batches.stats().batches), before, "nothing was read, nothing counted");
         drop(replay);
-        assert_eq!(batches.epoch(1).map(|b| b.unwrap().len()).sum::<usize>(), 70, "the loader goes on");
+        assert_eq!(batches.epoch(1).map(|b| b.unwrap().len()).sum::<usize>(), 70, "the loader continues");
     });
 }
 
@@ -43,7 +43,7 @@ fn a_resumed_loader_continues_where_it_was_after_a_replay() {
             replayed[..2] == first[..] && replayed[2..] == first[..],
             "a measurement has epoch 0 whatever comes next"
         );
-        assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "and is no part of the run");
+        assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "a replay is not part of the run");
         assert_eq!(resumed.epoch(0).count(), 0);
         let rest: Vec<Content> = resumed.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
         assert!(rest == whole[4..]);

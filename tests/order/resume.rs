@@ -108,14 +108,14 @@ fn a_checkpoint_is_small_and_states_its_position() {
 
     let mut resumed = loader(Numbers::new(50)).shuffle(1).resume(state).host().unwrap();
     assert_eq!(resumed.first_epoch(), 4);
-    assert_eq!(resumed.epoch(3).count(), 0, "what was seen before is not delivered again");
+    assert_eq!(resumed.epoch(3).count(), 0, "delivered samples are not delivered again");
     assert_eq!(
         (resumed.checkpoint().epoch(), resumed.checkpoint().batch()),
         (4, 3),
         "a resumed loader stands where it was left"
     );
     assert_eq!(resumed.epoch(4).map(|b| b.unwrap().index()).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
-    assert_eq!(resumed.epoch(4).count(), 8, "an epoch that is asked for again is whole");
+    assert_eq!(resumed.epoch(4).count(), 8, "a repeated epoch is complete");
     assert_eq!(resumed.epoch(3).count(), 8);
 }
 
@@ -240,7 +240,7 @@ struct Saved {
 
 impl Saved {
     fn read(path: &Path) -> Option<Saved> {
-        Some(serde_json::from_slice(&fs::read(path).ok()?).expect("a checkpoint is there as a whole or not at all"))
+        Some(serde_json::from_slice(&fs::read(path).ok()?).expect("a checkpoint is written completely or not at all"))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Packing: any source to any target, the same samples, whole or not at all.
+//! Promise: packing copies any source to any target with the same samples, completely or not at
+//! all.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +39,7 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Class folders with JPEGs (some progressive), a PNG and a file that is no JPEG but for its name.
+/// Class folders with JPEGs (some progressive), a PNG, and a file that is a JPEG only by name.
 fn folder(at: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = at.join(["ant", "bee", "cat"][i % 3]);
@@ -67,7 +68,7 @@ fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
     Ok((size, pixels.data().to_vec()))
 }
 
-/// Key, label and pixels of every sample; of what is no image, nothing.
+/// Key, label and pixels of every sample; no pixels if it is not an image.
 type Decoded = (String, Option<i64>, Option<(Size, Vec<u8>)>);
 
 fn pixels(source: &dyn Source) -> Vec<Decoded> {
@@ -106,7 +107,7 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     assert!(pixels(&*a) == pixels(&*folder), "repacked");
     assert_ne!(images(&*a), images(&*folder));
 
-    // The second time there is nothing to gain, and the bytes stay.
+    // Packing again gains nothing, so the bytes do not change.
     let shards = Pack::new(&*a).keep_bad(true).shard_size(60_000).to(path("shards/b.tar")).unwrap();
     assert!(shards.written.paths.len() > 2, "{shards:?}");
     assert_eq!(shards.written.paths[0].file_name().unwrap(), "b-000000.tar");
@@ -162,14 +163,14 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
         let [refused] = &report.refused[..] else { panic!("{report:?}") };
         assert_eq!((refused.index, &*refused.key, report.refused_count), (1, "cut", 1));
         assert!(refused.reason.starts_with("jpeg "), "{refused:?}");
-        assert_eq!(report.duplicate_keys, 1, "two are called good");
+        assert_eq!(report.duplicate_keys, 1, "two samples are valid");
         let packed = open(root.path().join("x.lmdb")).unwrap();
         let expected = OwnedSample::new("cut").field("jpg", cut.clone()).field("json", "{}").label(3);
         assert_eq!(read_all(&*packed)[1], expected);
     }
 }
 
-/// Two sound pictures, and between them a text and a JPEG that ends early.
+/// Two valid pictures, and between them a text and a truncated JPEG.
 fn two_of_four_are_bad() -> Memory {
     let whole = jpeg(1, 64, 64, false);
     Memory::new(vec![
@@ -189,7 +190,7 @@ fn images_that_do_not_decode_are_counted_and_named_and_nothing_is_packed() {
             let mut seen = 0;
             let pack = Pack::new(&set).recode(recode).workers(2).progress(|progress| seen = progress.samples);
             let e = pack.to(root.path().join(name)).unwrap_err();
-            assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all are looked at: {e}");
+            assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all are checked: {e}");
             assert!(
                 e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
                 "{e}"
@@ -201,7 +202,7 @@ fn images_that_do_not_decode_are_counted_and_named_and_nothing_is_packed() {
             assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
         }
     }
-    // What was there before stays.
+    // The previous target is kept.
     let sound = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
     Pack::new(&sound).to(root.path().join("x.tar")).unwrap();
     Pack::new(&set).force(true).to(root.path().join("x.tar")).unwrap_err();
@@ -377,12 +378,12 @@ fn a_sample_that_cannot_be_read_ends_packing_and_leaves_nothing_behind() {
         let (kind, cause) =
             if panics { (ErrorKind::Panic, "sample 60 is cursed") } else { (ErrorKind::Source, "the disk is gone") };
         assert_eq!((e.sample(), e.kind(), e.cause()), (Some(60), kind, cause));
-        assert_eq!((last.samples, last.total), (60, 100), "those before it had been written");
+        assert_eq!((last.samples, last.total), (60, 100), "the samples before it were written");
         assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
     }
 }
 
-/// Endless for the purpose, and says how many samples were read.
+/// Practically endless. Counts the samples that were read.
 struct Slow(AtomicUsize);
 
 impl Source for Slow {
@@ -402,7 +403,7 @@ impl Source for Slow {
 fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
     const TARGET: &str = "WARPFEED_TEST_PACK_TARGET";
     if let Some(target) = std::env::var_os(TARGET) {
-        // The process that is going to be killed.
+        // This process will be killed.
         let _ = Pack::new(&Slow(AtomicUsize::new(0))).keep_bad(true).shard_size(2_000_000).to(target);
         return;
     }
@@ -416,8 +417,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Until it has written for a while: more than one commit of LMDB, more than one shard of
-        // tar.
+        // Waits until it has written more than one commit of an LMDB, or more than one shard.
         let begun = Instant::now();
         let written = || -> u64 {
             let files = names(&folder).into_iter().flat_map(|n| {
@@ -431,11 +431,11 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(written() > 0, "it had not begun");
+        assert!(written() > 0, "it had not written anything");
         let left = names(&folder);
         assert!(left.iter().all(|name| name.ends_with(".partial")), "{left:?}");
 
-        // The next run is not disturbed by what is left.
+        // Incomplete files do not disturb the next run.
         let set = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
         Pack::new(&set).to(&target).unwrap();
         assert_eq!(open(&target).unwrap().len(), 1);
@@ -483,7 +483,7 @@ fn a_user_defined_writer_receives_samples_before_the_first_bad_image_and_is_not_
     assert_eq!(put.load(Ordering::Relaxed), 1);
 }
 
-/// Grey pictures: width and height in a byte each, then a byte a pixel, all of which are read late.
+/// Grey pictures: a byte each for width and height, then a byte per pixel.
 struct Tiny;
 
 impl Codec for Tiny {
@@ -538,7 +538,7 @@ fn pictures_of_a_user_defined_codec_are_checked_and_recoded() {
     assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);
 }
 
-/// Sample 1 fails with a transient error as many times as `left` says.
+/// Sample 1 fails with a transient error `left` times.
 struct Shaky {
     inner: Memory,
     left: AtomicUsize,

@@ -132,7 +132,7 @@ fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
             seen |= 1 << (label * 6 + i64::from(seed));
         }
         assert_eq!(seen, (1 << 12) - 1, "every file once");
-        assert_eq!((codec.opened.load(SeqCst), codec.decoded.load(SeqCst)), (6, 6), "each is opened once");
+        assert_eq!((codec.opened.load(SeqCst), codec.decoded.load(SeqCst)), (6, 6), "each picture is opened once");
     });
 }
 
@@ -322,7 +322,7 @@ fn formats_are_named_only_in_the_table_and_by_their_codecs() {
             .filter(|name| code.iter().any(|line| line.contains(name)))
             .collect::<Vec<_>>()
     };
-    assert!(named("format.rs").len() >= 6, "it is looked for in the wrong way");
+    assert!(named("format.rs").len() >= 6, "the search itself is wrong");
     for path in [
         "source/sample.rs",
         "source/folder/folder.rs",

@@ -1,5 +1,5 @@
-//! Promises: a JPEG that ends early is an error whatever a crop needs of it, in every source, and
-//! always the same one. Damage inside is counted and named, and an error of a strict loader.
+//! Promises: a truncated JPEG is the same error for every crop and in every source. Damage inside
+//! the data is counted and named, and is an error of a strict loader.
 
 use std::fs;
 use std::path::Path;
@@ -31,8 +31,8 @@ fn packed(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The kinds of file: plain, packed, progressive, and with a thumbnail in its EXIF segment that has
-/// an EOI of its own.
+/// The kinds of file: plain, packed, progressive, and with a thumbnail whose EXIF segment contains
+/// another EOI.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let plain = encoded(false, 0);
     let thumbnail = [b"Exif\0\0", &encoded(false, 0)[..9000.min(plain.len())], &[0xff, 0xd9]].concat();
@@ -41,7 +41,7 @@ fn files() -> [(&'static str, Vec<u8>); 4] {
     [("plain", plain.clone()), ("packed", packed(&plain)), ("progressive", encoded(true, 0)), ("exif", with_thumbnail)]
 }
 
-/// The first byte of entropy-coded data of the last SOS.
+/// Offset of the entropy-coded data after the last SOS.
 fn data(jpeg: &[u8]) -> usize {
     jpeg.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14
 }
@@ -97,7 +97,7 @@ fn a_file_without_its_last_marker_decodes_and_is_reported() {
     }
 }
 
-/// A set of one whole picture and one that is cut at 60 % of its bytes, in a folder and what is
+/// A set of a complete picture and one that is cut at 60 % of its bytes: a folder, and the sets
 /// packed from it.
 fn sets(root: &Path, whole: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::create_dir_all(root.join("set/a")).unwrap();
@@ -116,7 +116,7 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
         let root = tempfile::tempdir().unwrap();
         let mut causes = Vec::new();
         for source in sets(root.path(), &whole) {
-            // Evaluation at 256 reads the centre; at 16 the loader needs a line or two.
+            // Evaluation at 256 reads the centre; at 16 the loader needs only one or two lines.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
                 let loader = Loader::source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
                 let mut batches = loader.host().unwrap();
@@ -134,7 +134,7 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
     }
 }
 
-/// As a failing disk leaves it: 200 zero bytes inside the data.
+/// Zeroes 200 bytes inside the data, as a failing disk does.
 fn with_zeros(jpeg: &[u8], at: usize) -> Vec<u8> {
     let mut damaged = jpeg.to_vec();
     damaged[at..at + 200].fill(0);
@@ -167,7 +167,7 @@ fn data_after_the_last_mcu_is_found() {
     }
 }
 
-/// 40 bytes at random places of the data.
+/// Changes 40 bytes at random positions of the data.
 fn with_noise(jpeg: &[u8], seed: u64) -> Vec<u8> {
     let (mut damaged, from, mut state) = (jpeg.to_vec(), data(jpeg), seed);
     for _ in 0..40 {
@@ -189,7 +189,7 @@ fn damage_met_while_decoding_is_counted() {
     let (_, whole) = files()[0].clone();
     let whole_picture = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, whole) in files() {
-        // A scan's first bytes, which every crop needs, and a file without its last marker.
+        // The first bytes of a scan, which every crop needs, and a file without its last marker.
         let mut marked = whole.clone();
         let at = data(&whole) + 40;
         marked[at..at + 2].copy_from_slice(&[0xff, 0xd4]);

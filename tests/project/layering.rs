@@ -30,8 +30,8 @@ const FLOW: [&str; 14] = [
 /// Writers of data sets are outside the flow, and use its beginning.
 const PACK: [&str; 7] = ["error", "order", "format", "source", "decode", "transform", "pack"];
 
-/// Modules that are divided into groups, and the flow through these. A group imports only from groups
-/// before it, and names them.
+/// Modules that are divided into groups, and the flow through these. A group imports only from
+/// groups before it, and names them.
 const GROUPS: [(&str, &[&str]); 1] =
     [("engine", &["settings", "state", "reading", "working", "delivering", "serving"])];
 

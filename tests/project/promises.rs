@@ -1,5 +1,5 @@
-//! Promise: every promise has tests, named in docs/promises.md, that exist and are run. A test that
-//! needs a command of its own (`#[ignore]`) does not count. What the README promises is there too.
+//! Promise: docs/promises.md names tests for every promise of the README and of its own, and these
+//! tests exist and are run. Ignored tests do not count.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ struct Claim {
     tests: Vec<String>,
 }
 
-/// The promises in their order: `## ` begins one, `- ` a claim of it.
+/// The promises in order: `## ` begins a promise, and `- ` one of its claims.
 fn promises(page: &str) -> Vec<(String, Vec<Claim>)> {
     let mut promises: Vec<(String, Vec<Claim>)> = Vec::new();
     for (line, text) in page.lines().enumerate() {
@@ -39,7 +39,7 @@ fn promises(page: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// Names of the promises in the README: what is bold at the beginning of its list.
+/// Names of the promises in the README: the bold beginnings of its list items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();
@@ -47,7 +47,7 @@ fn promised(readme: &str) -> Vec<String> {
     bold.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The tests that `cargo test` runs of a Rust file, and pytest of a Python file.
+/// Names of the tests that `cargo test` runs from a Rust file, or pytest from a Python file.
 fn tests_of(file: &str, text: &str) -> Vec<String> {
     let name = |line: &str, before: &str| {
         let name: String =
@@ -74,7 +74,7 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// What is wrong with the pages.
+/// All faults of the pages.
 fn faults(readme: &str, page: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
     let promises = promises(page);
     let mut faults = Vec::new();
@@ -94,7 +94,7 @@ fn faults(readme: &str, page: &str, file: &mut dyn FnMut(&str) -> Option<String>
                 faults.push(format!("docs/promises.md:{line}: no test is named for: {text}"));
             }
             for test in tests {
-                let (path, name) = test.rsplit_once("::").expect("it was found by that");
+                let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
                 let found = known.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
                 match found {
                     None => faults.push(format!("docs/promises.md:{line}: {path} is not there")),

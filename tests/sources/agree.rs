@@ -12,7 +12,7 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
     let read = |i| {
         let label = source.label(i, &mut scratch).unwrap();
         let sample = source.read(i, &mut scratch).unwrap();
-        assert_eq!(sample.label().unwrap(), label, "the label alone is that of the sample");
+        assert_eq!(sample.label().unwrap(), label, "the label without mixing is that of the sample");
         OwnedSample::try_from(&sample).unwrap()
     };
     (0..source.len()).map(read).collect()
@@ -180,7 +180,7 @@ fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
     ] {
         let mut dropped = create(options).unwrap();
         dropped.put(&OwnedSample::new("k").field("jpg", [1; 20_000]).as_sample().unwrap()).unwrap();
-        assert!(names().len() > left.len(), "it is written beside the target");
+        assert!(names().len() > left.len(), "it is written next to the target");
         drop(dropped);
         assert_eq!(names(), left, "dropped without finish");
         assert_eq!(create(options).unwrap().finish().unwrap_err().kind(), ErrorKind::Source, "no samples");
@@ -194,7 +194,7 @@ fn nothing_is_overwritten_unless_forced_and_nothing_incomplete_remains() {
         let open_before = open(root.path().join(made[0])).unwrap();
         let before = read_all(&*open_before);
         write(create(&WriteOptions { force: true, ..options.clone() }).unwrap(), &set(3)).unwrap();
-        assert_eq!(read_all(&*open_before), before, "who has the old one open keeps it");
+        assert_eq!(read_all(&*open_before), before, "an open loader keeps the old set");
         left.truncate(left.len() - made.len().saturating_sub(2));
         assert_eq!(names(), left, "shards of the longer set are gone");
     }
@@ -289,7 +289,11 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
     );
     assert_eq!(open(at("absent")).err().unwrap().kind(), ErrorKind::Io);
     let relative = open("absent/set").err().unwrap();
-    assert_eq!(relative.path(), Some(&*std::env::current_dir().unwrap().join("absent/set")), "relative to what");
+    assert_eq!(
+        relative.path(),
+        Some(&*std::env::current_dir().unwrap().join("absent/set")),
+        "relative to the current directory"
+    );
     let empty = open("").err().unwrap();
     assert!(empty.kind() == ErrorKind::Config && empty.cause() == "the path of the data set is empty", "{empty}");
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));

@@ -1,6 +1,5 @@
-//! Promise: COCO's JSON, YOLO's text files and Pascal VOC open as data sets. Each gives pictures,
-//! boxes, classes, masks and points as they stand in its files, and names the place of what is
-//! wrong with them.
+//! Promise: COCO's JSON, YOLO's text files and Pascal VOC open as data sets. Each returns pictures,
+//! boxes, classes, masks and points as in its files. Errors name the file and the position.
 
 use std::fs;
 use std::path::Path;
@@ -117,7 +116,7 @@ fn coco_without_masks_or_points_has_no_such_fields() {
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
     assert!(samples(&source).iter().all(|sample| names(sample) == fields));
-    // Test sets list pictures alone.
+    // Test sets list only pictures.
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_set(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
@@ -182,7 +181,7 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
         let e = refused(open(root.path().join("x.json")));
         assert!(e.cause().contains("JSON") || e.cause().contains("empty"), "{text}: {e}");
     }
-    // What is wrong with one sample leaves the others sound.
+    // One bad sample does not affect the others.
     for (pointer, value, words) in [
         (
             "/annotations/0/category_id",
@@ -344,16 +343,16 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(samples(&*open(at("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
     let all = Voc::open(at("")).unwrap();
     assert_eq!((all.len(), sample(&all, 0)), (3, a.clone()));
-    // Classes of one's own.
+    // User-defined classes.
     fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
     assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
-    // Two pictures of one name: which one the annotations mean is unknown.
+    // If two pictures have one name, the annotations are ambiguous.
     fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
     let e = refused(Voc::open(at("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have one name"), "{e}");
     fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
-    // Masks alone.
+    // Only masks.
     fs::remove_dir_all(at("Annotations")).unwrap();
     let masks = Voc::open(at("")).unwrap();
     assert_eq!(names(&sample(&masks, 0)), ["mask.png", "png"]);
@@ -394,7 +393,7 @@ fn packed_alike(source: &Arc<dyn Source>, folder: &Path) {
         assert_eq!(report.samples, expected.len() as u64);
         let packed = open(&path).unwrap();
         assert_eq!(packed.classes(), source.classes(), "{target}");
-        // The order of fields is the container's own.
+        // The order of fields depends on the container.
         let sorted = |samples: &[OwnedSample]| -> Vec<_> {
             samples
                 .iter()

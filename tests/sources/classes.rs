@@ -241,7 +241,7 @@ fn packing_numbers_the_classes_of_boxes_too() {
     let mut scratch = Vec::new();
     let sample = packed.read(0, &mut scratch).unwrap();
     assert_eq!(*sample.field("boxes.class.npy").unwrap(), npy(&[0, -1, 2]));
-    assert_eq!(*sample.field("boxes.npy").unwrap(), npy(&[1, 0]), "only classes are numbers of classes");
+    assert_eq!(*sample.field("boxes.npy").unwrap(), npy(&[1, 0]), "only columns of classes are numbered as classes");
     assert_eq!(sample.label().unwrap(), Some(0));
     let text = OwnedSample::new("a").field("boxes.class.txt", "1");
     let set: Arc<dyn Source> = Arc::new(Memory::new(vec![text]).with_classes(["cat", "dog"]));

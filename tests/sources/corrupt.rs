@@ -259,11 +259,11 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(keys(), 2);
     let written = fs::read(&index).unwrap();
     assert_eq!(keys(), 2);
-    assert_eq!(fs::read(&index).unwrap(), written, "used as it is");
+    assert_eq!(fs::read(&index).unwrap(), written, "used unchanged");
 
     fs::write(&index, &written[..written.len() / 2]).unwrap();
     assert_eq!(keys(), 2);
-    assert_eq!(fs::read(&index).unwrap(), written, "a damaged one is written again");
+    assert_eq!(fs::read(&index).unwrap(), written, "a damaged index is rewritten");
 
     put(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));
     assert_eq!(first(&Tar::open(&path).unwrap()), "c", "the tar has changed since");
@@ -273,7 +273,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     assert_eq!(first(&Tar::open(&path).unwrap()), "c");
-    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "nothing is left behind");
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "a file remains");
 }
 
 proptest! {

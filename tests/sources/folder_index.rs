@@ -67,14 +67,14 @@ fn the_index_equals_a_listing_and_is_rebuilt_when_a_name_changes() {
         assert!(index(root.path()).exists() && !root.path().join("set/.warpfeed-index").exists());
         let written = fs::metadata(index(root.path())).unwrap().modified().unwrap();
         same(root.path());
-        assert_eq!(fs::metadata(index(root.path())).unwrap().modified().unwrap(), written, "an index that holds stays");
+        assert_eq!(fs::metadata(index(root.path())).unwrap().modified().unwrap(), written, "a valid index is kept");
         let dir = root.path().join("set").join(files[0]).parent().unwrap().to_owned();
         fs::write(dir.join("new.jpg"), "new").unwrap();
-        assert_eq!(same(root.path()), before + 1, "a file that came");
+        assert_eq!(same(root.path()), before + 1, "a file was added");
         fs::rename(dir.join("new.jpg"), dir.join("newer.jpg")).unwrap();
         assert_eq!(same(root.path()), before + 1);
         fs::remove_file(dir.join("newer.jpg")).unwrap();
-        assert_eq!(same(root.path()), before, "a file that went");
+        assert_eq!(same(root.path()), before, "a file was removed");
         settle(&root.path().join("set"), 50);
         assert_eq!(same(root.path()), before);
         add(root.path(), "d/e/f.jpg");
@@ -104,7 +104,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
     for damaged in [&bytes[..bytes.len() / 2], &[], b"wffoldr\x01", &[7; 300]] {
         fs::write(index(root.path()), damaged).unwrap();
         assert_eq!(same(root.path()), 2);
-        assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is written anew");
+        assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is rewritten");
     }
     // A folder in place of the index.
     fs::remove_file(index(root.path())).unwrap();
@@ -112,7 +112,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
     fs::write(index(root.path()).join("full"), "").unwrap();
     assert_eq!(same(root.path()), 2);
     let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "no half-written file is left: {left:?}");
+    assert_eq!(left.len(), 2, "an incomplete file remains: {left:?}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn jpeg(i: usize) -> Vec<u8> {
 fn databases_written_by_python_are_read() {
     let root = tempfile::tempdir().unwrap();
     let source = open(fixture("msgpack_mdb", root.path())).unwrap();
-    assert_eq!((source.kind(), source.len()), ("lmdb", 5), "metadata are no samples");
+    assert_eq!((source.kind(), source.len()), ("lmdb", 5), "metadata entries are not samples");
     assert_eq!(source.classes(), ["zero", "eins ä"]);
     for i in 0..5 {
         let mut scratch = Vec::new();

@@ -72,7 +72,7 @@ fn taken_reader_slots_are_an_error_and_one_free_slot_is_enough() {
     assert!(error.path() == Some(&path) && error.cause().contains("no free reader slot"), "{error}");
     kill(all);
     let most = holder(&path, SLOTS - 1);
-    assert!(reads(&path), "one slot serves");
+    assert!(reads(&path), "one slot is enough");
     kill(most);
 }
 

@@ -109,7 +109,7 @@ fn a_map_that_another_process_has_grown_is_opened() {
     assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the test grows the file beyond the first map");
     let new = Lmdb::open(&path).unwrap();
     assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "the state that was opened");
-    assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "opened anew");
+    assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "reopened");
     drop(old);
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer one does not need the older one");
 }
@@ -128,7 +128,7 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     rewrite(&mut writer, 10);
     let alone = bytes();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), alone, "without a loader freed pages are used again");
+    assert_eq!(bytes(), alone, "freed pages are reused without a loader");
 
     let source = Lmdb::open(&path).unwrap();
     rewrite(&mut writer, 100);
@@ -142,7 +142,7 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     rewrite(&mut writer, 10);
     let after = bytes();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), after, "once the loader is dropped they are used again");
+    assert_eq!(bytes(), after, "freed pages are reused once the loader is dropped");
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn epochs_end_when_the_file_exceeds_the_growth_limit() {
     let error = limited.check().unwrap_err();
     assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");
     assert!(error.cause().contains("in 105 commits") && error.cause().contains("growth_limit is 1048576"), "{error}");
-    assert!(free.check().is_ok(), "without a limit it is no error");
+    assert!(free.check().is_ok(), "without a limit it is not an error");
     let first = Loader::source(limited).into_iter().next().unwrap();
     assert!(first.unwrap_err().cause().contains("growth_limit"), "the error of the epoch");
-    assert!(Lmdb::open(&path).unwrap().growth_limit(1 << 20).check().is_ok(), "opened anew");
+    assert!(Lmdb::open(&path).unwrap().growth_limit(1 << 20).check().is_ok(), "reopened");
 }

@@ -1,6 +1,6 @@
-//! Promise: what a data set names cannot hang a worker, fill the memory or lead out of its folder: only
-//! regular files are read, and columns that nobody named stay below the table's folder. What is left
-//! out is counted.
+//! Promise: files named by a data set cannot hang a worker, exhaust memory or lie outside its
+//! folder. Only regular files are read, and columns that no option names stay below the folder of
+//! the table. Files that are left out are counted.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn a_pipe_named_by_a_data_set_is_an_error() {
     no_hang(|| {
         let is_refused = |e: Error| {
             assert!(e.to_string().contains("a pipe, a socket or a device, not a regular file"), "{e}");
-            assert!(!e.is_transient(), "trying again would not help");
+            assert!(!e.is_transient(), "a retry would not help");
         };
         let root = set(&[
             ("table.csv", "path,mask\na.png,b.png\n"),
@@ -108,7 +108,8 @@ fn columns_without_an_option_stay_below_the_folder() {
         assert!(e.cause().contains("line 3") && e.cause().contains("TableOptions::picture(\"path\")"), "{e}");
         let named = TableOptions::new().picture("path").open(&file).unwrap();
         assert!(named.read(1, &mut Vec::new()).unwrap().field("png").is_some());
-        // A further file, by its first value. A first value that leads elsewhere is text.
+        // A column is a file column if its first value names a file below the folder; otherwise it
+        // is text.
         let file = table(&format!("path,mask\na.png,a.png\na.png,{path}\n"));
         let e = refused(open(&file).unwrap().read(1, &mut Vec::new()));
         assert!(e.cause().contains("TableOptions::file(\"mask\")"), "{e}");

@@ -53,7 +53,7 @@ fn a_replaced_or_removed_set_is_still_read_as_it_was_opened() {
         assert_eq!(grey(&mut old, 0), 10);
         write(&path, 200);
         assert_eq!(grey(&mut old, 1), 10, "{name}: the state that was opened");
-        assert_eq!(grey(&mut open(&path), 0), 200, "{name}: opened anew");
+        assert_eq!(grey(&mut open(&path), 0), 200, "{name}: reopened");
         if path.is_dir() {
             fs::remove_dir_all(&path).unwrap()
         } else {
@@ -79,7 +79,7 @@ fn a_modified_shard_is_an_error_at_the_next_epoch() {
     let error = epoch.next().unwrap().unwrap_err();
     assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");
     assert!(error.cause().starts_with("the file was written to while open: its modification time was 1"), "{error}");
-    assert!(!error.cause().contains(" bytes"), "its length is what it was: {error}");
+    assert!(!error.cause().contains(" bytes"), "its length has not changed: {error}");
     assert!(epoch.next().is_none());
     drop(epoch);
     // It remains an error, and starting many epochs without taking their errors does not block.
@@ -128,7 +128,7 @@ fn a_modified_shard_ends_the_epoch_where_it_is_first_read() {
     (&file).write_all(&[0; 512]).unwrap();
     for epoch in 1..3 {
         let mut epoch = batches.epoch(epoch);
-        assert!((0..2).all(|_| epoch.next().unwrap().is_ok()), "the first shard is what it was");
+        assert!((0..2).all(|_| epoch.next().unwrap().is_ok()), "the first shard has not changed");
         let error = epoch.next().unwrap().unwrap_err();
         assert!(error.path() == Some(&second) && error.cause().contains("written to while open"), "{error}");
         assert!(epoch.next().is_none());

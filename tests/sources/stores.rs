@@ -1,6 +1,6 @@
-//! Promise: tar shards are read from a store by URL as from this machine. A URL without a store, and
-//! a format that is not read from one, are errors that say what to do. An object that changes is an
-//! error, and bytes of two versions are never mixed.
+//! Promise: tar shards are read from a store by URL as from this machine. A URL without a store,
+//! and a format that is not read from one, are errors that say what to do. An object that changes
+//! is an error, and bytes of two versions are never mixed.
 
 use std::collections::BTreeMap;
 use std::fs;

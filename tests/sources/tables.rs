@@ -1,7 +1,7 @@
 //! Promise: a CSV, TSV or JSON-lines file is a data set. Its batches are those of the folder with
 //! the same pictures, and of what is packed from it, bit for bit. Quotes, line ends, a byte order
-//! mark and other encodings give what a naive parser says, or are refused with their line. What is
-//! wrong with a row is an error of its sample that names file and line.
+//! mark and other encodings are read as by a naive parser, or refused with their line. A bad row is
+//! an error of its sample that names file and line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ fn columns_are_found_by_name_or_by_option() {
     ];
     assert_eq!(rows(&found), expected);
     assert_eq!(found.path(1).unwrap(), root.path().join("pictures/./2.png"));
-    // What names a file is one, without being told so; everything is taken by default.
+    // By default all columns are read, and a value that names a file is a file.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
     // Without pictures the key is the row's number.
@@ -172,18 +172,18 @@ fn labels_are_integers_names_or_fields() {
     assert_eq!(labels(&["3", "", "1"]), (vec![Some(3), None, Some(1)], vec![], 1));
     let names = ["10", "2", "cat"].map(str::to_owned).to_vec();
     assert_eq!(labels(&["2", "cat", "10", "2"]), (vec![Some(1), Some(2), Some(0), Some(1)], names, 1));
-    assert_eq!(labels(&["0.5", "2"]), (vec![None, None], vec![], 2), "a number to regress is a field");
+    assert_eq!(labels(&["0.5", "2"]), (vec![None, None], vec![], 2), "a number for regression is a field");
     let table = write(root.path(), "t.csv", "x,label\n1,0.5\n2,-3\n");
     let loader = Loader::new(&table).without("image").field("label", Numbers::new(Dtype::F32, []));
     let batch = loader.into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("label").unwrap().as_f32().unwrap(), [0.5, -3.0]);
-    // A missing label is an error that names the sample, unless it was asked for.
+    // A missing label is an error that names the sample, unless permitted by an option.
     let table = write(root.path(), "t.csv", "x,label\n1,3\n2,\n");
     let loader = || Loader::new(&table).without("image").field("x", Numbers::new(Dtype::I64, []));
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
     assert_eq!(loader().unlabelled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
-    // In JSON too.
+    // The same holds for JSON.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
         rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
@@ -322,7 +322,7 @@ fn a_mask_in_a_separate_file_is_an_image_field() {
     assert_eq!((batch.images().bytes()[0], batch.field("mask").unwrap().bytes()[0]), (10, 90));
 }
 
-/// A parser of one character after the other, as slow as it is plain: rows of cells.
+/// A naive parser that reads one character at a time, and returns rows of cells.
 fn naive(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let (mut quoted, mut begun) = (false, false);
@@ -358,7 +358,7 @@ fn naive(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// A cell as programs write it that quote where they must.
+/// A cell, quoted if necessary.
 fn quoted(cell: &str, always: bool) -> String {
     let must = always || cell.is_empty() || cell.contains([',', '"', '\n', '\r']);
     if must { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }

@@ -7,14 +7,14 @@ use half::{bf16, f16};
 use warpfeed::decode::Rect;
 use warpfeed::{Dtype, Layout, Normalize};
 
-/// What is done to one sample; the parts of a record (`cuda/ops.rs`), as plain data.
+/// Operations on one sample: the parts of a record (`cuda/ops.rs`) as plain data.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ops {
-    /// A rectangle and what fills it.
+    /// A rectangle and its fill.
     pub(crate) erase: Option<(Rect, [f32; 3])>,
     /// Partner and own weight.
     pub(crate) mix: Option<(usize, f32)>,
-    /// Partner and the rectangle that shows it.
+    /// Partner, and the rectangle that shows the partner.
     pub(crate) cut: Option<(usize, Rect)>,
 }
 
@@ -24,7 +24,7 @@ fn inside(rect: Rect, x: usize, y: usize) -> bool {
 }
 
 /// The bytes of `input`, u8 (N, `height`, `width`, 3), as `dtype` in `layout`. `ops` is empty or
-/// has one entry a sample.
+/// has one entry per sample.
 pub(crate) fn convert(
     input: &[u8],
     ops: &[Ops],
@@ -69,7 +69,7 @@ pub(crate) fn convert(
     out
 }
 
-/// The sum that the kernel `checksum` of `examples/kernels/probe.cu` computes.
+/// Checksum as computed by the kernel `checksum` of `examples/kernels/probe.cu`.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<4>().0;
     words.iter().enumerate().fold(0, |sum: u64, (i, word)| {

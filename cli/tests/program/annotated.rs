@@ -1,5 +1,5 @@
-//! Promise: boxes, masks and points of a set are counted by `inspect`, checked by `verify`, drawn by
-//! `preview` and kept by `pack`: the real binary in a temporary tree.
+//! Promise: boxes, masks and points of a set are counted by `inspect`, checked by `verify`, drawn
+//! by `preview` and kept by `pack`: the real binary in a temporary tree.
 
 use std::fs;
 

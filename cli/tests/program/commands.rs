@@ -48,7 +48,8 @@ fn every_help_text_has_examples() {
         assert!(all.contains(&format!("  {command} ")), "{all}");
         let help = ok(dir.path(), &[command, "--help"]);
         assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
-        // A line that is wrapped breaks when it is pasted, and words behind a command are arguments.
+        // A line that is wrapped breaks when it is pasted, and words behind a command are
+        // arguments.
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for line in examples.lines().take_while(|line| !line.is_empty()) {
             assert!(line.len() < 80 && line.starts_with("  "), "{line:?} of {command}");
@@ -190,7 +191,7 @@ fn verify_lists_each_bad_sample_with_its_place() {
     }
 
     let shown = ok(dir.path(), &["inspect", "set", "--headers"]);
-    assert!(shown.contains("unreadable   1; "), "the cut one has a whole header: {shown}");
+    assert!(shown.contains("unreadable   1; "), "the truncated picture has a complete header: {shown}");
 }
 
 /// Writes 200 zero bytes into the data of one JPEG; returns its key.
@@ -256,7 +257,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         "{err}"
     );
     let left: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
-    assert!(left.iter().all(|path| path.starts_with("loose.lmdb")), "nothing half is left: {left:?}");
+    assert!(left.iter().all(|path| path.starts_with("loose.lmdb")), "an incomplete file remains: {left:?}");
 }
 
 #[test]
@@ -361,7 +362,7 @@ fn pack_refuses_to_lose_data() {
     assert!(err.starts_with("warpfeed: taken.tar.partial: io: "), "{err}");
     fs::remove_dir(dir.path().join("taken.tar.partial")).unwrap();
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "the set and its LMDB, and nothing half: {left:?}");
+    assert_eq!(left.len(), 2, "something besides the set and its LMDB: {left:?}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
             assert!(left.is_empty(), "{name}, {most} bytes: {left:?}");
         }
         let root = tempfile::tempdir().unwrap();
-        assert!(pack(&root.path().join(name), 1 << 30).status.success(), "with room it is packed");
+        assert!(pack(&root.path().join(name), 1 << 30).status.success(), "it is packed if there is room");
     }
 }
 
@@ -81,6 +81,6 @@ fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
             assert!(said.contains(name) && cause, "{name} on {kib} KiB: {said}");
         }
         let output = mounted(4096, &format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\" && ls \"$1\"")).unwrap();
-        assert!(output.status.success(), "with room it is packed");
+        assert!(output.status.success(), "it is packed if there is room");
     }
 }

@@ -1,5 +1,5 @@
-//! What the tests on a device share: a stream, the kernels of `examples/kernels/probe.cu`, and
-//! pictures that are told by their bytes.
+//! Shared parts of the tests on a device: a stream, the kernels of `examples/kernels/probe.cu`, and
+//! pictures that are identified by their bytes.
 #![allow(dead_code, unsafe_code)] // each test uses its part; kernels are launched
 
 pub(crate) mod noise;
@@ -14,10 +14,10 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
 const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
-/// Rows and columns of the pictures.
+/// Width and height of the pictures.
 pub(crate) const SIDE: u32 = 64;
 
-/// A stream on device 0, or a word on why the test is skipped.
+/// Returns a stream on device 0, or prints why the test is skipped.
 pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     match warpfeed::cuda::stream(0) {
         Ok(stream) => Some(stream),
@@ -28,7 +28,7 @@ pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     }
 }
 
-/// Kernels that last and that add up.
+/// Kernels that keep a stream busy and compute checksums.
 pub(crate) struct Probe {
     spin: CudaFunction,
     checksum: CudaFunction,
@@ -42,7 +42,7 @@ impl Probe {
         Probe { spin: load("spin"), checksum: load("checksum") }
     }
 
-    /// Keeps the stream busy for so long.
+    /// Keeps the stream busy for this time.
     pub(crate) fn spin(&self, stream: &Arc<CudaStream>, nanoseconds: u64) {
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
@@ -62,7 +62,7 @@ impl Probe {
     }
 }
 
-/// Pictures of bytes that depend on the sample alone, `SIDE` by `SIDE`.
+/// Pictures of `SIDE` by `SIDE` whose bytes depend only on the sample.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbered(pub(crate) usize);
 
@@ -97,13 +97,13 @@ impl Codec for Numbered {
     }
 }
 
-/// A loader of `samples` such pictures.
+/// A loader of this many [`Numbered`] pictures.
 pub(crate) fn loader(samples: usize) -> Loader {
     let source = Numbered(samples);
     Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
 }
 
-/// The number of batches that a test takes: `WARPFEED_BATCHES`, or `usual`.
+/// Number of batches of a test: `WARPFEED_BATCHES`, or `usual`.
 pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
