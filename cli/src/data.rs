@@ -4,21 +4,22 @@ use std::sync::Arc;
 use warpfeed::Exif;
 use warpfeed::source::{Classes, Options, Source, TableOptions};
 
-// How a data set is opened, for every command. (No doc comment: clap would make it the command's
-// own.)
+// Options for opening a data set, shared by all commands. A doc comment would become the command's
+// help.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
-    /// Number the classes by this list: a text file with one name a line, or a JSON array
+    /// List that numbers the classes: a text file with one name per line, or a JSON array
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Keep the listing of a folder in a file beside it, FOLDER.warpfeed-index
+    /// Cache the listing of a folder in the file FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
-    /// Column with the image paths (tables only) [default: path, file, image, filename or file_name]
+    /// Column with the image paths (tables only) [default: path, file, image, filename or
+    /// file_name]
     #[arg(long, value_name = "COLUMN")]
     picture_column: Option<String>,
-    /// Folder that the paths are relative to (tables only) [default: the table's]
+    /// Base folder of the paths (tables only) [default: the table's folder]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
     /// Column with the labels (tables only) [default: label, class, cls or category]
@@ -27,26 +28,24 @@ pub(crate) struct DataArgs {
     /// Column with paths of further files, such as masks (tables only)
     #[arg(long, value_name = "COLUMN")]
     file_column: Vec<String>,
-    /// Other columns to take (tables only) [default: all]
+    /// Other columns to read (tables only) [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
-    /// Joins the numbers of several columns into one field (tables only)
+    /// Join the numbers of several columns into one field (tables only)
     #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = gathered)]
     gather: Vec<(String, Vec<String>)>,
-    /// Character between two cells (tables only) [default: a comma, or detected]
+    /// Character between cells (tables only) [default: a comma, or detected]
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// The first line is a row, not a header; columns are called 0, 1, 2, ... (tables only)
+    /// Treat the first line as a row, and name the columns 0, 1, 2, ... (tables only)
     #[arg(long)]
     no_header: bool,
 }
 
-// Which picture annotations were made on, for the commands that look at them. (No doc comment, as
-// above.)
+// The annotated picture, for commands that read annotations. Without a doc comment, as above.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
-    /// Picture that boxes, masks and points were made on where EXIF turns it and their size does not
-    /// tell
+    /// Picture that was annotated, if EXIF turns it and the size of the annotations does not tell
     #[arg(long, value_name = "PICTURE", value_enum)]
     annotations_follow: Option<Follow>,
 }
@@ -69,7 +68,7 @@ impl FollowArgs {
 }
 
 fn gathered(text: &str) -> Result<(String, Vec<String>), String> {
-    let (field, columns) = text.split_once('=').ok_or("want a field and its columns, such as size=width,height")?;
+    let (field, columns) = text.split_once('=').ok_or("expected a field and its columns, such as size=width,height")?;
     Ok((field.to_owned(), columns.split(',').map(str::to_owned).collect()))
 }
 
@@ -77,7 +76,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         [byte] => Ok(*byte),
         b"\\t" => Ok(b'\t'),
-        _ => Err("want one character, such as ';', or \\t for a tab".to_owned()),
+        _ => Err("expected one character, such as ';', or \\t for a tab".to_owned()),
     }
 }
 

@@ -1,9 +1,9 @@
-//! The program `warpfeed`, and what it draws and calculates itself. The loader's tests, benches and
-//! examples also draw their pictures with [`synth`].
+//! The program `warpfeed`. The loader's tests, benches and examples draw their pictures with
+//! [`synth`].
 //!
 //! 1. [`run`]: the program.
 //! 2. [`synth`]: a learnable set of drawn pictures, in class folders or in memory.
-//! 3. [`occupancy`]: how many warps of a CUDA kernel a multiprocessor holds.
+//! 3. [`occupancy`]: the occupancy of CUDA kernels.
 //! 4. [`report`]: the page of `warpfeed report`.
 
 mod commands;
@@ -15,6 +15,7 @@ mod program;
 mod progress;
 mod size;
 pub mod synth;
+mod words;
 
 pub use commands::report::write as report;
 pub(crate) use program::Outcome;

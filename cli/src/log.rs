@@ -2,31 +2,33 @@
 
 use std::fmt;
 
+use crate::words::in_flags;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Prints warnings and errors from here on.
+/// Starts printing warnings and errors.
 pub(crate) fn start() {
     // Closing stderr must not end the work.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
     let _ = log.with_writer(std::io::stderr).event_format(Line).try_init();
 }
 
-/// Writes a line to stderr. Unlike `eprintln!` it does not panic when stderr is closed, since that
-/// must not end the work.
+/// Writes a line to stderr. Unlike `eprintln!` it does not panic if stderr is closed.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
 
-/// The library's messages look like the program's.
+/// Formats the library's messages like the program's.
 struct Line;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Line {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         write!(to, "warpfeed: warning: ")?;
-        context.format_fields(to.by_ref(), event)?;
+        let mut message = String::new();
+        context.format_fields(Writer::new(&mut message), event)?;
+        to.write_str(&in_flags(&message))?;
         writeln!(to)
     }
 }

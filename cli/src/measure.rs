@@ -1,12 +1,11 @@
-//! Takes batches as a training loop does, for `bench` and `doctor`.
+//! Consumes batches like a training loop, for `bench` and `doctor`.
 
 use std::time::{Duration, Instant};
 
 use warpfeed::{Batches, Result, Stats};
 
-/// The loader's statistics over `time`, after `warmup`. Each batch is held for `step`, as by a
-/// training step. `show` is called after each batch with the seconds so far and the statistics up
-/// to then.
+/// Returns the loader's statistics over `time`, after `warmup`. Each batch is held for `step`, as
+/// by a training step. Calls `show` after each batch with the seconds and the statistics so far.
 pub(crate) fn measure<B>(
     batches: &mut Batches<B>,
     warmup: Duration,

@@ -11,17 +11,18 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, synth, verify};
 use crate::log::{self, say};
+use crate::words::in_flags;
 
 /// Inspects, verifies, packs, draws and measures image data sets for warpfeed's loader.
 ///
-/// PATH is a data set; the program detects its kind. It can be
-/// a folder of class folders, or a flat folder of pictures;
-/// an LMDB;
-/// tar shards: one, a folder of them, or a pattern such as 'train-{000..099}.tar';
-/// COCO: instances_train2017.json;
-/// YOLO: data.yaml, or a folder with images and labels;
-/// Pascal VOC: the folder with JPEGImages, or one of its lists;
-/// a table: .csv, .tsv or .jsonl.
+/// PATH is a data set. The program detects its format:
+///   a folder of class folders, or a flat folder of pictures
+///   an LMDB database
+///   tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
+///   COCO: instances_train2017.json
+///   YOLO: data.yaml, or a folder with images and labels
+///   Pascal VOC: the folder with JPEGImages, or one of its lists
+///   a table: .csv, .tsv or .jsonl
 #[derive(Parser)]
 #[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES, verbatim_doc_comment)]
 struct Cli {
@@ -37,9 +38,9 @@ Examples:
   warpfeed preview pictures --out grid.png # draw a training batch
   warpfeed pack pictures pictures.lmdb     # one file that loads faster
   warpfeed bench pictures.lmdb             # measure the loader and its limit
-  warpfeed doctor pictures.lmdb            # measure this machine, get settings
+  warpfeed doctor pictures.lmdb            # measure this machine for settings
 
-Exit codes: 0 done, 1 an error or a bad sample, 2 a wrong command line.";
+Exit codes: 0 success, 1 an error or a bad sample, 2 a wrong command line.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -54,10 +55,10 @@ enum Command {
     Occupancy(occupancy::Args),
 }
 
-/// Why a command ended early.
+/// Error that ends a command.
 pub(crate) enum Failure {
     Warpfeed(warpfeed::Error),
-    /// Its results could not be written to stdout.
+    /// Standard output does not accept the results.
     Stdout(io::Error),
 }
 
@@ -75,15 +76,16 @@ impl From<io::Error> for Failure {
 
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// Runs the program with the arguments `args`, of which the first is its name. Gives its exit code.
+/// Runs the program with the arguments `args`, of which the first is its name. Returns the exit
+/// code.
 ///
-/// The binary `warpfeed` is this function, and so is the console script of the Python package.
+/// The binary `warpfeed` and the console script of the Python package call this function.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     log::start();
     let command = match Cli::try_parse_from(args) {
         Ok(cli) => cli.command,
         Err(e) => {
-            // Help that was asked for goes to stdout, a wrong command line to stderr.
+            // Prints requested help to stdout, and errors to stderr.
             let _ = e.print();
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }
@@ -101,14 +103,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     match outcome {
         Ok(code) => u8::from(code != ExitCode::SUCCESS),
-        // The reader has seen enough, as `head` does.
+        // The reader, such as `head`, needs no more.
         Err(Failure::Stdout(e)) if e.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(Failure::Stdout(e)) => {
             say(format_args!("warpfeed: stdout: {e}"));
             1
         }
         Err(Failure::Warpfeed(e)) => {
-            say(format_args!("warpfeed: {e}"));
+            say(format_args!("warpfeed: {}", in_flags(&e.to_string())));
             1
         }
     }

@@ -1,17 +1,17 @@
-//! Numbers of bytes, for people to read and write.
+//! Numbers of bytes, in units.
 
 use bytesize::ByteSize;
 
-/// `n` bytes in the units of 1000 that disks are sold in.
+/// Formats `n` bytes in decimal units, as for disks.
 pub(crate) fn bytes(n: u64) -> String {
     ByteSize(n).display().si().to_string()
 }
 
-/// The number of bytes in `1GB`, `300 MB`, `1.5GiB` or `4096`; not 0.
+/// Parses a number of bytes above 0: `1GB`, `300 MB`, `1.5GiB` or `4096`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     match text.parse()? {
-        // Larger numbers are read as the largest.
-        ByteSize(0 | u64::MAX) => Err("want a number of bytes above 0, such as 1GB or 512MiB".to_owned()),
+        // The parser turns larger numbers into the maximum.
+        ByteSize(0 | u64::MAX) => Err("expected a number of bytes above 0, such as 1GB or 512MiB".to_owned()),
         ByteSize(bytes) => Ok(bytes),
     }
 }

@@ -1,5 +1,6 @@
 //! PNG values as stored: grey values or palette indices, row by row. Pictures are read by the
-//! `image` crate; this reader is for masks, whose numbers mean classes.
+//! `image` crate; this reader is for masks, whose numbers mean classes. The crate `png` allocates
+//! for each picture, and finds damage only in the chunks that it reads, without their position.
 //!
 //! The format is that of <https://www.w3.org/TR/png-3/>. All chunks are checked when a file is
 //! opened, so damage is reported no matter how many of the pixels are read. Only the rows up to the

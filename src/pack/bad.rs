@@ -63,8 +63,8 @@ pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     }
 }
 
-/// The images that prevent a pack from finishing. From the first of them on, nothing is given to
-/// the writer.
+/// The images that prevent a pack from finishing. After the first of them, the writer receives no
+/// more samples.
 #[derive(Default)]
 pub(super) struct Bad {
     count: u64,
@@ -86,7 +86,7 @@ impl Bad {
     }
 
     /// # Errors
-    /// If there are such images. The error names them and says what to do.
+    /// If there are such images. The error names them and the option that keeps them.
     pub(super) fn check(&self, samples: u64) -> Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -100,8 +100,8 @@ impl Bad {
         Err(Error::new(
             ErrorKind::Decode,
             format!(
-                "{} of {samples} images {what}, so the pack was not finished: {}{more}; `.keep_bad(true)`, or `warpfeed pack --keep-bad`, \
-                 packs such images as they are",
+                "{} of {samples} images {what}, so the pack was not finished: {}{more}; use keep_bad(true) to pack such images \
+                 unchanged",
                 self.count,
                 named.collect::<Vec<_>>().join("; ")
             ),

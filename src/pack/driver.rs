@@ -21,12 +21,11 @@ use crate::source::{self, Sample, Source};
 /// Receives the progress of packing.
 type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 
-/// Samples a worker may be ahead of the writer.
+/// Maximum number of samples per worker ahead of the writer.
 const AHEAD: usize = 8;
-/// Finished samples wait for earlier ones. From this many waiting bytes on, no new samples are
-/// begun.
+/// Maximum bytes of finished samples that wait for earlier ones. Beyond it, no new samples begin.
 const WAITING_BYTES: usize = 256 << 20;
-/// A sample's memory is used again unless it is larger than this.
+/// Maximum size of a sample's memory that is reused.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// Packs a data set: every sample of a [`Source`] into one LMDB database or into tar shards.
@@ -95,7 +94,7 @@ pub struct Report {
     pub bytes_out: u64,
     /// JPEGs rewritten with the same coefficients.
     pub repacked: u64,
-    /// Images decoded and encoded anew.
+    /// Images decoded and encoded again.
     pub encoded: u64,
     /// Images stored as arrays.
     pub raw: u64,
@@ -137,7 +136,7 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// What is done to the images; [`Recode::Lossless`] by default.
+    /// Treatment of the images; [`Recode::Lossless`] by default.
     pub fn recode(mut self, recode: Recode) -> Self {
         self.recode = recode;
         self
@@ -164,7 +163,7 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// How often a sample is read again after a [transient](Error::is_transient) error of its
+    /// Maximum number of repeated reads after a [transient](Error::is_transient) error of the
     /// source; 3 by default, at most 1,000. The pauses are those of
     /// [`Loader::retries`](crate::Loader::retries).
     pub fn retries(mut self, times: usize) -> Self {
@@ -282,7 +281,7 @@ impl<'a> Pack<'a> {
                         }
                         let prepared: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
                         let prepared = task.prepare(index, prepared.unwrap_or_default());
-                        // After an error, nobody receives.
+                        // After an error the receiver is gone.
                         let _ = sender.send((index, prepared));
                     });
                     waiting.push_back(None);
@@ -417,7 +416,7 @@ impl Prepared {
     }
 }
 
-/// Checks that fields which count in pixels of the picture stay right when `image` becomes `recoded`.
+/// Checks that fields in pixels of the picture stay valid when `image` becomes `recoded`.
 ///
 /// # Errors
 /// If the size changes, and the sample has boxes, points or a mask in pixels.
@@ -439,7 +438,7 @@ fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
     )))
 }
 
-/// What is done to each sample.
+/// The work on each sample.
 #[derive(Clone, Copy)]
 struct Task<'a> {
     source: &'a dyn Source,
@@ -460,7 +459,7 @@ impl Task<'_> {
     }
 }
 
-/// Counts what is written.
+/// Counts the written samples.
 struct Tally<'a> {
     report: Report,
     progress: Progress,

@@ -10,7 +10,7 @@ use super::writer::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Digits of a key: enough for ten thousand million samples. Keys of all databases sort alike.
+/// Digits of a key: enough for ten billion samples. Keys of all databases sort alike.
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
@@ -55,7 +55,7 @@ impl LmdbWriter {
     ///
     /// # Errors
     /// If the target exists and `force` is not set; if the target is not an LMDB folder, which is
-    /// never replaced; if the disk refuses.
+    /// never replaced; if writing fails.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
@@ -64,8 +64,8 @@ impl LmdbWriter {
             fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
         }
         fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-        // Nobody else knows the folder yet. So locks are unnecessary and one sync at the end is
-        // enough.
+        // The folder is private until it is renamed, so locks are unnecessary and one sync at the
+        // end is enough.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
             let database = env.create_db(None, DatabaseFlags::empty())?;

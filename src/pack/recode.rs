@@ -12,7 +12,7 @@ use crate::transform::{Plan, Resizer, shorter_to};
 /// Quality of the images that [`Recode::MaxSide`] makes smaller.
 const MAX_SIDE_QUALITY: u8 = 90;
 
-/// What [`Pack`](super::Pack) does to each sample's image. Other fields are never touched.
+/// Treatment of each sample's image by [`Pack`](super::Pack). Other fields stay unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {
@@ -35,8 +35,8 @@ pub enum Recode {
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
     /// Every image is decoded, turned upright, resized and stored as an array; see
-    /// [`decode::raw`](crate::decode::raw). Loading then decodes nothing. It takes about ten times
-    /// the room.
+    /// [`decode::raw`](crate::decode::raw). Loading then skips decoding. The data set takes about
+    /// ten times the space.
     Raw(RawSize),
 }
 
@@ -50,7 +50,7 @@ pub enum RawSize {
     Exact(Size),
 }
 
-/// What happened to an image.
+/// Result for one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
@@ -62,7 +62,7 @@ pub(super) enum Treatment {
 /// An encoded image, and what decodes it.
 type Image<'a> = (&'a Codecs, &'a [u8]);
 
-/// Memory that a thread keeps from one image to the next.
+/// Memory that a thread reuses from image to image.
 #[derive(Default)]
 struct Scratch {
     pixels: Pixels,
@@ -139,7 +139,7 @@ impl Scratch {
         let mut picture = codecs.open(bytes)?;
         let size = picture.size();
         let output = to(size);
-        // An image that no loader would read is not written.
+        // Images that a loader would refuse are not written.
         let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;

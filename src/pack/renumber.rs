@@ -2,13 +2,13 @@ use crate::decode::Npy;
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Numbers the classes in `bytes`, those of the sample's field `name`, as the sample's source
-/// numbers its label. Only fields whose name ends in `.class`, before the end that says how they
-/// are written, hold classes. Negative numbers stay: they stand for no class.
+/// Renumbers the classes in `bytes`, the sample's field `name`, as the source renumbers the label.
+/// Fields of classes end in `.class` before the ending of their encoding. Negative numbers mean no
+/// class and stay unchanged.
 ///
 /// # Errors
-/// For a class without a new number, and for a field that is not a NumPy array of `int64`: another
-/// might have no room for the new number.
+/// If a class has no new number, or the field is not a NumPy array of `int64`. Another type might
+/// not hold the new number.
 pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut [u8]) -> Result<()> {
     let stem = [".npy", ".json", ".txt"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
     if !stem.ends_with(".class") || !sample.is_relabelled() {

@@ -9,14 +9,14 @@ pub trait Writer: Send {
     /// Appends a sample.
     ///
     /// # Errors
-    /// If the disk does not take it, its label is not a number, or it is of a form that the target
-    /// cannot hold.
+    /// If writing fails, if its label is not a number, or if the target cannot hold a sample of
+    /// this form.
     fn put(&mut self, sample: &Sample<'_>) -> Result<()>;
 
     /// Writes the rest to the disk and gives the target its name.
     ///
     /// # Errors
-    /// If no samples were put, or if the disk refuses. The target is then unchanged.
+    /// If no samples were put, or if writing fails. The target is then unchanged.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
@@ -48,24 +48,22 @@ pub(super) fn no_samples(target: &Path) -> Error {
 }
 
 pub(super) fn exists(target: &Path) -> Error {
-    Error::config("exists already, and replacing it was not asked for (`.force(true)`, or `warpfeed pack --force`)")
-        .at_path(target)
+    Error::config("exists already: use force(true) to replace it").at_path(target)
 }
 
-/// `target` without a slash at its end, so the name can be continued.
+/// Returns `target` without a slash at its end, so that the name can be extended.
 pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
-/// `target` with `.partial` behind it.
+/// Returns `target` with the suffix `.partial`.
 pub(super) fn partial(target: &Path) -> PathBuf {
     let mut path = target.as_os_str().to_owned();
     path.push(".partial");
     path.into()
 }
 
-/// Makes the names in the folder of `target` survive a power cut. Some file systems cannot do it;
-/// that is not an error.
+/// Makes the names in the folder of `target` survive a power failure, if the file system can.
 pub(super) fn sync_folder_of(target: &Path) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _ = File::open(folder).and_then(|folder| folder.sync_all());

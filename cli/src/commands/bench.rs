@@ -13,18 +13,19 @@ use crate::Outcome;
 use crate::data::DataArgs;
 use crate::measure::measure;
 use crate::progress::Measuring;
+use crate::words::in_flags;
 
-/// Measure how fast batches come
+/// Measure the speed of the loader
 ///
-/// Runs the loader with batches in host memory, discards the batches, and prints statistics from
-/// after a warm-up. --step waits on each batch as a training step would; the stall fraction is then
-/// the share of the time that the step waited for data. The last lines say what limits the loader.
+/// Runs the loader with batches in host memory, discards the batches, and prints statistics after a
+/// warm-up. --step holds each batch as a training step would; the stall fraction is then the share
+/// of the time that the step waits for data. The last lines name the limit of the loader.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed bench pictures
   warpfeed bench train.lmdb --batch-size 256 --dtype f16 --layout nchw
-  warpfeed bench train.lmdb --step 120     # with a training step of 120 ms
+  warpfeed bench train.lmdb --step 120     # simulate a training step of 120 ms
   warpfeed bench train.lmdb --report report.html --trace trace.json
   warpfeed bench train.lmdb --workers 4 --json | jq .samples_per_second")]
 pub(crate) struct Args {
@@ -33,10 +34,10 @@ pub(crate) struct Args {
     /// Augmentation of each picture
     #[arg(long, value_enum, default_value_t = Recipe::Train)]
     augment: Recipe,
-    /// Worker threads; 0 means one per processor
+    /// Number of worker threads; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Batches made ahead; 0 is automatic
+    /// Number of batches ahead of the consumer; 0 means automatic
     #[arg(long, value_name = "N", default_value_t = 0)]
     prefetch: usize,
     /// Element type of the images
@@ -48,17 +49,16 @@ pub(crate) struct Args {
     /// Seed of the shuffle and the augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Measured time
+    /// Duration of the measurement
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     seconds: f64,
-    /// Warm-up time before the measurement
+    /// Duration of the warm-up
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     warmup: f64,
-    /// Write a report of the measurement as one HTML file
+    /// Write a report as one HTML file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write a trace of batches 12 to 19 as Chrome trace events, for Perfetto; the report shows it
-    /// too
+    /// Write a trace of batches 12 to 19 as Chrome trace events, for Perfetto and the report
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
@@ -66,20 +66,20 @@ pub(crate) struct Args {
 // What `bench` and `doctor` measure. (No doc comment: clap would make it the command's own.)
 #[derive(clap::Args)]
 pub(crate) struct Measured {
-    /// The data set
+    /// Data set
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// Samples in a batch
+    /// Number of samples in a batch
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) batch_size: usize,
     /// Side of the output images, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 224)]
     pub(crate) size: u32,
-    /// Time of a training step; the program waits this long on each batch
+    /// Simulated duration of a training step
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub(crate) step: u64,
-    /// Print one JSON object, for programs
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -93,7 +93,7 @@ impl Measured {
 /// The crops of `Augment`.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Recipe {
-    /// Random-resized-crop and flip
+    /// Random resized crop and flip
     Train,
     /// Resize to 8/7 of the size and crop the centre
     Eval,
@@ -103,7 +103,7 @@ impl Recipe {
     pub(crate) fn augment(self, size: u32) -> Augment {
         match self {
             Recipe::Train => Augment::train(size),
-            // 256 for 224, as usual.
+            // The usual 256 for 224.
             Recipe::Eval => Augment::eval(size.saturating_mul(8).div_ceil(7), size),
         }
     }
@@ -126,7 +126,7 @@ enum Axes {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(s) if (0.0..=86_400.0).contains(&s) => Ok(s),
-        _ => Err("want a number of seconds from 0 to 86400".to_owned()),
+        _ => Err("expected a number of seconds from 0 to 86400".to_owned()),
     }
 }
 
@@ -198,7 +198,8 @@ impl Args {
             });
             writeln!(out, "{report}")?;
         } else {
-            writeln!(out, "{} ({kind}, {samples} samples)\n{plan}\n{stats}\n{verdict}", self.measured.path.display())?;
+            let (path, verdict) = (self.measured.path.display(), in_flags(&verdict.text));
+            writeln!(out, "{path} ({kind}, {samples} samples)\n{plan}\n{stats}\n{verdict}")?;
         }
         Ok(ExitCode::SUCCESS)
     }

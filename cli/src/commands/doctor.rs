@@ -1,5 +1,4 @@
-//! Measures what this machine can do with a data set, piece by piece and together, and derives the
-//! settings.
+//! Measures the parts of the loader on this machine, alone and together, and derives settings.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -22,34 +21,35 @@ use crate::Outcome;
 use crate::measure::measure;
 use crate::size::bytes;
 
-/// Find out what limits a data set on this machine
+/// Find the limit of a data set on this machine, and settings for it
 ///
-/// Measures reading, decoding, resizing, memory and (with a GPU) the copy to the GPU and decoding there, each alone.
-/// Then measures the loader with different numbers of workers. Says what limits the loader and
-/// prints the settings to use as a line of Rust. Takes about half a minute and uses all processors.
+/// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU and decoding
+/// there, each alone. Then measures the loader with different numbers of workers. Prints the limit
+/// of the loader, and the settings as a line of Rust and a line of Python. Takes about half a
+/// minute and uses all processors.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed doctor train.lmdb
-  warpfeed doctor train.lmdb --step 120   # with a training step of 120 ms
+  warpfeed doctor train.lmdb --step 120   # simulate a training step of 120 ms
   warpfeed doctor train.lmdb --json | jq -r .settings
 
-The speed of the disk shows only if the data set is not yet in memory.
-The first reading says how much came from the disk.")]
+The disk is measured only if the data set is not yet cached in memory.
+The line 'first reading' shows how much came from the disk.")]
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
 }
 
-/// Time for each of the short measurements, and for each run of the loader.
+/// Duration of the short measurements, and of the runs of the loader.
 const SHORT: Duration = Duration::from_millis(1500);
 const RUN: Duration = Duration::from_secs(3);
-/// Samples that are read and decoded alone, and their bytes, at most.
+/// Maximum number of samples that are read and decoded alone, and of their bytes.
 const SAMPLES: usize = 2000;
 const BYTES: usize = 512 << 20;
-/// Batches ahead where the GPU decodes.
+/// Number of batches ahead if the GPU decodes.
 const GPU_PREFETCH: usize = 4;
-/// Bytes of the blocks that are copied to measure memory. They exceed the caches.
+/// Size of the blocks for measuring memory, in bytes; larger than the caches.
 const BLOCK: usize = 64 << 20;
 
 impl Args {
@@ -68,7 +68,7 @@ impl Args {
         let decoding = gpu.as_ref().map_err(Clone::clone);
         let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, processors, GPU_PREFETCH, Duration::ZERO));
         let (fewest, best) = fewest_of_the_best(&runs);
-        // What the workers give takes none of the device's time.
+        // Samples decoded by workers cost no device time.
         let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
         let (workers, prefetch, stats) = match on_gpu {
             Some(stats) => (processors, GPU_PREFETCH, stats),
@@ -145,8 +145,8 @@ impl Args {
             Err(_) => {}
         }
         let chosen = match on_gpu {
-            Some(_) => "decoding on the GPU gives the most".to_owned(),
-            None => format!("{workers} workers are the fewest that give 97 % of the most"),
+            Some(_) => "decoding on the GPU is fastest".to_owned(),
+            None => format!("{workers} workers are the fewest that reach 97 % of the best speed"),
         };
         writeln!(out, "\n{chosen}\n{verdict}\n\n{settings}\n{python}")?;
         Ok(ExitCode::SUCCESS)
@@ -189,27 +189,26 @@ impl Args {
     }
 }
 
-/// Of runs with ever more workers the first that comes close to the best, and the best's samples a
-/// second.
+/// Returns the run with the fewest workers that comes close to the best, and the samples per second
+/// of the best.
 fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
 }
 
-/// What limits the run that was chosen. More workers were measured and gave no more, so they are no
-/// advice.
+/// Judges the chosen run. More workers were measured without a gain, so they are not advised.
 fn conclusion(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.processors = stats.processors.min(stats.workers);
     stats.verdict()
 }
 
-/// One thread's work on samples, each kind of it alone.
+/// Measurements of one thread: reading, decoding and resizing alone.
 struct Alone {
     samples: usize,
     bytes: usize,
-    /// Seconds of the first reading, and the bytes that came from the disk, if the system tells.
+    /// Seconds of the first reading, and the bytes from the disk if the system counts them.
     first: f64,
     from_disk: Option<u64>,
     /// Seconds of the second reading.
@@ -270,8 +269,8 @@ impl Alone {
             Some(n) if n * 10 > self.bytes as u64 => {
                 format!("{} of {} from the disk", bytes(n), bytes(self.bytes as u64))
             }
-            Some(_) => "all of it was in memory: the disk is not measured".to_owned(),
-            None => "how much of it came from the disk is not known here".to_owned(),
+            Some(_) => "all of it was in memory, so the disk is not measured".to_owned(),
+            None => "the share from the disk is unknown on this system".to_owned(),
         };
         let each = |seconds: f64, n: usize| 1e6 * seconds / n as f64;
         writeln!(out, "\none thread alone, {} samples", self.samples)?;
@@ -286,8 +285,8 @@ impl Alone {
     }
 }
 
-/// Reads a sample and one byte of each of its cache lines, so a mapped sample is really read.
-/// Returns its bytes.
+/// Reads a sample and one byte per cache line, so that mapped pages are loaded. Returns the number
+/// of its bytes.
 fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
@@ -298,7 +297,7 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     Ok(total)
 }
 
-/// Bytes that the process got from storage (Linux).
+/// Bytes that the process read from storage (Linux).
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()

@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! The copy to the GPU, alone.
+//! Measures the copy to the GPU alone.
 //!
 //! **Invariants**
-//! 1. While a copy from page-locked memory runs, the memory lives unchanged until the stream has
-//!    been waited for.
+//! 1. The page-locked memory lives unchanged until the stream that copies it is synchronized.
 
 use warpfeed::Result;
 
-/// Bytes a second from page-locked memory to the first GPU, in copies as large as a batch.
+/// Returns the bytes per second from page-locked memory to the first GPU, in copies as large as a
+/// batch.
 #[cfg(feature = "cuda")]
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;

@@ -14,10 +14,10 @@ use crate::data::{DataArgs, FollowArgs};
 use crate::size::bytes;
 use crate::{Outcome, progress};
 
-/// Describe a data set: count, classes, formats, sizes
+/// Describe a data set: samples, classes, formats, sizes
 ///
-/// Also lists samples that do not decode or are damaged, as verify does. For this every image is
-/// read in full. With --headers only headers are read.
+/// Reads every image in full to list samples that do not decode or are damaged, as verify does.
+/// With --headers it reads only headers.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,15 +25,15 @@ Examples:
   warpfeed inspect train.lmdb
   warpfeed inspect 'train-{000..099}.tar' --json | jq .chroma")]
 pub(crate) struct Args {
-    /// The data set
+    /// Data set
     path: PathBuf,
-    /// Print one JSON object, for programs
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Read only headers; takes a fraction of the time, and misses damage behind them
+    /// Read only headers: faster, but does not find damaged pixels
     #[arg(long)]
     headers: bool,
-    /// End with exit code 1 if a sample cannot be read or is damaged
+    /// Exit with code 1 if a sample cannot be read or is damaged
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -42,10 +42,10 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Lines of a list that are printed.
+/// Maximum number of printed lines of a list.
 const SHOWN: usize = 20;
 
-/// The facts about all samples together.
+/// Facts about all samples together.
 #[derive(Default, Serialize)]
 struct Report {
     source: &'static str,
@@ -73,7 +73,7 @@ struct Report {
     shorter_side: Spread,
 }
 
-/// Least, middle and greatest of some numbers, and their sum.
+/// Summary of a list of numbers.
 #[derive(Default, Serialize)]
 struct Spread {
     min: u64,
@@ -95,7 +95,7 @@ impl Spread {
     }
 }
 
-/// The facts about one sample.
+/// Facts about one sample.
 struct Seen {
     label: Option<i64>,
     bytes: u64,
@@ -108,10 +108,10 @@ struct Seen {
 #[derive(Default, Serialize)]
 struct Annotated {
     boxes: usize,
-    /// Samples with a field of boxes, and those of them that have none.
+    /// Samples with a field of boxes, and those without any box in it.
     samples: usize,
     samples_without_boxes: usize,
-    /// Boxes of the sample that has the most.
+    /// Maximum number of boxes in a sample.
     most_boxes: usize,
     crowds: usize,
     labelled_points: usize,
@@ -247,7 +247,7 @@ impl Report {
         writeln!(out, "samples      {}, {} of images", self.samples, bytes(self.bytes.sum))?;
         for (what, count) in [("unreadable", self.unreadable), ("damaged", self.damaged)] {
             if count > 0 {
-                writeln!(out, "{what:<12} {count}; `warpfeed verify` says which and why")?;
+                writeln!(out, "{what:<12} {count}; `warpfeed verify` lists them with their causes")?;
             }
         }
         for finding in self.findings.iter().take(SHOWN) {

@@ -7,16 +7,17 @@ use warpfeed::Error;
 
 use crate::{Outcome, size};
 
-/// Show how many warps of a CUDA kernel a multiprocessor holds, for each block size
+/// Show the occupancy of a CUDA kernel for each block size
 ///
-/// Calculates as the CUDA Occupancy Calculator does, without a GPU or a driver. `nvcc -Xptxas -v`
-/// and `cuobjdump --dump-resource-usage` print a kernel's registers and shared memory.
+/// Occupancy is the number of warps that a multiprocessor can hold. The calculation is that of the
+/// CUDA Occupancy Calculator and needs no GPU or driver. `nvcc -Xptxas -v` and `cuobjdump
+/// --dump-resource-usage` print a kernel's registers and shared memory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed occupancy --regs 40
   warpfeed occupancy --regs 64 --smem 48KiB --cc 8.0
-  warpfeed occupancy --regs 32 --cc 9.0 --out occupancy.svg   # a plot too")]
+  warpfeed occupancy --regs 32 --cc 9.0 --out occupancy.svg   # with a plot")]
 pub(crate) struct Args {
     /// Registers per thread
     #[arg(long, value_name = "N")]

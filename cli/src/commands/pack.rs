@@ -10,60 +10,60 @@ use crate::log::say;
 use crate::size::{bytes, parse_bytes};
 use crate::{Outcome, progress};
 
-/// Pack a data set of any kind into an LMDB or tar shards
+/// Pack a data set of any format into an LMDB or tar shards
 ///
-/// By default JPEGs are rewritten without loss, so that crops decode faster. They keep their
-/// pixels, and every other program reads them. The new data set is written beside its place and
-/// renamed at the end, so an interrupted run never leaves a data set that looks complete. If images
-/// do not decode, they are listed and nothing is packed; see --keep-bad.
+/// By default JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
+/// read them. The new data set is written under a temporary name and renamed at the end, so an
+/// interrupted run never leaves an incomplete data set. If images do not decode, the command lists
+/// them and packs nothing; see --keep-bad.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed pack pictures pictures.lmdb
   # Shards train-000000.tar and on, opened as 'train-{000000..000123}.tar':
   warpfeed pack train.lmdb train.tar --shard-size 1GB
-  # Files as they are:
+  # Unchanged files:
   warpfeed pack pictures same.tar --keep-bytes
-  # Photographs larger than the training needs:
+  # Smaller photographs:
   warpfeed pack photos small.lmdb --max-side 500
-  # Small pictures, with nothing left to decode:
+  # Decoded pixels of small pictures:
   warpfeed pack --from pictures --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
-    /// The data set and the output; the output's name ends in .lmdb or .tar
+    /// Data set and output; the output's name ends in .lmdb or .tar
     #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
-    /// The data set, as an option
+    /// Data set, instead of FROM
     #[arg(long, value_name = "PATH", requires = "to")]
     from: Option<PathBuf>,
-    /// The output, as an option
+    /// Output, instead of TO
     #[arg(long, value_name = "OUT", requires = "from")]
     to: Option<PathBuf>,
-    /// For .tar: begin a new shard before a shard exceeds this size, such as 1GB or 512MiB
+    /// Maximum size of a tar shard, such as 1GB or 512MiB [default: one file]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shard_size: Option<u64>,
-    /// Replace an existing output once the new one is complete
+    /// Replace an existing output when the new one is complete
     #[arg(long)]
     force: bool,
-    /// Also pack images that do not decode, unchanged
+    /// Keep images that do not decode, unchanged
     #[arg(long)]
     keep_bad: bool,
-    /// Also treat images as bad that decode but are damaged
+    /// Refuse damaged images even if they decode
     #[arg(long, conflicts_with = "keep_bad")]
     strict: bool,
     /// Leave images unchanged, byte for byte
     #[arg(long, conflicts_with_all = ["quality", "max_side", "raw"])]
     keep_bytes: bool,
-    /// Encode every image as JPEG of this quality, 1 to 100; this loses detail
+    /// Re-encode every image as JPEG with this quality, 1 to 100 (lossy)
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "raw")]
     quality: Option<u8>,
-    /// Shrink images whose longer side has more pixels than this; this loses detail
+    /// Shrink images with a longer side than this (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
-    /// Store decoded, resized pixels; give the shorter side (256) or both (224x224); takes much
-    /// room
+    /// Store decoded pixels, resized to this shorter side (256) or exact size (224x224); about ten
+    /// times larger
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
-    /// Threads that read and encode; 0 means one per processor
+    /// Number of threads that read and encode; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     #[command(flatten)]
@@ -76,17 +76,17 @@ fn raw_size(text: &str) -> Result<RawSize, String> {
         Some((width, height)) => side(width).zip(side(height)).map(|(w, h)| RawSize::Exact(Size::new(w, h))),
         None => side(text).map(RawSize::Shorter),
     };
-    size.ok_or_else(|| "want a shorter side such as 256, or a width and height such as 224x224".to_owned())
+    size.ok_or_else(|| "expected a shorter side such as 256, or a width and height such as 224x224".to_owned())
 }
 
-/// Images of a list that are shown.
+/// Maximum number of images that a warning lists.
 const SHOWN: usize = 10;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let (from, to) = match (&self.paths[..], &self.from, &self.to) {
             ([from, to], ..) | (_, Some(from), Some(to)) => (from, to),
-            _ => unreachable!("the command line has both"),
+            _ => unreachable!("clap requires both"),
         };
         let source = self.data.open(from)?;
         let recode = match self {

@@ -1,4 +1,4 @@
-//! The page about a run: one HTML file with the data inside, for use without a network.
+//! The page about a run: one HTML file that contains the data and works without a network.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use warpfeed::{Error, Stats};
 
 use crate::Outcome;
 
-/// Make a report page of a loader's run
+/// Write a report about a loader's run
 ///
-/// Writes one HTML file that works without a network. It shows what limited the loader, where the
-/// workers' time went, the stall over time and the slowest samples. With --trace it also shows a
-/// timeline of the traced batches. The input is the output of `warpfeed bench --json`, or
+/// The report is one HTML file that works without a network. It shows the limit of the loader, the
+/// workers' time by stage, the stall over time and the slowest samples. With --trace it also shows
+/// a timeline of the traced batches. The input is the output of `warpfeed bench --json`, or
 /// `batches.stats()` as JSON.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -26,15 +26,15 @@ Examples:
 pub(crate) struct Args {
     /// Statistics as JSON
     stats: PathBuf,
-    /// The HTML file to write
+    /// HTML file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// A trace of the same run, for the timeline
+    /// Trace of the same run, for the timeline
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
 
-/// The most spans in the page. A browser can draw this many at once.
+/// Maximum number of spans in the page. A browser draws this many without delay.
 const SPANS: usize = 4000;
 
 impl Args {
@@ -64,8 +64,8 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
-/// Writes a page about a run to the file `out`: HTML with the data inside, for use without a network.
-/// `trace` is the file of [`Loader::trace`](warpfeed::Loader::trace), for the timeline.
+/// Writes a page about a run to the HTML file `out`. `trace` is the file of
+/// [`Loader::trace`](warpfeed::Loader::trace), for the timeline.
 ///
 /// # Errors
 /// If the trace cannot be read, or `out` cannot be written.

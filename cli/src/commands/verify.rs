@@ -12,16 +12,17 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::data::{DataArgs, FollowArgs};
 use crate::log::say;
+use crate::words::in_flags;
 use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
 ///
-/// Boxes, masks and points are checked against their picture.
+/// Also checks boxes, masks and points against their picture.
 ///
-/// Prints one line on stdout for each bad sample, in the order of the data set: its number, key,
-/// file and cause. A sample that decodes but is damaged gets a line too; its cause begins with
-/// 'damaged: '. A count goes to stderr. The exit code is 1 if a sample does not decode; damage alone
-/// changes it only with --strict.
+/// Prints one line to stdout for each bad sample, in the order of the data set: its number, key,
+/// file and cause. The cause of a sample that decodes but is damaged begins with 'damaged: '. The
+/// totals go to stderr. The exit code is 1 if a sample does not decode. Damage alone changes it
+/// only with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,18 +33,18 @@ Examples:
 Exit codes:
   0  every sample decodes
   1  a sample does not decode (or is damaged, with --strict),
-     or the set cannot be opened
+     or the data set cannot be opened
   2  the command line is wrong")]
 pub(crate) struct Args {
-    /// The data set
+    /// Data set
     path: PathBuf,
-    /// Threads; 0 means one per processor
+    /// Number of threads; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Also treat samples as bad that decode but are damaged
+    /// Treat damaged samples as bad even if they decode
     #[arg(long)]
     strict: bool,
-    /// Print one line of JSON per sample found: sample, key, path, kind, error, tolerated
+    /// Print one line of JSON per bad sample: sample, key, path, kind, error, tolerated
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Samples between two writes of the findings.
+/// Number of samples between two writes of the findings.
 const BLOCK: usize = 2048;
 
 impl Args {
@@ -83,7 +84,7 @@ impl Args {
                         "{}",
                         json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string(), "tolerated": tolerated})
                     ),
-                    false => writeln!(out, "{e}"),
+                    false => writeln!(out, "{}", in_flags(&e.to_string())),
                 })?;
             }
         }

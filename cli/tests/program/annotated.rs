@@ -73,7 +73,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     fs::write(dir.path().join("turned/x.json"), turned).unwrap();
     let bad = warpfeed(dir.path(), &["verify", "turned/x.json"]);
     let out = text(&bad.stdout);
-    assert!(bad.status.code() == Some(1) && out.contains("annotations_follow(Exif::Stored)"), "{out}");
+    assert!(bad.status.code() == Some(1) && out.contains("--annotations-follow stored or upright"), "{out}");
     for picture in ["stored", "upright"] {
         let good = warpfeed(dir.path(), &["verify", "turned/x.json", "--annotations-follow", picture]);
         assert_eq!(good.status.code(), Some(0), "{}", text(&good.stdout));

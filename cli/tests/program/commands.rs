@@ -410,7 +410,7 @@ fn bench_reports_for_people_and_for_programs() {
 
     assert_eq!(
         fails(dir.path(), 1, &["bench", "set", "--batch-size", "0"]),
-        "warpfeed: config: batch_size(0): a batch has at least one sample\n"
+        "warpfeed: config: --batch-size 0: a batch has at least one sample\n"
     );
     spoil(&dir.path().join("set"));
     let err = fails(dir.path(), 1, &quick);
