@@ -109,9 +109,9 @@ class Decoder:
             print(error)                    # sample 3: decode: jpeg ends at byte 4096 in MCU 61 of 132
 
     The pixels are those of a :class:`Loader` with the same options. On a device, JPEGs are decoded by
-    the device if it can. Threads decode everything else to the same bits: progressive and rotated
-    JPEGs, PNG, WebP and others. A bad picture affects its own place only. Any number of threads may
-    use one decoder, and the next request is prepared while one is on the device.
+    the device if it can. Threads decode everything else to the same bits: progressive JPEGs, PNG,
+    WebP and others. A bad picture affects its own place only. Any number of threads may use one
+    decoder, and the next request is prepared while one is on the device.
 
     Args:
         max_batch: maximum number of pictures in a request.

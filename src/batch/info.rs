@@ -54,6 +54,8 @@ pub(crate) struct Largest {
     pub(crate) columns: u32,
     /// End of the last picture's blocks.
     pub(crate) blocks: usize,
+    /// Whether a picture is turned upright.
+    pub(crate) turned: bool,
 }
 
 impl BatchInfo {

@@ -41,7 +41,7 @@ pub struct DecodeAt {
     pub arena: usize,
     /// Scratch: [`DecodeOps::COEFFICIENT_BYTES`] for each block.
     pub coefficients: usize,
-    /// Scratch: [`DecodeOps::PLANE_BYTES`] for each block.
+    /// Scratch: [`DecodeOps::PLANE_BYTES`] for each block, behind the coefficients.
     pub planes: usize,
     /// Scratch: [`DecodeOps::axes_bytes`] for each sample.
     pub axes: usize,
@@ -62,6 +62,8 @@ pub struct DecodeAt {
     pub segments: usize,
     /// Blocks of the scratch that the records use.
     pub blocks: usize,
+    /// Whether a record turns its picture.
+    pub turned: bool,
     /// The width in pixels of the widest region, at most [`DecodeOps::MOST_COLUMNS`].
     pub columns: usize,
 }
@@ -83,13 +85,15 @@ pub enum Stage {
     Huffman,
     /// Coefficients to samples.
     Idct,
+    /// Samples to upright pixels, for turned pictures.
+    Turn,
     /// Samples to pixels of the output.
     Resize,
 }
 
 impl Stage {
     /// In their order.
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 9] = [
         Stage::Clear,
         Stage::Axes,
         Stage::Tables,
@@ -97,6 +101,7 @@ impl Stage {
         Stage::Starts,
         Stage::Huffman,
         Stage::Idct,
+        Stage::Turn,
         Stage::Resize,
     ];
 }
@@ -111,6 +116,7 @@ pub struct Decode {
     starts: Kernel,
     huffman: Kernel,
     idct: Kernel,
+    turn: Kernel,
     resize: Kernel,
     height: usize,
     width: usize,
@@ -134,6 +140,7 @@ impl Decode {
             starts: load("jpeg_starts")?,
             huffman: load("jpeg_huffman")?,
             idct: load("jpeg_idct")?,
+            turn: load("jpeg_turn")?,
             resize: load("jpeg_resize")?,
             height,
             width,
@@ -169,6 +176,10 @@ impl Decode {
         let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.tables, at.starts, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
         assert!(at.columns <= DecodeOps::MOST_COLUMNS as usize, "a region of {} columns", at.columns);
+        // The resize finds both from the first of them.
+        let planes_at = at.planes.checked_sub(at.coefficients).filter(|gap| gap.is_multiple_of(DecodeOps::PLANE_BYTES));
+        let planes_at = planes_at.expect("planes lie behind the coefficients, at a multiple of a block's bytes");
+        let mut planes_at = u32::try_from(planes_at / DecodeOps::PLANE_BYTES).expect("a record counts the blocks");
         if count == 0 || blocks == 0 && stage != Stage::Clear {
             return Ok(());
         }
@@ -197,7 +208,7 @@ impl Decode {
                 // SAFETY: the caller's promise.
                 unsafe { stream.clear(memory, at.faults, count * DecodeOps::FAULT_BYTES) }
             }
-            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples, height, width),
+            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples, height, width, planes_at),
             Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, samples),
             Stage::Follow => {
                 let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
@@ -212,12 +223,17 @@ impl Decode {
                 let groups = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
                 queue!(idct, groups, BLOCK, 0, planes, coefficients, faults, arena, ops, samples)
             }
+            Stage::Turn if !at.turned => Ok(()),
+            Stage::Turn => {
+                let groups = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256);
+                queue!(turn, groups, BLOCK, 0, coefficients, planes, faults, ops, samples)
+            }
             Stage::Resize => {
                 // Lines begin and end at multiples of 4 pixels of the stored picture.
                 let line = at.columns + 6;
                 let mut words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
                 let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
-                queue!(resize, groups, BLOCK, shared, out, faults, planes, axes, ops, samples, height, width, words)
+                queue!(resize, groups, BLOCK, shared, out, faults, coefficients, axes, samples, height, width, words)
             }
         }
     }
@@ -230,9 +246,16 @@ mod tests {
 
     #[test]
     fn every_entry_point_is_in_the_ptx_and_constants_are_those_of_the_source() {
-        for name in
-            ["jpeg_axes", "jpeg_tables", "jpeg_follow", "jpeg_starts", "jpeg_huffman", "jpeg_idct", "jpeg_resize"]
-        {
+        for name in [
+            "jpeg_axes",
+            "jpeg_tables",
+            "jpeg_follow",
+            "jpeg_starts",
+            "jpeg_huffman",
+            "jpeg_idct",
+            "jpeg_turn",
+            "jpeg_resize",
+        ] {
             let text = entry_text(name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
             assert_eq!(text.matches(".visible .entry").count(), 1);
             assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
@@ -246,7 +269,7 @@ mod tests {
         assert!(source.contains(&format!("enum {{ LINE = {LINE} }};")));
         assert!(source.contains(&format!("enum {{ MOST_TABLES = {TABLES}, ")));
         assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
-        assert_eq!(DecodeOps::axes_bytes(1, 3), 96 + 240);
+        assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 96 + 240);
         // `Strip` lies beside the widest line.
         let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);
         assert!((DecodeOps::MOST_COLUMNS as usize + 6) * 4 + 16 + strip.next_multiple_of(16) <= 48 << 10);

@@ -57,7 +57,8 @@ record! {
         choice: [u32; 3],
         /// Bytes of the longest segment.
         longest: u32,
-        /// The part of the stored picture that the resize may read.
+        /// The part of the picture that the resize may read: its corner in the stored picture, and its
+        /// size as the upright picture has it.
         region: Rect,
         /// The part of the output that shows the picture, after flips.
         shown: Rect,
@@ -65,7 +66,8 @@ record! {
         flipped: u32,
         /// Red, plus 2^8 times green, plus 2^16 times blue of the rest of the output.
         fill: u32,
-        reserved: u32,
+        /// Steps from the stored picture to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
+        turned: u32,
         /// The part of the region that becomes the output: start and end.
         across: [f64; 2],
         down: [f64; 2],
@@ -102,11 +104,11 @@ impl DecodeOps {
     /// weights of some rows.
     pub const MOST_COLUMNS: u32 = 11 << 10;
 
-    /// Bytes that the resize filter of a sample takes, for outputs of (`height`, `width`):
-    /// `axis_bytes` in `kernels/jpeg.cu`.
+    /// Bytes that the resize filter of a sample takes, for outputs of (`height`, `width`), and its
+    /// record for the resize: `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MOST_TAPS * 2)).next_multiple_of(16);
-        axis(height) + axis(width)
+        Self::BYTES + axis(height) + axis(width)
     }
 
     /// Bytes that the Huffman tables of a sample take, as the kernels look codes up: `Built` in
@@ -159,11 +161,12 @@ impl DecodeOps {
             place: place as u32,
             kept: kept as u32,
             longest: grid.longest,
-            region: plan.region,
+            region: Rect { x: grid.corner.0, y: grid.corner.1, ..plan.region },
             shown: plan.shown(),
             mirrored: plan.flip.into(),
             flipped: plan.vertical_flip.into(),
             fill: u32::from_le_bytes([plan.fill[0], plan.fill[1], plan.fill[2], 0]),
+            turned: grid.turned,
             across: across.into(),
             down: down.into(),
             ..Self::nothing()
@@ -246,15 +249,21 @@ impl DecodeOps {
         self.region.width
     }
 
+    /// Whether the picture is turned upright.
+    pub(crate) fn is_turned(&self) -> bool {
+        self.turned != 0
+    }
+
     /// Maxima over `records`; `None` if no picture is decoded.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).filter(DecodeOps::decodes);
         records.fold(None, |largest, ops| {
-            let Largest { segments, columns, blocks } = largest.unwrap_or_default();
+            let Largest { segments, columns, blocks, turned } = largest.unwrap_or_default();
             Some(Largest {
                 segments: segments.max(ops.segments()),
                 columns: columns.max(ops.columns()),
                 blocks: blocks.max(ops.blocks_end()),
+                turned: turned || ops.is_turned(),
             })
         })
     }

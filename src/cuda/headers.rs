@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::decode_ops::{DecodeOps, Part};
 use super::ops::SampleOps;
-use crate::decode::Rect;
+use crate::decode::{Rect, Turn};
 use crate::transform::{Record, Step, declarations, dispatch};
 
 const NOTE: &str = "// Written by the tests of `cuda/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
@@ -28,6 +28,12 @@ fn the_kernels_declare_the_records_of_rust() {
         Step::declaration(),
         SampleOps::declaration(),
         format!("enum {{ MIX = {}, CUT = {} }};\n", SampleOps::MIX, SampleOps::CUT),
+        format!(
+            "enum {{ TRANSPOSED = {}, MIRRORED = {}, FLIPPED = {} }};\n",
+            Turn::TRANSPOSED,
+            Turn::MIRRORED,
+            Turn::FLIPPED
+        ),
         Part::declaration(),
         DecodeOps::declaration(),
     ];

@@ -113,6 +113,8 @@ pub use frame::{Exif, Frame, Oriented};
 pub(crate) use group::MAX_GROUP;
 pub use group::decode_group;
 pub use info::{Info, JpegInfo};
+#[cfg(test)]
+pub(crate) use jpeg::Turn;
 pub(crate) use jpeg::{Bitstream, Grid};
 pub(crate) use npy::{MAX_AXES, Npy, Shape};
 pub use picture::{Codec, Job, Picture};

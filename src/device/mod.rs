@@ -34,7 +34,7 @@ mod ring;
 pub(crate) mod sim;
 mod spec;
 #[cfg(test)]
-mod zoo;
+pub(crate) mod zoo;
 
 #[cfg(feature = "cuda")]
 pub use crate::batch::{DlManagedTensorVersioned, DlTensor, DlpackTensor};

@@ -132,7 +132,7 @@ impl Gpu for Nvidia {
     }
 
     fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
-        let Largest { segments, columns, blocks } = job.largest;
+        let Largest { segments, columns, blocks, turned } = job.largest;
         let at = cuda::DecodeAt {
             ops: job.records,
             arena: job.encoded,
@@ -147,6 +147,7 @@ impl Gpu for Nvidia {
             count: job.count,
             segments: segments as usize,
             blocks,
+            turned,
             columns: columns as usize,
         };
         // SAFETY: invariant 2: the ring orders decoding as it orders conversions, and records come

@@ -123,7 +123,24 @@ pub(super) fn random_jpeg(rng: &mut Rng, (channels, options): &(usize, Options),
     options.optimise = rng.chance(0.5);
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
     let jpeg = encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options);
-    (if rng.chance(0.1) { extended(&jpeg) } else { jpeg }, size)
+    let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
+    // A device turns pictures in the memory of their coefficients.
+    let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
+    let most = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
+    let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
+    let fits = sampling.len() as u32 * most(|s| s.0) * most(|s| s.1) <= 2 * blocks;
+    let exif = 1 + rng.below(8) as u8;
+    if !fits || rng.chance(0.6) {
+        return (jpeg, size);
+    }
+    (oriented(&jpeg, exif), if exif > 4 { Size::new(size.height, size.width) } else { size })
+}
+
+/// The same file with an EXIF orientation.
+pub(crate) fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
+    let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, exif, 0, 0, 0];
+    let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
+    [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
 /// The same picture as an extended sequential file (SOF1), with quantisation tables of 16 bits

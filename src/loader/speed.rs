@@ -100,8 +100,8 @@ impl Loader {
     /// on their own are too slow for the consumer. On an H200 a batch of 256 crops takes 0.6 ms of
     /// the device's time from packed files (`warpfeed pack`), and 1.5 ms from plain ones.
     ///
-    /// Workers decode everything else: progressive, rotated (EXIF), CMYK and damaged JPEGs, other
-    /// formats, and all pictures of a loader with a [`transform`](Loader::transform), because it
+    /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats,
+    /// and all pictures of a loader with a [`transform`](Loader::transform), because it
     /// runs on the host. [`Stats::decoded_on_device`] counts the pictures that the device decoded.
     ///
     /// The device needs about 2.4 MB of memory per sample of a batch in addition to the batches;

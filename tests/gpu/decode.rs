@@ -43,6 +43,13 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         let pixels = if grey { pixels.chunks(3).map(|p| p[0]).collect() } else { pixels };
         let colours = if grey { ColorType::Luma } else { ColorType::Rgb };
         encoder.encode(&pixels, width, height, colours).unwrap();
+        if n % 5 == 2 {
+            // EXIF with an orientation.
+            let entry = [0x12, 1, 3, 0, 1, 0, 0, 0, 1 + (n / 5 % 8) as u8, 0, 0, 0];
+            let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
+            let marker = [&[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes()[..], &body].concat();
+            bytes.splice(2..2, marker);
+        }
         // Damages the entropy-coded data, so that a decoder loses synchronisation.
         let data = bytes.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = data + (bytes.len() - data) * 3 / 4;

@@ -1,7 +1,7 @@
 // Baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, colour, crop, resize
 // and flip.
 //
-// Seven entry points, one after the other in a stream. blockIdx.y is the sample; samples whose
+// Eight entry points, one after the other in a stream. blockIdx.y is the sample; samples whose
 // pixels are in place already are skipped.
 //   jpeg_axes      the resize filter of each axis, as tables
 //   jpeg_tables    the Huffman tables, as the next three look codes up
@@ -9,6 +9,7 @@
 //   jpeg_starts    from that, the blocks that begin in each line
 //   jpeg_huffman   entropy-coded bytes to coefficients, a thread a short segment or a line
 //   jpeg_idct      coefficients to samples, a thread a block
+//   jpeg_turn      samples to upright pixels, for pictures that EXIF turns
 //   jpeg_resize    samples to pixels of the output, a block eight rows
 //
 // All arithmetic is the host's, in its order, so both give the same bits:
@@ -47,12 +48,30 @@ enum { MOST_TAPS = 32 };
 
 // A table of the filter along one axis of `n` outputs: what follows is n (start, taps), then
 // MOST_TAPS / 2 rows of n pairs of coefficients; an odd tap's pair ends with 0.
-// `DecodeOps::axes_bytes` counts the same bytes.
+// Before the tables of a sample lies its record as `jpeg_resize` sees it. `DecodeOps::axes_bytes`
+// counts the same bytes.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MOST_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
     const u32 across = axis_bytes(width);
-    return axes + size_t(sample) * (across + axis_bytes(height)) + (axis ? across : 0);
+    return axes + size_t(sample) * (sizeof(DecodeOps) + across + axis_bytes(height)) + sizeof(DecodeOps) + (axis ? across : 0);
+}
+
+// A record for `jpeg_resize`. Its planes lie behind the coefficients, `planes` times 64 bytes from
+// their beginning. The pixels of a turned picture lie in place of its coefficients: a plane for each
+// colour, upright.
+__device__ __forceinline__ DecodeOps* view_of(u8* axes, u32 sample, u32 width, u32 height) {
+    return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
+}
+__device__ __forceinline__ void write_view(DecodeOps* to, const DecodeOps& o, u32 planes) {
+    *to = o;
+    to->block = planes + o.block;
+    if (o.turned == 0) return;
+    to->block = o.block * 2;
+    to->columns = (o.region.width + 7) / 8, to->rows = (o.region.height + 7) / 8;
+    to->column = to->row = to->region.x = to->region.y = 0;
+    to->colour = o.colour == GREY ? GREY : RGB;
+    for (u32 i = 0; i < o.count; i++) to->parts[i] = {1, 1, i, 1, 1, NONE, o.region.width, o.region.height};
 }
 
 // Calls `each` with every positive weight of an output, not yet scaled to a sum of 1, and returns
@@ -75,10 +94,11 @@ __device__ __forceinline__ u32 weigh(double middle, double radius, double narrow
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u32 width) {
+jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u32 width, u32 planes) {
     __shared__ u64 largest;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
+        if (blockIdx.x == 0 && threadIdx.x == 0) write_view(view_of(axes, n, width, height), o, planes);
         if (o.kind == 0) continue;
         const bool down = blockIdx.x != 0;
         u8* const at = axis_of(axes, n, down, width, height);
@@ -1046,6 +1066,59 @@ struct Sums {
     __device__ __forceinline__ u32 tops() const { return __byte_perm(__byte_perm(red, green, 0x0073), blue, 0x0710); }
 };
 
+// --- turned pictures
+
+// Pixels of the region, upright, into the memory of the coefficients, which are not needed any more.
+extern "C" __global__ void __launch_bounds__(128)
+jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, u32 count) {
+    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+        const DecodeOps& o = all[n];
+        if (o.kind == 0 || o.turned == 0 || faults[n] != 0) continue;
+        const bool transposed = o.turned & TRANSPOSED, mirrored = o.turned & MIRRORED, flipped = o.turned & FLIPPED;
+        const u32 width = o.region.width, height = o.region.height;
+        const u32 wide = transposed ? height : width, high = transposed ? width : height;   // as stored
+        const u32 stride = (width + 7) / 8 * 8, plane = stride * ((height + 7) / 8 * 8);
+        const u32 left = o.region.x / 4 * 4, quads = (o.region.x + wide - left + 3) / 4;
+        u8* const out = turned + size_t(o.block) * 128;
+        const u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+        for (u32 i = first; i < quads * high; i += step) {
+            // Neighbouring threads write neighbouring pixels.
+            const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
+            u32 values[3] = {0, 0, 0};
+            for (u32 part = 0; part < o.count; part++) {
+                const u32 up = o.parts[part].upsampling;
+                Four four;
+                four.stand(o, planes, part, up, left + quad * 4);
+                values[part] = four.at(up, o.region.y + row);
+            }
+            for (u32 k = 0; k < 4; k++) {
+                const u32 column = left + quad * 4 + k - o.region.x;
+                if (column >= wide) continue;
+                u32 x = transposed ? row : column, y = transposed ? column : row;
+                if (mirrored) x = width - 1 - x;
+                if (flipped) y = height - 1 - y;
+                u32 rgb[3];
+                for (u32 c = 0; c < 3; c++) rgb[c] = values[c] >> (8 * k) & 255;
+                if (o.colour == YCBCR) {
+                    const int luma = int(rgb[0] << 16) + 32768, cb = int(rgb[1]) - 128, cr = int(rgb[2]) - 128;
+                    rgb[0] = byte((luma + 91881 * cr) >> 16);
+                    rgb[1] = byte((luma - 22554 * cb - 46802 * cr) >> 16);
+                    rgb[2] = byte((luma + 116130 * cb) >> 16);
+                }
+                for (u32 c = 0; c < o.count; c++) out[size_t(c) * plane + size_t(y) * stride + x] = u8(rgb[c]);
+            }
+        }
+        // `jpeg_resize` reads four pixels at a time.
+        const u32 unused = (4 - width % 4) % 4;
+        for (u32 i = first; i < height * unused * o.count; i += step) {
+            const u32 row = i / unused, c = row / height;
+            out[size_t(c) * plane + size_t(row - c * height) * stride + width + i % unused] = 0;
+        }
+    }
+}
+
+// --- the resize
+
 // Rows of the output in the order of the rows that they are made of, which the sums down go
 // through once.
 struct Strip {
@@ -1129,13 +1202,12 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
 // Fewer than 7 blocks a multiprocessor hide less of the waiting; more of them spill too much
 // (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
-jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const DecodeOps* all, u32 count, u32 height, u32 width,
-            u32 words) {
+jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, u32 count, u32 height, u32 width, u32 words) {
     extern __shared__ uint4 lines[];
     __shared__ Strip strip;
     const u32 top = blockIdx.x * ROWS, bottom = min(height, top + ROWS);
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
-        const DecodeOps& o = all[n];
+        const DecodeOps& o = *view_of(const_cast<u8*>(axes), n, width, height);
         if (o.kind == 0 || faults[n] != 0) continue;
         const u8* const wide = axis_of(const_cast<u8*>(axes), n, 0, width, height);
         const u8* const tall = axis_of(const_cast<u8*>(axes), n, 1, width, height);

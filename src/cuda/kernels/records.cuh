@@ -39,6 +39,8 @@ static_assert(sizeof(SampleOps) == 512, "SampleOps");
 
 enum { MIX = 1, CUT = 2 };
 
+enum { TRANSPOSED = 1, MIRRORED = 2, FLIPPED = 4 };
+
 // One component on the grid of MCUs.
 struct Part {
     // Blocks in an MCU, across and down.
@@ -92,7 +94,8 @@ struct __align__(16) DecodeOps {
     u32 choice[3];
     // Bytes of the longest segment.
     u32 longest;
-    // The part of the stored picture that the resize may read.
+    // The part of the picture that the resize may read: its corner in the stored picture, and its
+    // size as the upright picture has it.
     Rect region;
     // The part of the output that shows the picture, after flips.
     Rect shown;
@@ -100,7 +103,8 @@ struct __align__(16) DecodeOps {
     u32 flipped;
     // Red, plus 2^8 times green, plus 2^16 times blue of the rest of the output.
     u32 fill;
-    u32 reserved;
+    // Steps from the stored picture to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
+    u32 turned;
     // The part of the region that becomes the output: start and end.
     double across[2];
     double down[2];

@@ -52,7 +52,20 @@ pub(crate) struct Grid {
     pub(crate) colour: u32,
     /// Huffman tables.
     pub(crate) tables: u32,
+    /// Corner of the region in the stored picture.
+    pub(crate) corner: (u32, u32),
+    /// Steps that turn the region upright: [`Turn`].
+    pub(crate) turned: u32,
     pub(crate) parts: ArrayVec<GridPart, PARTS>,
+}
+
+/// Steps from a stored picture to an upright one, as bits, in their order.
+pub(crate) struct Turn;
+
+impl Turn {
+    pub(crate) const TRANSPOSED: u32 = 1;
+    pub(crate) const MIRRORED: u32 = 2;
+    pub(crate) const FLIPPED: u32 = 4;
 }
 
 /// One component.
@@ -100,7 +113,8 @@ impl Bitstream {
         let Opened { header, layout, .. } = opened;
         let data = (bytes.len() - header.scan.data).min(limit).min(MOST_BYTES);
         // More segments than the data can hold are refused.
-        let segments = segments::count(layout, &Window::new(layout, region), header.restart_interval).min(data);
+        let window = Window::new(layout, opened.orientation().region(region, layout.size));
+        let segments = segments::count(layout, &window, header.restart_interval).min(data);
         data.saturating_add(segments.saturating_mul(size_of::<Segment>()))
     }
 
@@ -116,9 +130,9 @@ impl Bitstream {
         }
     }
 
-    /// Takes what `region` of the stored picture needs. `None` if no device decodes the picture: it
-    /// is progressive, turned, damaged where that is seen at once, or of a rare kind, or it needs
-    /// more than `limit` bytes.
+    /// Takes the data that `region` of the upright picture needs. `None` if no device decodes the
+    /// picture: it is progressive, visibly damaged, or of a rare kind, or it needs more than `limit`
+    /// bytes.
     pub(in crate::decode) fn take(
         &mut self,
         bytes: &[u8],
@@ -136,7 +150,7 @@ impl Bitstream {
             Colour::Cmyk | Colour::Ycck => return None,
         };
         let sequential = frame.coding != Coding::Progressive && in_order && layout.blocks <= 10;
-        if !sequential || !closed || !opened.orientation().is_upright() || check_length(bytes, header).is_err() {
+        if !sequential || !closed || check_length(bytes, header).is_err() {
             return None;
         }
         let interval = match header.restart_interval {
@@ -158,7 +172,8 @@ impl Bitstream {
             let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
             used.push((dc, ac));
         }
-        let window = Window::new(layout, region);
+        let orientation = opened.orientation();
+        let window = Window::new(layout, orientation.region(region, layout.size));
         let data = &bytes[scan.data..];
         let limit = limit.min(MOST_BYTES);
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY)?;
@@ -172,7 +187,14 @@ impl Bitstream {
         // As the lanes demand it: nothing large is made of a few bytes.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
-        Some(self.grid(layout, &window, colour, &used))
+        let mut grid = self.grid(layout, &window, colour, &used);
+        let bit = |is: bool, bit: u32| if is { bit } else { 0 };
+        grid.turned = bit(orientation.transposed, Turn::TRANSPOSED)
+            | bit(orientation.mirrored, Turn::MIRRORED)
+            | bit(orientation.flipped, Turn::FLIPPED);
+        // A device turns a picture in the memory of its coefficients, which are two bytes each.
+        let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.parts.len();
+        (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
     /// Copies the data of the segments if they are at most `room` bytes. The memory for them grows
@@ -220,6 +242,8 @@ impl Bitstream {
             blocks: layout.blocks,
             colour,
             tables: self.tables.len() as u32,
+            corner: (window.region.x, window.region.y),
+            turned: 0,
             parts: parts.collect(),
         }
     }

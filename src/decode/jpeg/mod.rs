@@ -32,6 +32,8 @@ pub(crate) mod scan;
 mod segments;
 mod transit;
 
+#[cfg(test)]
+pub(crate) use bitstream::Turn;
 pub(crate) use bitstream::{Bitstream, Grid};
 pub(super) use entropy::Machine;
 pub(super) use kernels::Backend;

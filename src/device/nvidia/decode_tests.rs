@@ -50,6 +50,7 @@ impl Loaded {
             count,
             segments: batch.segments,
             blocks: batch.blocks,
+            turned: batch.records.as_chunks().0.iter().any(|record| DecodeOps::read(record).is_turned()),
             columns: batch.columns,
         };
         let memory = Memory::new(context, end).unwrap();

@@ -158,11 +158,23 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     });
     let planes: Vec<Plane> = planes.collect();
 
-    let region = record.rect(44);
+    let (region, turned) = (record.rect(44), record.word(55));
+    let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();
     let rgb = pixels.reset(region.size());
     for (i, pixel) in rgb.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-        let (x, y) = (region.x as usize + i % region.width as usize, region.y as usize + i / region.width as usize);
+        // Back from the upright picture to the stored one: flipped, mirrored, transposed.
+        let (mut x, mut y) = (i % width, i / width);
+        if turned & 4 != 0 {
+            y = height - 1 - y;
+        }
+        if turned & 2 != 0 {
+            x = width - 1 - x;
+        }
+        if turned & 1 != 0 {
+            (x, y) = (y, x);
+        }
+        let (x, y) = (region.x as usize + x, region.y as usize + y);
         let values: Vec<u8> = parts.iter().zip(&planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
         *pixel = match (record.word(11), &values[..]) {
             (0, &[grey]) => [grey; 3],

@@ -9,6 +9,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::*;
 use crate::batch::Feed;
 use crate::device::sim::{Mistake, Sim, converted};
+use crate::device::zoo::oriented;
 use crate::engine::{Batches, Decoder, OnError};
 use crate::error::ErrorKind;
 use crate::order::Rng;
@@ -45,6 +46,9 @@ fn pictures(damaged: bool) -> Vec<Vec<u8>> {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let picture = |n: u64| {
         let mut bytes = jpeg(n, kinds[n as usize % kinds.len()], 60 + n as u8 % 40);
+        if n % 7 == 6 {
+            bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
+        }
         if damaged && n % 5 == 4 {
             // In the middle of the data, where a decoder loses its way.
             let at = bytes.len() * 2 / 3;
@@ -137,6 +141,21 @@ fn the_device_jitters_colours_to_the_bits_of_the_host() {
         let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
         assert!(batches == expected, "{decode_on:?}");
         assert!(if decode_on == DecodeOn::Gpu { left > 24 } else { (left > 0) == (decode_on != DecodeOn::Cpu) });
+    }
+}
+
+#[test]
+fn the_device_turns_pictures_as_exif_says() {
+    let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
+    let upright = (0..48).filter(|n| n % 11 != 10).map(|n| jpeg(n, kinds[n as usize % 6], 80));
+    let turned = upright.zip(0..).map(|(bytes, n)| oriented(&bytes, 2 + n % 7));
+    let pictures: Vec<Vec<u8>> = turned.collect();
+    let loader = loader(&pictures).decode_on(DecodeOn::Gpu);
+    for augment in [Augment::train(48).vertical_flip(0.5), Augment::resize(20, 70), Augment::eval(40, 36)] {
+        let loader = loader.clone().augment(augment);
+        let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
+        assert!(batches == on_host(loader, 0));
+        assert!(left > 24, "{left}");
     }
 }
 
