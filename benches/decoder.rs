@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpfeed::{Augment, DecodeOn, Decoder, Dtype, Layout, Loader, Normalize, Result, cuda, source};
+use warpfeed::{Augment, DecodeOn, Decoder, Dtype, Layout, Normalize, Result, cuda, source};
 
 const UNDER_WAY: usize = 4;
 
@@ -38,19 +38,19 @@ fn main() -> Result<()> {
     let stream = cuda::stream(0);
     for size in [1, 8, 64, 256] {
         let options = |on| {
-            let options = Loader::requests().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(on);
+            let options = Decoder::builder().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(on);
             let options = options.augment(Augment::eval(256, 224)).normalize(Normalize::IMAGENET);
             options.dtype(Dtype::F16).layout(Layout::Nchw)
         };
         match &stream {
             Ok(stream) => {
                 for on in [DecodeOn::Gpu, DecodeOn::Cpu] {
-                    let decoder = options(on).cuda_decoder(stream)?;
+                    let decoder = options(on).cuda(stream)?;
                     let synchronize = || stream.synchronize().expect("the stream is alive");
                     measure(&format!("{on:?}"), &decoder, &pictures, size, seconds, synchronize)?;
                 }
             }
-            Err(_) => measure("host memory", &options(DecodeOn::Cpu).decoder()?, &pictures, size, seconds, || ())?,
+            Err(_) => measure("host memory", &options(DecodeOn::Cpu).host()?, &pictures, size, seconds, || ())?,
         }
     }
     Ok(())

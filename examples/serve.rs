@@ -26,9 +26,11 @@ struct Upload {
 fn main() -> Result<()> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
     let pictures = source::open(folder)?;
-    let expected = expected(folder)?;
+    // Serving has the options of the loader that training used.
+    let training = Loader::new(folder).batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);
+    let expected = expected(&training)?;
     match cuda::stream(0) {
-        Ok(stream) => serve(&pixels(Loader::requests()).cuda_decoder(&stream)?, &*pictures, &expected, |batch| {
+        Ok(stream) => serve(&training.decoder().cuda(&stream)?, &*pictures, &expected, |batch| {
             // A real program would queue the kernels of its model in `stream` here.
             Ok((0..batch.len())
                 .map(|place| batch.error(place).cloned())
@@ -37,7 +39,7 @@ fn main() -> Result<()> {
         }),
         Err(e) => {
             println!("decoding in host memory, because there is no GPU: {e}");
-            serve(&pixels(Loader::requests()).decoder()?, &*pictures, &expected, |batch| {
+            serve(&training.decoder().host()?, &*pictures, &expected, |batch| {
                 Ok((0..batch.len())
                     .map(|place| batch.error(place).cloned())
                     .zip(means(batch.images().bytes()))
@@ -47,14 +49,9 @@ fn main() -> Result<()> {
     }
 }
 
-/// Options that training and serving share.
-fn pixels(loader: Loader) -> Loader {
-    loader.batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET)
-}
-
 /// Expected answer for each picture of the data set.
-fn expected(folder: &str) -> Result<Vec<f32>> {
-    let mut batches = pixels(Loader::new(folder)).host()?;
+fn expected(training: &Loader) -> Result<Vec<f32>> {
+    let mut batches = training.clone().host()?;
     let all = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
     Ok(all.collect::<Result<Vec<_>>>()?.concat())
 }

@@ -65,7 +65,7 @@ pub enum ErrorKind {
     /// The stream is being captured into a CUDA graph. The loader goes on when the capture has
     /// ended.
     Capturing,
-    /// As many requests are queued as [`Loader::max_queued`](crate::Loader::max_queued) allows.
+    /// As many requests are queued as [`Loader::max_queued`](crate::DecoderBuilder::max_queued) allows.
     Busy,
 }
 

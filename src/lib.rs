@@ -93,9 +93,9 @@
 //!
 //! # Pictures in requests
 //!
-//! [`Loader::requests`] and [`Loader::decoder`] open a [`Decoder`] in place of an epoch's batches,
-//! for inference servers: each request is some encoded pictures, and its answer is one batch with
-//! the pixels of a loader.
+//! [`Decoder::builder`] and [`Loader::decoder`] give the options of a [`Decoder`], for inference
+//! servers: each request is some encoded pictures, and its answer is one batch with the pixels of a
+//! loader.
 //!
 //! # Order and seeds
 //!
@@ -249,7 +249,7 @@ pub use device::CudaBatch;
 pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter};
 pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};
-pub use loader::{DataSet, Loader};
+pub use loader::{DataSet, DecoderBuilder, Loader};
 pub use order::{LastBatch, Rank};
 pub use trace::{Stats, Verdict};
 pub use transform::Augment;

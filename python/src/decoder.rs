@@ -5,7 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
-use warpfeed::{Error, HostBatch, Loader, Result};
+use warpfeed::{DecoderBuilder, Error, HostBatch, Result};
 
 use crate::batch::{Batch, Delivered};
 use crate::buffer::Buffer;
@@ -66,10 +66,10 @@ impl DecoderCore {
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
-        let loader = options::set_all(Loader::requests(), options)?;
+        let options = options::decoder(options)?;
         let open = aside(py, move |_| match device {
-            None => Ok(Open::Host(Arc::new(loader.decoder()?))),
-            Some(ordinal) => on_device(loader, ordinal, stream),
+            None => Ok(Open::Host(Arc::new(options.host()?))),
+            Some(ordinal) => on_device(options, ordinal, stream),
         })?;
         let lending = Lending::new(copy, &of!(Open, &open, decoder => decoder.memory_plan()));
         let process = Process::new("decoder", "open it after forking");
@@ -260,14 +260,14 @@ impl Answer {
 
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
-fn on_device(loader: Loader, ordinal: usize, stream: usize) -> Result<Open> {
+fn on_device(options: DecoderBuilder, ordinal: usize, stream: usize) -> Result<Open> {
     // SAFETY: `warpfeed/_decoder.py` passes a stream of PyTorch's, which live as long as the
     // process, or the legacy default stream.
     let stream = unsafe { warpfeed::cuda::borrowed_stream(ordinal, stream) }?;
-    Ok(Open::Cuda(Arc::new(loader.cuda_decoder(&stream)?)))
+    Ok(Open::Cuda(Arc::new(options.cuda(&stream)?)))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_device(_: Loader, _: usize, _: usize) -> Result<Open> {
+fn on_device(_: DecoderBuilder, _: usize, _: usize) -> Result<Open> {
     Err(Error::new(warpfeed::ErrorKind::Cuda, "this build of the package has no CUDA; use device=\"cpu\""))
 }

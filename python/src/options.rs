@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyList};
 use warpfeed::batch::Layout;
 use warpfeed::source::Options;
 use warpfeed::trace::Schedule;
-use warpfeed::{Checkpoint, DecodeOn, Exif, LastBatch, Loader, Normalize, OnError};
+use warpfeed::{Checkpoint, DecodeOn, DecoderBuilder, Exif, LastBatch, Loader, Normalize, OnError};
 
 use crate::augment::augment;
 use crate::error::{of_option, refused};
@@ -31,11 +31,22 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     set_all(loader, options)
 }
 
+/// The decoder that `options` describe.
+pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
+    let decoder = set_all(Loader::new(""), options)?.decoder();
+    match options.get_item("max_queued")? {
+        Some(value) => {
+            Ok(decoder.max_queued(value.extract::<usize>().map_err(|e| of_option("max_queued", &value, e))?))
+        }
+        None => Ok(decoder),
+    }
+}
+
 /// Sets all `options` except the data set and its order.
-pub(crate) fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
+fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
-        if name != "data" && name != "order" {
+        if !matches!(&*name, "data" | "order" | "max_queued") {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
                 // Their errors name the call or the field.
                 "augment" | "fields" => e,
@@ -111,7 +122,6 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             let known = [("cpu", DecodeOn::Cpu), ("gpu", DecodeOn::Gpu), ("auto", DecodeOn::Auto)];
             loader.decode_on(word(name, value, &known)?)
         }
-        "max_queued" => loader.max_queued(value.extract()?),
         "decode_share" => loader.decode_share(value.extract()?),
         "mmap" => loader.mmap(value.extract()?),
         "index" => loader.index(value.extract()?),

@@ -119,7 +119,7 @@ impl Loader {
     /// let in_order = Loader::new("train").augment(Augment::train(224)).seed(42);
     /// ```
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.pictures.seed = seed;
         self
     }
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::Loader;
 use super::memory::pinned_memory;
 use super::open::begin_trace;
+use super::pictures::PictureOptions;
 use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{Context, Stream};
@@ -72,19 +73,21 @@ impl Loader {
         consumer: G::Stream,
         slot: impl Fn(usize) -> Result<Memory>,
     ) -> Result<OnDevice<G, B>> {
-        let format = self.written(self.layout)?;
+        let format = self.pictures.written(self.pictures.layout)?;
         let Written { size, dtype, layout, normalize } = format;
         Writer::new(size, dtype, layout, normalize)?;
+        let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
+        let decode_on = decode_on.unwrap_or_default();
         // Your own transforms come last of what is done to pixels, and run on the host.
-        let own = !self.transforms.is_empty();
-        if own && self.decode_on != DecodeOn::Cpu {
+        let own = !transforms.is_empty();
+        if own && decode_on != DecodeOn::Cpu {
             tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
         }
-        let (leaves, retouches) = (!own && self.decode_on != DecodeOn::Cpu, !own && self.augment.changes_pixels());
+        let (leaves, retouches) = (!own && decode_on != DecodeOn::Cpu, !own && augment.changes_pixels());
         // Bytes that are used as they come are changed where they are written; everything else after
         // normalisation.
         let in_place = dtype == Dtype::U8 && !leaves;
-        let records = retouches || self.augment.mixes() || (self.augment.changes_values() && !in_place);
+        let records = retouches || augment.mixes() || (augment.changes_values() && !in_place);
         let target = Target { dtype, layout, normalize, retouched: retouches };
         let shares = self.shares()?;
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());

@@ -1,72 +1,102 @@
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Loader;
 use super::input::Input;
-use super::sampling::Sampling;
-use super::share::{Place, Share};
-use crate::batch::Delivered;
-use crate::batch::HostBatch;
+use super::pictures::PictureOptions;
+use crate::batch::{Delivered, Dtype, HostBatch, Layout, Normalize};
 #[cfg(feature = "cuda")]
 use crate::cuda::cudarc::driver::CudaStream;
+use crate::decode::Codec;
 #[cfg(feature = "cuda")]
 use crate::device::CudaBatch;
 use crate::engine::{Asked, Batches, DecodeOn, Decoder, Limits, Requests};
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::Image;
 use crate::source::Source;
+use crate::trace;
+use crate::transform::{Augment, Transform};
 
-/// Requests that are under way at a time.
+/// Number of requests in progress by default.
 const AHEAD: usize = 3;
+
+/// The options of a [`Decoder`], which turns requests of encoded pictures into batches.
+///
+/// [`Decoder::builder`] creates one, and so does [`Loader::decoder`], with the options of a loader.
+/// [`host`](DecoderBuilder::host) or `cuda` opens it. Options have the meaning that they have for a
+/// [`Loader`].
+///
+/// ```
+/// use warpfeed::{Augment, Decoder, Dtype, Layout, Normalize};
+///
+/// # fn main() -> warpfeed::Result<()> {
+/// let options = Decoder::builder().batch_size(64).augment(Augment::eval(256, 224));
+/// let options = options.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
+/// let decoder = options.host()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a decoder does nothing until it is opened with `host` or `cuda`"]
+#[derive(Debug, Clone)]
+pub struct DecoderBuilder {
+    pictures: PictureOptions,
+    batch_size: usize,
+    max_queued: usize,
+}
+
+impl Decoder<HostBatch> {
+    /// The options of a decoder, with default values. [`DecoderBuilder::cuda`] opens a decoder with
+    /// batches in device memory.
+    pub fn builder() -> DecoderBuilder {
+        DecoderBuilder::new(PictureOptions::default(), 32)
+    }
+}
 
 /// Decoders of pictures that come in requests.
 impl Loader {
-    /// The options of a [`Decoder`], which has no data set: pictures come in requests.
+    /// The options of a [`Decoder`] that makes the same pixels as this loader: its options of
+    /// pictures, speed and limits, and its batch size. The data set is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
     ///
-    /// /// What training and serving have in common.
-    /// fn pixels(loader: Loader) -> Loader {
-    ///     loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw)
-    /// }
-    ///
     /// # fn main() -> warpfeed::Result<()> {
-    /// let training = pixels(Loader::new("train").batch_size(256).shuffle(42).augment(Augment::train(224)));
-    /// let serving = pixels(Loader::requests().batch_size(64).augment(Augment::eval(256, 224)));
-    /// let decoder = serving.decoder()?;
+    /// let training = Loader::new("train").batch_size(64).shuffle(42).augment(Augment::train(224));
+    /// let training = training.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
+    /// let serving = training.decoder().augment(Augment::eval(256, 224)).host()?;
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// [`batch_size`](Loader::batch_size) is the most pictures of a request, and
-    /// [`prefetch`](Loader::prefetch) the number of requests under way. Options of pictures, speed
-    /// and limits mean what they mean for a loader. [`decode_on`](Loader::decode_on) is
-    /// [`DecodeOn::Gpu`] here. Options that choose and order samples, add fields or share batches
-    /// between ranks are refused.
-    pub fn requests() -> Self {
-        let nobody = Limits { pictures: 0, picture_bytes: 0, queued: 0, timeout: Duration::ZERO };
-        let nothing = Input::Source(Arc::new(Requests::<HostBatch>::new(nobody)));
-        Loader { retries: 0, decode_on: DecodeOn::Gpu, ..Self::from_input(nothing) }
+    pub fn decoder(&self) -> DecoderBuilder {
+        DecoderBuilder::new(self.pictures.clone(), self.batch.samples())
+    }
+}
+
+impl DecoderBuilder {
+    fn new(pictures: PictureOptions, batch_size: usize) -> Self {
+        DecoderBuilder { pictures, batch_size, max_queued: 1024 }
     }
 
-    /// Opens a [`Decoder`] with batches in host memory. If the loader has a data set, that is not
-    /// opened.
+    /// Opens a decoder with batches in host memory.
     ///
     /// # Errors
-    /// As [`host`](Loader::host), and for options that a decoder has no use for.
-    pub fn decoder(self) -> Result<Decoder<HostBatch>> {
-        self.decoder_of(Loader::host)
+    /// As [`Loader::host`], and [`ErrorKind::Config`] if [`augment`](DecoderBuilder::augment) mixes
+    /// pictures.
+    pub fn host(self) -> Result<Decoder<HostBatch>> {
+        self.open(Loader::host)
     }
 
-    /// Opens a [`Decoder`] with batches in device memory, ordered on `stream`. JPEGs are decoded
-    /// there as far as [`decode_on`](Loader::decode_on) says and memory has room; workers decode
-    /// all others, to the same bits.
+    /// Opens a decoder with batches in device memory, ordered on `stream`. The device decodes JPEGs
+    /// as [`decode_on`](DecoderBuilder::decode_on) says, as long as its memory has room. Workers
+    /// decode all others, to the same bits.
     ///
     /// ```no_run
-    /// # use warpfeed::{Augment, Loader};
+    /// # use warpfeed::{Augment, Decoder};
     /// let stream = warpfeed::cuda::stream(0)?;
-    /// let decoder = Loader::requests().batch_size(64).augment(Augment::eval(256, 224)).cuda_decoder(&stream)?;
+    /// let decoder = Decoder::builder().batch_size(64).augment(Augment::eval(256, 224)).cuda(&stream)?;
     /// # let uploads: Vec<Vec<u8>> = Vec::new();
     /// let batch = decoder.decode(uploads)?;
     /// let pixels = batch.images().view::<u8>()?; // for launches in `stream`
@@ -74,61 +104,134 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// As [`cuda`](Loader::cuda), and for options that a decoder has no use for.
+    /// As [`Loader::cuda`], and [`ErrorKind::Config`] if [`augment`](DecoderBuilder::augment) mixes
+    /// pictures.
     #[cfg(feature = "cuda")]
-    pub fn cuda_decoder(self, stream: &Arc<CudaStream>) -> Result<Decoder<CudaBatch>> {
-        self.decoder_of(|loader| loader.cuda(stream))
+    pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Decoder<CudaBatch>> {
+        self.open(|loader| loader.cuda(stream))
     }
 
-    fn decoder_of<B: Delivered + Send + 'static>(
+    fn open<B: Delivered + Send + 'static>(
         self,
         open: impl FnOnce(Loader) -> Result<Batches<B>>,
     ) -> Result<Decoder<B>> {
-        let (loader, requests) = self.for_requests()?;
+        let (loader, requests) = self.loader()?;
         Decoder::new(requests, open(loader)?)
     }
 
-    /// The loader whose batches are those that are asked for.
-    pub(super) fn for_requests<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
-        let Sampling { shuffle, window, order, subset, weights, balanced, by_class_name, keep_labels, repeat } =
-            &self.sampling;
-        let refused = [
-            ("shuffle", *shuffle || window.is_some()),
-            ("order", order.is_some()),
-            ("subset", subset.is_some()),
-            ("weights", weights.is_some()),
-            ("balanced", *balanced),
-            ("by_class_name", *by_class_name),
-            ("keep_labels", *keep_labels),
-            ("repeat", repeat.is_some()),
-            ("rank", !matches!(self.place, Place::Given { rank: 0, world: 1 })),
-            ("global_batch_size", matches!(self.batch, Share::Global(_))),
-            ("field", !self.fields.is_empty()),
-            ("without", !self.without.is_empty()),
-            ("soft_labels", self.soft_labels.is_some()),
-            ("resume", self.resume.is_some()),
-            ("augment with a mix", self.augment.mixes()),
-        ];
-        if let Some((option, _)) = refused.into_iter().find(|(_, is_set)| *is_set) {
-            return Err(Error::config(format!("{option}: a decoder has no use for it")));
+    /// The loader whose batches are the requests.
+    pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
+        let DecoderBuilder { pictures, batch_size, max_queued } = self;
+        if pictures.augment.mixes() {
+            return Err(Error::config("augment mixes pictures, and a decoder answers each picture by itself"));
         }
-        if self.max_queued == 0 {
+        if max_queued == 0 {
             return Err(Error::config("max_queued(0): the queue has room for one request at least; say 1 or more"));
         }
-        let limits = Limits {
-            pictures: self.batch.of_all(1)? as usize,
-            picture_bytes: self.max_sample_bytes,
-            queued: self.max_queued,
-            timeout: self.timeout,
-        };
+        let PictureOptions { prefetch, timeout, decode_on, max_sample_bytes, .. } = pictures;
+        let limits = Limits { pictures: batch_size, picture_bytes: max_sample_bytes, queued: max_queued, timeout };
         let requests = Arc::new(Requests::new(limits));
         let source: Arc<dyn Source> = requests.clone();
         let asked: Arc<dyn Asked> = requests.clone();
-        let ahead = if self.prefetch == 0 { AHEAD } else { self.prefetch };
-        // Each request has a time of its own; it is looked at this often while no batch is free.
-        let timeout = self.timeout / 4;
-        let loader = Loader { input: Input::Source(source), asked: Some(asked), retries: 0, timeout, ..self };
-        let loader = loader.prefetch(ahead).without("label").field("image", Image::of(Requests::<B>::FIELD));
+        let pictures = PictureOptions {
+            prefetch: if prefetch == 0 { AHEAD } else { prefetch },
+            decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
+            // Each request has its own timeout, which is checked this often while no batch is free.
+            timeout: timeout / 4,
+            ..pictures
+        };
+        let loader = Loader { pictures, asked: Some(asked), retries: 0, ..Loader::from_input(Input::Source(source)) };
+        let loader = loader.batch_size(batch_size).without("label").field("image", Image::of(Requests::<B>::FIELD));
         Ok((loader, requests))
     }
+}
+
+/// The options.
+impl DecoderBuilder {
+    /// Sets the maximum number of pictures in a request; 32 by default.
+    pub fn batch_size(mut self, pictures: usize) -> Self {
+        self.batch_size = pictures;
+        self
+    }
+
+    /// Sets the maximum number of queued requests; 1,024 by default. A request beyond that is
+    /// refused with [`ErrorKind::Busy`]. Dropped requests do not count. 0 is an error.
+    ///
+    /// ```
+    /// # use warpfeed::Decoder;
+    /// let decoder = Decoder::builder().max_queued(64).host()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn max_queued(mut self, requests: usize) -> Self {
+        self.max_queued = requests;
+        self
+    }
+
+    /// Sets the number of requests in progress at a time; 3 by default.
+    pub fn prefetch(mut self, requests: usize) -> Self {
+        self.pictures.prefetch = requests;
+        self
+    }
+
+    /// Sets how long a request waits while your program holds all batches; 30 s by default. Then it
+    /// fails with [`ErrorKind::Timeout`].
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.pictures.timeout = timeout;
+        self
+    }
+
+    /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Gpu`] by default.
+    /// Pictures are the same, bit for bit; see [`Loader::decode_on`].
+    pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
+        self.pictures.decode_on = Some(decode_on);
+        self
+    }
+
+    /// Limits the bytes of a picture; 2^31 by default. A larger picture is an error at its place,
+    /// and its bytes are released at once.
+    pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
+        self.pictures.max_sample_bytes = bytes;
+        self
+    }
+}
+
+impl DecoderBuilder {
+    /// As [`Loader::trace`].
+    pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
+        self.pictures.trace = Some((path.as_ref().to_owned(), schedule));
+        self
+    }
+}
+
+/// Defines the options that [`Loader`] documents.
+macro_rules! as_for_a_loader {
+    ($($name:ident($value:ident: $type:ty) |$options:ident| $set:expr;)*) => {
+        /// Options that mean the same for a [`Loader`].
+        impl DecoderBuilder {
+            $(
+                #[doc = concat!("As [`Loader::", stringify!($name), "`].")]
+                pub fn $name(mut self, $value: $type) -> Self {
+                    let $options = &mut self.pictures;
+                    $set;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+as_for_a_loader! {
+    augment(augment: Augment) |o| o.augment = augment;
+    transform(transform: impl Transform + 'static) |o| o.transforms.push(Arc::new(transform));
+    normalize(normalize: Normalize) |o| o.normalize = Some(normalize);
+    dtype(dtype: Dtype) |o| o.dtype = Some(dtype);
+    layout(layout: Layout) |o| o.layout = layout;
+    codec(codec: impl Codec + 'static) |o| o.codecs = o.codecs.clone().with(codec);
+    max_pixels(pixels: u64) |o| o.codecs = o.codecs.clone().max_pixels(pixels);
+    strict(strict: bool) |o| o.strict = strict;
+    seed(seed: u64) |o| o.seed = seed;
+    workers(threads: usize) |o| o.workers = threads;
+    pinned(pinned: bool) |o| o.pinned = pinned;
+    decode_share(share: f64) |o| o.decode_share = share;
+    memory_limit(bytes: usize) |o| o.memory_limit = Some(bytes);
 }

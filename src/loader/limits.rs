@@ -64,7 +64,7 @@ impl Loader {
     /// The [`decode`](crate::decode) module lists what counts as damage.
     /// [`on_error`](Loader::on_error) says what becomes of such a sample.
     pub fn strict(mut self, strict: bool) -> Self {
-        self.strict = strict;
+        self.pictures.strict = strict;
         self
     }
 
@@ -78,7 +78,7 @@ impl Loader {
     /// let loader = Loader::new("train").max_pixels(50_000_000);
     /// ```
     pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.codecs = self.codecs.max_pixels(pixels);
+        self.pictures.codecs = self.pictures.codecs.max_pixels(pixels);
         self
     }
 
@@ -94,21 +94,7 @@ impl Loader {
     /// let loader = Loader::new("train.tar").max_sample_bytes(64 << 20);
     /// ```
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
-        self.max_sample_bytes = bytes;
-        self
-    }
-
-    /// The most requests that may be queued in a [`Decoder`](crate::Decoder); 1,024 by default. A
-    /// request beyond that is refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). Requests
-    /// that were dropped do not count. At least one is allowed.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let decoder = Loader::requests().max_queued(64).decoder()?;
-    /// # Ok::<(), warpfeed::Error>(())
-    /// ```
-    pub fn max_queued(mut self, requests: usize) -> Self {
-        self.max_queued = requests;
+        self.pictures.max_sample_bytes = bytes;
         self
     }
 
@@ -122,7 +108,7 @@ impl Loader {
     /// let loader = Loader::new("train").timeout(Duration::from_secs(5));
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.pictures.timeout = timeout;
         self
     }
 
@@ -142,7 +128,7 @@ impl Loader {
     /// machine or in the container's cgroup (Linux only). Workers' scratch is then at most half of
     /// what the slots leave. Setting a limit replaces this check.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.memory_limit = Some(bytes);
+        self.pictures.memory_limit = Some(bytes);
         self
     }
 }

@@ -5,8 +5,9 @@
 //!    `share`: how large a batch is, and of which rank.
 //! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
 //!    `classes`, `speed`, `limits`, `observe`.
+//!    `pictures`: the options that it shares with [`DecoderBuilder`], which `decoder` has.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: for batches on a
-//!    device; `decoder`: for pictures that come in requests.
+//!    device.
 //! 4. `memory`: the memory that is available, and what a loader may take of it; `processors`: how
 //!    many processors it may use.
 
@@ -26,6 +27,7 @@ mod listed;
 mod memory;
 mod observe;
 mod open;
+mod pictures;
 mod pixels;
 mod processors;
 mod samples;
@@ -33,6 +35,7 @@ mod sampling;
 mod share;
 mod speed;
 
+pub use decoder::DecoderBuilder;
 pub use input::DataSet;
 pub use options::Loader;
 

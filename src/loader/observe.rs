@@ -24,7 +24,7 @@ impl Loader {
     /// of opening. The file is complete after each window, and when the loader is dropped,
     /// whoever keeps a [`Monitor`](crate::Monitor) of it.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
-        self.trace = Some((path.as_ref().to_owned(), schedule));
+        self.pictures.trace = Some((path.as_ref().to_owned(), schedule));
         self
     }
 }

@@ -2,8 +2,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::memory::{Demand, Room, host_memory};
+use super::pictures::PictureOptions;
 use super::{Loader, listed, processors};
-use crate::batch::{Dtype, HostBatch, Layout, Normalize, Schema, Slots};
+use crate::batch::{HostBatch, Schema, Slots};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
 #[cfg(feature = "cuda")]
@@ -40,8 +41,8 @@ impl Loader {
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the memory that is available.
     pub fn host(self) -> Result<Batches<HostBatch>> {
-        let (layout, pinned) = (self.layout, self.pinned);
-        let format = self.written(layout)?;
+        let PictureOptions { layout, pinned, .. } = self.pictures;
+        let format = self.pictures.written(layout)?;
         let mut parts = self.open(format, None, pinned, |_, _| 0)?;
         let memory = host_memory(parts.schema.bytes, parts.memory.slots, pinned, parts.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schema, memory)).collect();
@@ -55,23 +56,12 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
-    /// How the host writes images that a batch has in `layout`.
-    pub(super) fn written(&self, layout: Layout) -> Result<Written> {
-        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
-        if dtype == Dtype::U8 && self.normalize.is_some() {
-            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
-        }
-        let normalize = self.normalize.unwrap_or(Normalize::UNIT);
-        normalize.check_scale()?;
-        Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
-    }
-
     /// How a data set is opened.
     ///
     /// # Errors
     /// If the list of classes cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
-        let options = source::Options::new().mmap(self.mapped).formats(self.codecs.formats());
+        let options = source::Options::new().mmap(self.mapped).formats(self.pictures.codecs.formats());
         let options = options
             .lenient(matches!(self.on_error, OnError::Skip { .. }))
             .index(self.indexed)
@@ -95,24 +85,24 @@ impl Loader {
         beside: impl Fn(&Schema, usize) -> usize,
     ) -> Result<Parts> {
         source::check_retries(self.retries)?;
-        if !(0.0..=1.0).contains(&self.decode_share) {
-            let share = self.decode_share;
+        let PictureOptions { seed, decode_share: share, .. } = self.pictures;
+        if !(0.0..=1.0).contains(&share) {
             return Err(Error::config(format!("decode_share({share}): a share of the device's time is from 0 to 1")));
         }
         let rank = self.place.rank(self.local_world_size)?;
         let global_batch = self.batch.of_all(rank.world_size)?;
-        self.augment.check()?;
+        self.pictures.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, device)?;
-        fields.check(&self.augment)?;
+        fields.check(&self.pictures.augment)?;
 
-        let (options, name) = (self.source_options()?, self.input.name());
+        let (options, name, pictures) = (self.source_options()?, self.input.name(), self.pictures);
         let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
         listed::notice(&name, source.classes());
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
         let processors = processors::processors(&rank);
-        let workers = match self.workers {
+        let workers = match pictures.workers {
             0 => processors.min(MOST_WORKERS),
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
@@ -121,18 +111,18 @@ impl Loader {
             }
             n => n,
         };
-        let order = self.sampling.open(&*source, mixture, self.seed, workers, self.retries)?;
+        let order = self.sampling.open(&*source, mixture, seed, workers, self.retries)?;
         let schedule = Schedule::new(order, global_batch, self.last, rank);
         some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
-        let room = Room::of(self.memory_limit);
+        let room = Room::of(pictures.memory_limit);
         // An image, and a copy of the last one of a batch that workers mix.
         let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
-        let mixing = if self.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
+        let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
         let scratch = ScratchPlan::ample(workers, processors, image + mixing).with_source(source.ahead_bytes());
         // The pictures of requests lie in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
-        let prefetch = match self.prefetch {
+        let prefetch = match pictures.prefetch {
             0 => room.automatic_prefetch(pinned, &schema, &scratch, &beside),
             n => Bounds::exactly(n),
         };
@@ -141,15 +131,15 @@ impl Loader {
         let computed = fields.computed.iter().map(|field| field.name.clone()).collect();
         let recipe = Recipe {
             source,
-            codecs: self.codecs,
-            augment: self.augment,
-            transforms: self.transforms,
+            codecs: pictures.codecs,
+            augment: pictures.augment,
+            transforms: pictures.transforms,
             fields,
             annotated: self.annotated,
-            seed: self.seed,
+            seed,
             retries: self.retries,
-            sample_bytes: self.max_sample_bytes,
-            strict: self.strict,
+            sample_bytes: pictures.max_sample_bytes,
+            strict: pictures.strict,
             damaged: Damaged::default(),
             blank: self.asked.is_some(),
             stand_in: self.asked.is_none() && matches!(self.on_error, OnError::Skip { .. }),
@@ -157,7 +147,7 @@ impl Loader {
         let run = Run::new(
             Arc::new(Settings::new(processors, workers, prefetch)),
             Scratch::new(scratch),
-            Balance::new(self.decode_on, self.decode_share),
+            Balance::new(pictures.decode_on.unwrap_or_default(), share),
             computed,
         );
         let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
@@ -186,8 +176,8 @@ impl Loader {
             resume,
             asked: self.asked,
             on_error: self.on_error,
-            timeout: self.timeout,
-            trace: self.trace,
+            timeout: pictures.timeout,
+            trace: pictures.trace,
         })
     }
 }

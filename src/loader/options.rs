@@ -1,22 +1,19 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::input::{DataSet, Input};
 use super::listed::Listed;
+use super::pictures::PictureOptions;
 use super::sampling::Sampling;
 use super::share::{Place, Share};
-use crate::batch::{Dtype, Layout, Normalize};
-use crate::decode::{Codecs, Exif};
-use crate::engine::{Asked, Checkpoint, DecodeOn, OnError};
+use crate::decode::Exif;
+use crate::engine::{Asked, Checkpoint, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
 use crate::source;
 #[cfg(feature = "tables")]
 use crate::source::TableOptions;
 use crate::source::{Source, Store, Stores};
-use crate::trace;
-use crate::transform::{Augment, Transform};
 
 /// The options of a data loader.
 ///
@@ -52,7 +49,7 @@ use crate::transform::{Augment, Transform};
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`strict`](Loader::strict), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
 /// | opening | [`host`](Loader::host), `cuda` |
-/// | pictures in requests | [`requests`](Loader::requests), [`max_queued`](Loader::max_queued), [`decoder`](Loader::decoder), `cuda_decoder` |
+/// | pictures in requests | [`decoder`](Loader::decoder) |
 #[must_use = "a loader does nothing until it is opened with `host` or iterated"]
 #[derive(Clone)]
 pub struct Loader {
@@ -67,51 +64,27 @@ pub struct Loader {
     pub(super) place: Place,
     pub(super) local_world_size: Option<usize>,
     pub(super) sampling: Sampling,
-    pub(super) seed: u64,
     pub(super) last: LastBatch,
     pub(super) resume: Option<Checkpoint>,
-    pub(super) workers: usize,
-    pub(super) pinned: bool,
-    pub(super) prefetch: usize,
-    pub(super) decode_on: DecodeOn,
-    pub(super) decode_share: f64,
-    pub(super) codecs: Codecs,
-    pub(super) augment: Augment,
-    pub(super) transforms: Vec<Arc<dyn Transform>>,
-    pub(super) normalize: Option<Normalize>,
-    pub(super) dtype: Option<Dtype>,
-    pub(super) layout: Layout,
+    pub(super) pictures: PictureOptions,
     pub(super) fields: Vec<(String, FieldKind)>,
     pub(super) annotated: Option<Exif>,
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
-    pub(super) timeout: Duration,
-    pub(super) memory_limit: Option<usize>,
     pub(super) retries: usize,
-    pub(super) strict: bool,
-    /// Of all fields of a sample together.
-    pub(super) max_sample_bytes: u64,
-    pub(super) trace: Option<(PathBuf, trace::Schedule)>,
     pub(super) soft_labels: Option<(usize, f32)>,
     pub(super) unlabelled: bool,
-    /// Requests that may be queued.
-    pub(super) max_queued: usize,
-    /// Who says what goes into a batch, in place of the order.
+    /// Requests, which decide what goes into a batch in place of the order.
     pub(super) asked: Option<Arc<dyn Asked>>,
 }
 
 impl std::fmt::Debug for Loader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Loader { input, batch, seed, workers, prefetch, augment, dtype, layout, .. } = self;
+        let Loader { input, batch, pictures, .. } = self;
         f.debug_struct("Loader")
             .field("input", input)
             .field("batch", batch)
-            .field("seed", seed)
-            .field("workers", workers)
-            .field("prefetch", prefetch)
-            .field("augment", augment)
-            .field("dtype", dtype)
-            .field("layout", layout)
+            .field("pictures", pictures)
             .finish_non_exhaustive()
     }
 }
@@ -201,33 +174,16 @@ impl Loader {
             place: Place::Given { rank: 0, world: 1 },
             local_world_size: None,
             sampling: Sampling::default(),
-            seed: 0,
             last: LastBatch::default(),
             resume: None,
-            workers: 0,
-            pinned: false,
-            prefetch: 0,
-            decode_on: DecodeOn::default(),
-            decode_share: 1.0,
-            codecs: Codecs::new(),
-            augment: Augment::eval(256, 224),
-            transforms: Vec::new(),
-            normalize: None,
-            dtype: None,
-            layout: Layout::default(),
+            pictures: PictureOptions::default(),
             fields: Vec::new(),
             annotated: None,
             without: Vec::new(),
             on_error: OnError::default(),
-            timeout: Duration::from_secs(30),
-            memory_limit: None,
             retries: source::RETRIES,
-            strict: false,
-            max_sample_bytes: 1 << 31,
-            trace: None,
             soft_labels: None,
             unlabelled: false,
-            max_queued: 1024,
             asked: None,
         }
     }

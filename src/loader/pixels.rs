@@ -15,7 +15,7 @@ impl Loader {
     /// let loader = Loader::new("train").augment(Augment::train(224));
     /// ```
     pub fn augment(mut self, augment: Augment) -> Self {
-        self.augment = augment;
+        self.pictures.augment = augment;
         self
     }
 
@@ -33,7 +33,7 @@ impl Loader {
     /// let loader = Loader::new("train").transform(invert);
     /// ```
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
-        self.transforms.push(Arc::new(transform));
+        self.pictures.transforms.push(Arc::new(transform));
         self
     }
 
@@ -46,7 +46,7 @@ impl Loader {
     /// let loader = Loader::new("train").normalize(Normalize::IMAGENET);
     /// ```
     pub fn normalize(mut self, normalize: Normalize) -> Self {
-        self.normalize = Some(normalize);
+        self.pictures.normalize = Some(normalize);
         self
     }
 
@@ -58,7 +58,7 @@ impl Loader {
     /// let loader = Loader::new("train").normalize(Normalize::IMAGENET).dtype(Dtype::F16);
     /// ```
     pub fn dtype(mut self, dtype: Dtype) -> Self {
-        self.dtype = Some(dtype);
+        self.pictures.dtype = Some(dtype);
         self
     }
 
@@ -69,7 +69,7 @@ impl Loader {
     /// let loader = Loader::new("train").layout(Layout::Nchw);
     /// ```
     pub fn layout(mut self, layout: Layout) -> Self {
-        self.layout = layout;
+        self.pictures.layout = layout;
         self
     }
 
@@ -87,7 +87,7 @@ impl Loader {
     /// let loader = arrays.augment(Augment::pass_through(32, 32));
     /// ```
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
-        self.codecs = self.codecs.with(codec);
+        self.pictures.codecs = self.pictures.codecs.with(codec);
         self
     }
 }

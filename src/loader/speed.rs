@@ -22,7 +22,7 @@ impl Loader {
     /// Each worker costs a thread and scratch memory for its pictures. More than 768 workers are an
     /// error when the loader is opened.
     pub fn workers(mut self, threads: usize) -> Self {
-        self.workers = threads;
+        self.pictures.workers = threads;
         self
     }
 
@@ -47,7 +47,7 @@ impl Loader {
     /// two batches). Pages that are never touched are never committed. With batches on a device, 2
     /// batches are kept ready, and only the number of host slots adapts.
     pub fn prefetch(mut self, batches: usize) -> Self {
-        self.prefetch = batches;
+        self.pictures.prefetch = batches;
         self
     }
 
@@ -81,7 +81,7 @@ impl Loader {
     /// [`Batches::memory_plan`] shows. Page-locking takes about 0.3 ms per MB on opening. The
     /// memory cannot be swapped out.
     pub fn pinned(mut self, pinned: bool) -> Self {
-        self.pinned = pinned;
+        self.pictures.pinned = pinned;
         self
     }
 
@@ -109,7 +109,7 @@ impl Loader {
     ///
     /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
     pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
-        self.decode_on = decode_on;
+        self.pictures.decode_on = Some(decode_on);
         self
     }
 
@@ -134,7 +134,7 @@ impl Loader {
     ///
     /// [`Stats::device_decode`]: crate::Stats::device_decode
     pub fn decode_share(mut self, share: f64) -> Self {
-        self.decode_share = share;
+        self.pictures.decode_share = share;
         self
     }
 

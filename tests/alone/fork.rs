@@ -41,8 +41,8 @@ fn a_loader_in_a_forked_child_is_an_error() {
 fn a_decoder_in_a_forked_child_is_an_error() {
     let _alone = alone();
     no_hang(|| {
-        let options = warpfeed::Loader::requests().codec(support::Draw).augment(warpfeed::Augment::train(16));
-        let decoder = options.workers(2).decoder().unwrap();
+        let options = warpfeed::Decoder::builder().codec(support::Draw).augment(warpfeed::Augment::train(16));
+        let decoder = options.workers(2).host().unwrap();
         let pictures = || (0..5_u64).map(|number| number.to_le_bytes());
         assert_eq!(decoder.decode(pictures()).unwrap().valid().filter(|valid| *valid).count(), 5);
         // SAFETY: the child runs code that takes no lock of the parent, and ends without returning.

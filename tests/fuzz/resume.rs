@@ -94,7 +94,7 @@ fn saved() -> Vec<Saved> {
     let careless = loaders.len() - 1;
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
-        let written = loader.written(Layout::Nhwc).expect("options that work");
+        let written = loader.pictures.written(Layout::Nhwc).expect("options that work");
         let opening = loader.clone().open(written, None, false, |_, _| 0).expect("options that work");
         let state = loader.clone().host().expect("options that work").checkpoint();
         let mut value = serde_json::to_value(&state).expect("numbers and text");

@@ -15,7 +15,8 @@ use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::{Augment, BatchInfo, Decoder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError};
+use warpfeed::transform::Mix;
+use warpfeed::{Augment, BatchInfo, Decoder, DecoderBuilder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize};
 
 /// The parts of an answer that the tests inspect.
 trait Answer: Deref<Target = BatchInfo> + Send + 'static {
@@ -47,10 +48,10 @@ impl Answer for warpfeed::CudaBatch {
 /// Runs a check with a decoder in host memory, and with one on a device if there is a driver.
 macro_rules! everywhere {
     ($check:ident) => {{
-        $check(|loader: Loader| loader.decoder().unwrap());
+        $check(|options: DecoderBuilder| options.host().unwrap());
         #[cfg(feature = "cuda")]
         match warpfeed::cuda::stream(0) {
-            Ok(stream) => $check(|loader: Loader| loader.cuda_decoder(&stream).unwrap()),
+            Ok(stream) => $check(|options: DecoderBuilder| options.cuda(&stream).unwrap()),
             Err(e) => eprintln!("skipped on a device: {e}"),
         }
     }};
@@ -114,6 +115,11 @@ fn pixels(loader: Loader) -> Loader {
     loader.batch_size(8).workers(2).augment(Augment::eval(72, 64))
 }
 
+/// The options of a decoder that makes the same pixels.
+fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
+    with(Loader::new("a decoder opens no data set")).decoder()
+}
+
 /// The bytes of each picture in a loader's batches.
 fn of_loader(pictures: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
     let samples = pictures.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
@@ -127,7 +133,7 @@ fn of_loader(pictures: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u
 
 #[test]
 fn a_decoder_gives_the_pixels_of_a_loader() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let zoo = zoo();
         let formats = [
             (Dtype::U8, Layout::Nhwc),
@@ -141,7 +147,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 let loader = pixels(loader).dtype(dtype).layout(layout);
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
             };
-            let (expected, decoder) = (of_loader(&zoo, with), open(with(Loader::requests())));
+            let (expected, decoder) = (of_loader(&zoo, with), open(requests(with)));
             // Requests of one, two, ... eight pictures, all submitted before the first is taken.
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
@@ -169,9 +175,9 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
 
 #[test]
 fn one_bad_picture_does_not_spoil_the_others() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let with = |loader| pixels(loader).normalize(Normalize::IMAGENET);
-        let decoder = open(with(Loader::requests()).max_pixels(1 << 16));
+        let decoder = open(requests(with).max_pixels(1 << 16));
         let good = drawn(4);
         let black = image::RgbImage::new(64, 64);
         let mut png = std::io::Cursor::new(Vec::new());
@@ -216,8 +222,8 @@ fn one_bad_picture_does_not_spoil_the_others() {
 
 #[test]
 fn memory_is_reused() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
-        let decoder = open(pixels(Loader::requests()).prefetch(2));
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let decoder = open(requests(pixels).prefetch(2));
         let (pictures, plan) = (drawn(8), decoder.memory_plan());
         let mut addresses = HashSet::new();
         for turn in 0..100 {
@@ -231,9 +237,9 @@ fn memory_is_reused() {
 
 #[test]
 fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let pictures = drawn(24);
-        let (expected, decoder) = (of_loader(&pictures, pixels), open(pixels(Loader::requests()).prefetch(6)));
+        let (expected, decoder) = (of_loader(&pictures, pixels), open(requests(pixels).prefetch(6)));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (decoder, pictures, expected) = (&decoder, &pictures, &expected);
@@ -254,11 +260,11 @@ fn several_threads_ask_one_decoder_and_each_gets_its_own_answer() {
 
 #[test]
 fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let pictures = drawn(8);
         let expected = of_loader(&pictures, pixels).concat();
         for turn in 0..12 {
-            let decoder = open(pixels(Loader::requests()));
+            let decoder = open(requests(pixels));
             let kept = decoder.decode(pictures.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(pictures.clone()).unwrap()).collect();
             // Answers that are never taken.
@@ -281,8 +287,8 @@ fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
 
 #[test]
 fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
-        let decoder = open(pixels(Loader::requests()).prefetch(1).timeout(Duration::from_millis(200)));
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let decoder = open(requests(pixels).prefetch(1).timeout(Duration::from_millis(200)));
         let pictures = drawn(3);
         let expected = of_loader(&pictures, pixels).concat();
         let mut held = Vec::new();
@@ -308,8 +314,8 @@ fn a_request_while_every_batch_is_held_is_an_error_and_later_ones_are_answered()
 }
 
 /// A decoder of small pictures, with all of its batches.
-fn all_held<B: Answer>(open: &impl Fn(Loader) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
-    let options = Loader::requests().batch_size(2).workers(2).augment(Augment::resize(8, 8));
+fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
+    let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));
     let plan = decoder.memory_plan();
     let room = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
@@ -338,7 +344,7 @@ fn dot(shade: u8) -> Dot {
 
 #[test]
 fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, held) = all_held(&open, 5);
         let mut pending = Vec::new();
         let error = loop {
@@ -369,7 +375,7 @@ fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
 #[test]
 fn cancelled_requests_among_ten_thousand_are_not_decoded() {
     const COUNT: usize = 10_000;
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, held) = all_held(&open, COUNT);
         let reads = Arc::new(AtomicUsize::new(0));
         let dots: Vec<_> = (0..=255).map(|shade| Dot(dot(shade).0, reads.clone())).collect();
@@ -417,8 +423,8 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
 
 #[test]
 fn a_picture_that_is_too_large_is_released_at_once_and_is_an_error_in_its_place() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
-        let decoder = open(pixels(Loader::requests()).max_sample_bytes(100_000));
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let decoder = open(requests(pixels).max_sample_bytes(100_000));
         let (small, large) = (dot(3), Dot(vec![0; 100_001].into(), Arc::default()));
         let answer = decoder.submit([small.clone(), large.clone(), small]).unwrap();
         assert_eq!(Arc::strong_count(&large.0), 1, "its memory is released");
@@ -439,7 +445,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
             panic!("the waker of a test");
         }
     }
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         for drops in [false, true] {
             let (decoder, held) = all_held(&open, 10);
             let waker = Waker::from(Arc::new(Panics));
@@ -465,7 +471,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
 
 #[test]
 fn the_memory_plan_and_verdict_describe_a_server() {
-    let decoder = pixels(Loader::requests()).decoder().unwrap();
+    let decoder = requests(pixels).host().unwrap();
     let plan = decoder.memory_plan();
     assert_eq!((plan.ahead_bytes, plan.device_slots), (0, 0));
     assert!(!plan.to_string().contains("ahead"), "{plan}");
@@ -490,8 +496,8 @@ impl Wake for Unpark {
 
 #[test]
 fn an_answer_is_awaited_as_a_future() {
-    fn check<B: Answer>(open: impl Fn(Loader) -> Decoder<B>) {
-        let decoder = open(pixels(Loader::requests()));
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let decoder = open(requests(pixels));
         let (pictures, waker) = (drawn(8), Waker::from(Arc::new(Unpark(std::thread::current()))));
         let expected = of_loader(&pictures, pixels).concat();
         let answer = decoder.submit(pictures.clone()).unwrap();
@@ -521,7 +527,7 @@ fn a_panic_in_user_code_is_an_error_of_its_picture() {
             &self.0
         }
     }
-    let decoder = pixels(Loader::requests()).decoder().unwrap();
+    let decoder = requests(pixels).host().unwrap();
     let pictures: Vec<_> = drawn(3).into_iter().enumerate().map(|(n, bytes)| Bytes(bytes, n == 1)).collect();
     for _ in 0..3 {
         let batch = decoder.decode(pictures.clone()).unwrap();
@@ -532,24 +538,17 @@ fn a_panic_in_user_code_is_an_error_of_its_picture() {
 
 #[test]
 fn impossible_requests_are_refused() {
-    let decoder = pixels(Loader::requests()).on_error(OnError::Skip { max_skipped: 0 }).decoder().unwrap();
+    let decoder = requests(pixels).host().unwrap();
     assert_eq!(decoder.max_batch(), 8);
     let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();
     assert_eq!(refused(0), "config: a request of 0 pictures; the decoder takes from 1 to 8");
     assert_eq!(refused(9), "config: a request of 9 pictures; the decoder takes from 1 to 8");
-    let options = Loader::requests;
-    for (name, loader) in [
-        ("shuffle", options().shuffle(3)),
-        ("rank", options().rank(0, 2)),
-        ("soft_labels", options().soft_labels(10, 0.1)),
-        ("field", options().field("view", warpfeed::field::Image::new())),
-        ("without", options().without("image")),
-        ("repeat", options().repeat(2)),
-    ] {
-        assert_eq!(loader.decoder().unwrap_err().to_string(), format!("config: {name}: a decoder has no use for it"));
-    }
-    let error = options().max_queued(0).decoder().unwrap_err().to_string();
+    let options = Decoder::builder;
+    let mixing = Augment::train(64).mix(Mix::mixup(0.2));
+    let error = options().augment(mixing).host().unwrap_err().to_string();
+    assert_eq!(error, "config: augment mixes pictures, and a decoder answers each picture by itself");
+    let error = options().batch_size(0).host().unwrap_err().to_string();
+    assert!(error.starts_with("config: batch_size(0): "), "{error}");
+    let error = options().max_queued(0).host().unwrap_err().to_string();
     assert!(error.contains("max_queued(0): the queue has room for one request at least"), "{error}");
-    let error = options().host().unwrap_err().to_string();
-    assert!(error.contains("the requests source has no samples"), "{error}");
 }

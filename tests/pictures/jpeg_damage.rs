@@ -8,7 +8,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use warpfeed::decode::{Codecs, Condition, Pixels, Rect, check};
 use warpfeed::pack::{Pack, Recode, repack_jpeg};
 use warpfeed::source::{Memory, OwnedSample, Source, open};
-use warpfeed::{Augment, Error, Loader, OnError, Result};
+use warpfeed::{Augment, Decoder, Error, Loader, OnError, Result};
 
 const SIDE: u16 = 160;
 
@@ -241,13 +241,13 @@ fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
     let mut damaged = whole.clone();
     let at = data(&whole) + 40;
     damaged[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
-    let options = Loader::requests().batch_size(2).workers(1).augment(Augment::eval(40, 32));
-    let decoder = options.clone().decoder().unwrap();
+    let options = Decoder::builder().batch_size(2).workers(1).augment(Augment::eval(40, 32));
+    let decoder = options.clone().host().unwrap();
     let batch = decoder.decode([damaged.clone(), whole.clone()]).unwrap();
     assert!(batch.error(0).is_none());
     drop(batch);
     assert_eq!(decoder.stats().damaged, 1);
-    let strict = options.strict(true).decoder().unwrap();
+    let strict = options.strict(true).host().unwrap();
     let batch = strict.decode([damaged, whole]).unwrap();
     assert!(batch.error(0).unwrap().to_string().contains("because the loader is strict"), "{:?}", batch.error(0));
     assert!(batch.error(1).is_none());

@@ -20,23 +20,19 @@ const TICK: Duration = Duration::from_millis(20);
 /// Decodes pictures that come in requests, for inference servers. A request is some encoded
 /// pictures. Its answer is one batch, with the pixels that a loader with the same options gives.
 ///
-/// [`Loader::requests`](crate::Loader::requests) has the options,
-/// [`Loader::decoder`](crate::Loader::decoder) opens a decoder whose batches lie in host memory.
-#[cfg_attr(
-    feature = "cuda",
-    doc = "[`Loader::cuda_decoder`](crate::Loader::cuda_decoder) opens one whose batches lie in device memory."
-)]
+/// [`Decoder::builder`] has the options, and
+/// [`Loader::decoder`](crate::Loader::decoder) those of a loader.
 ///
 /// ```
-/// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Loader, Normalize};
+/// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Normalize};
 ///
 /// # fn main() -> warpfeed::Result<()> {
 /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
 /// # let source = warpfeed::source::open(folder)?;
 /// # let read = |index| Ok::<_, warpfeed::Error>(source.read(index, &mut Vec::new())?.field("jpg").unwrap().to_vec());
-/// let options = Loader::requests().batch_size(64).augment(Augment::eval(72, 64));
+/// let options = Decoder::builder().batch_size(64).augment(Augment::eval(72, 64));
 /// let options = options.normalize(Normalize::IMAGENET).dtype(Dtype::F16).layout(Layout::Nchw);
-/// let decoder: Decoder<HostBatch> = options.decoder()?;
+/// let decoder: Decoder<HostBatch> = options.host()?;
 ///
 /// let uploads: Vec<Vec<u8>> = vec![read(0)?, b"no picture".to_vec(), read(1)?];
 /// let batch = decoder.decode(uploads)?;
@@ -58,24 +54,24 @@ const TICK: Duration = Duration::from_millis(20);
 ///   requests.
 /// - **No waiting.** [`submit`](Decoder::submit) returns at once, and gives a [`Pending`] that is
 ///   waited for, or awaited as a future. Dropping the [`Pending`] cancels the request.
-/// - **Overload.** If [`max_queued`](crate::Loader::max_queued) requests are queued, the next is
+/// - **Overload.** If [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued, the next is
 ///   refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). A picture of more than
-///   [`max_sample_bytes`](crate::Loader::max_sample_bytes) is let go at once, and is an error at its
+///   [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) is let go at once, and is an error at its
 ///   place.
 /// - **Streams.** On a device, batches are ordered on the stream that the decoder was opened with.
 ///   Its own threads never touch that stream: the thread that takes an answer makes it wait.
 /// - **Memory** is allocated on opening and reused; [`memory_plan`](Decoder::memory_plan) says how
 ///   much. The bytes of a request are yours, and are kept until it is answered.
-///   [`prefetch`](crate::Loader::prefetch) sets the number of requests under way, 3 by default. On
+///   [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of requests under way, 3 by default. On
 ///   a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. Answers
 ///   that nobody has taken yet count. If all of them are alive, a request waits, and is an error
-///   after [`timeout`](crate::Loader::timeout). So take answers about in the order of the requests,
+///   after [`timeout`](crate::DecoderBuilder::timeout). So take answers about in the order of the requests,
 ///   and copy what you keep.
 /// - **Large pictures** are decoded by the device too, as far as those of a request have room there
 ///   together: 10,240 blocks of 64 samples for each of the
-///   [`batch_size`](crate::Loader::batch_size) pictures, and 327,680 at least. That is a photograph
+///   [`batch_size`](crate::DecoderBuilder::batch_size) pictures, and 327,680 at least. That is a photograph
 ///   of 12 megapixels. Workers decode the others, to the same bits.
-///   [`max_pixels`](crate::Loader::max_pixels) refuses what nobody should upload.
+///   [`max_pixels`](crate::DecoderBuilder::max_pixels) refuses what nobody should upload.
 ///
 /// Dropping the decoder ends its threads. Requests that it has not answered become errors. Batches
 /// that you hold stay valid.
@@ -128,7 +124,7 @@ impl<B: Send + 'static> Decoder<B> {
     ///
     /// ```
     /// # fn main() -> warpfeed::Result<()> {
-    /// # let decoder = warpfeed::Loader::requests().decoder()?;
+    /// # let decoder = warpfeed::Decoder::builder().host()?;
     /// # let [first, second] = [vec![b"first".to_vec()], vec![b"second".to_vec()]];
     /// let (first, second) = (decoder.submit(first)?, decoder.submit(second)?);
     /// let batches = [first.wait()?, second.wait()?];
@@ -140,7 +136,7 @@ impl<B: Send + 'static> Decoder<B> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for no picture, for more than
     /// [`max_batch`](Decoder::max_batch), and in another process than the one that opened the
     /// decoder. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if
-    /// [`max_queued`](crate::Loader::max_queued) requests are queued.
+    /// [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued.
     pub fn submit<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<Pending<B>>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -153,7 +149,7 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B> Decoder<B> {
-    /// The most pictures of a request: [`batch_size`](crate::Loader::batch_size).
+    /// The most pictures of a request: [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
         self.requests.limits().pictures
     }
@@ -216,7 +212,7 @@ impl<B> Pending<B> {
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all batches that the decoder has room
-    /// for are alive, for longer than [`timeout`](crate::Loader::timeout).
+    /// for are alive, for longer than [`timeout`](crate::DecoderBuilder::timeout).
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
     /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the decoder is dropped before, and in

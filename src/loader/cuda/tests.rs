@@ -12,6 +12,7 @@ use crate::device::sim::{Mistake, Sim, converted};
 use crate::device::zoo::oriented;
 use crate::engine::{Batches, Decoder, OnError};
 use crate::error::ErrorKind;
+use crate::loader::DecoderBuilder;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
 use crate::transform::{Augment, ColorJitter, Halve, ImageMut};
@@ -296,9 +297,9 @@ fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
     decoder_with(sim, |options| options)
 }
 
-fn decoder_with(sim: &Sim, with: impl Fn(Loader) -> Loader) -> Decoder<Held<Sim>> {
-    let options = Loader::requests().batch_size(8).workers(2).augment(Augment::eval(40, 36));
-    let (loader, requests) = with(options).for_requests().unwrap();
+fn decoder_with(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Decoder<Held<Sim>> {
+    let options = Decoder::builder().batch_size(8).workers(2).augment(Augment::eval(40, 36));
+    let (loader, requests) = with(options).loader().unwrap();
     let OnDevice { ring, shared, .. } =
         loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
     Decoder::new(requests, Batches::new(ring, &shared)).unwrap()
@@ -348,7 +349,7 @@ fn a_request_of_one_large_picture_is_decoded_by_the_device() {
     let rgb: Vec<u8> = (0..1000 * 1000 * 3_u32).map(|i| (i / 3000 * 7 + i % 3000) as u8).collect();
     Encoder::new(&mut large, 80).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
     let sim = Sim::new(Mistake::None, 20);
-    let (loader, requests) = Loader::requests().batch_size(1).workers(1).for_requests().unwrap();
+    let (loader, requests) = Decoder::builder().batch_size(1).workers(1).loader().unwrap();
     let OnDevice { ring, shared, .. } =
         loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
     let decoder = Decoder::new(requests, Batches::new(ring, &shared)).unwrap();

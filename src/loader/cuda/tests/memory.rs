@@ -15,7 +15,7 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
     let loader = Loader::source(Samples::new((0..64).map(sample).collect())).batch_size(64).workers(1).prefetch(1);
     let loader = loader.augment(Augment::resize(224, 224));
     let open = |loader: Loader| {
-        let host = loader.written(Layout::Nhwc).unwrap();
+        let host = loader.pictures.written(Layout::Nhwc).unwrap();
         let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
         loader
             .open(host, Some(Device { records: false, retouches: false, decoding: Some(room) }), false, |_, _| 0)

@@ -1,0 +1,89 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::batch::{Dtype, Layout, Normalize};
+use crate::decode::Codecs;
+use crate::engine::DecodeOn;
+use crate::error::{Error, Result};
+use crate::field::Written;
+use crate::trace;
+use crate::transform::{Augment, Transform};
+
+/// Options that a loader and a decoder have in common: pixels, speed and limits.
+#[derive(Clone)]
+pub(super) struct PictureOptions {
+    pub(super) augment: Augment,
+    pub(super) transforms: Vec<Arc<dyn Transform>>,
+    pub(super) normalize: Option<Normalize>,
+    pub(super) dtype: Option<Dtype>,
+    pub(super) layout: Layout,
+    pub(super) codecs: Codecs,
+    pub(super) seed: u64,
+    pub(super) workers: usize,
+    pub(super) prefetch: usize,
+    pub(super) pinned: bool,
+    /// `None` is the default, which a loader and a decoder choose differently.
+    pub(super) decode_on: Option<DecodeOn>,
+    pub(super) decode_share: f64,
+    pub(super) strict: bool,
+    /// Limit of all fields of a sample together.
+    pub(super) max_sample_bytes: u64,
+    pub(super) memory_limit: Option<usize>,
+    pub(super) timeout: Duration,
+    pub(super) trace: Option<(PathBuf, trace::Schedule)>,
+}
+
+impl Default for PictureOptions {
+    fn default() -> Self {
+        PictureOptions {
+            augment: Augment::eval(256, 224),
+            transforms: Vec::new(),
+            normalize: None,
+            dtype: None,
+            layout: Layout::default(),
+            codecs: Codecs::new(),
+            seed: 0,
+            workers: 0,
+            prefetch: 0,
+            pinned: false,
+            decode_on: None,
+            decode_share: 1.0,
+            strict: false,
+            max_sample_bytes: 1 << 31,
+            memory_limit: None,
+            timeout: Duration::from_secs(30),
+            trace: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for PictureOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PictureOptions { augment, dtype, layout, seed, workers, prefetch, .. } = self;
+        f.debug_struct("PictureOptions")
+            .field("augment", augment)
+            .field("dtype", dtype)
+            .field("layout", layout)
+            .field("seed", seed)
+            .field("workers", workers)
+            .field("prefetch", prefetch)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PictureOptions {
+    /// The format in which the host writes images of a batch that has `layout`.
+    ///
+    /// # Errors
+    /// If the element type or the scale does not suit the normalisation.
+    pub(super) fn written(&self, layout: Layout) -> Result<Written> {
+        let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
+        if dtype == Dtype::U8 && self.normalize.is_some() {
+            return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
+        }
+        let normalize = self.normalize.unwrap_or(Normalize::UNIT);
+        normalize.check_scale()?;
+        Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
+    }
+}
