@@ -5,7 +5,7 @@
 //! 1. The parameter list of each launch is that of the entry point in `jpeg.cu`: same order, same
 //!    widths.
 //! 2. Addresses come from `Memory::at` with the number of bytes that the kernels touch. Where a
-//!    record says what is touched, the promise is that of whoever launches.
+//!    record says which bytes these are, the caller of the launch is responsible.
 
 use std::ffi::c_void;
 
@@ -16,7 +16,7 @@ use super::memory::Memory;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// Threads a block; the kernels are compiled with that bound.
+/// Threads per block. The kernels are compiled with that bound.
 const BLOCK: u32 = 128;
 /// Threads of a block of `jpeg_follow`: `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
@@ -32,10 +32,10 @@ const ROWS: usize = 8;
 /// which fewer than [`ROWS`] lines fit are made in more turns.
 const LINES_BYTES: usize = 24 << 10;
 
-/// What a launch works on, by offsets in device memory, which are multiples of 16.
+/// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
 #[derive(Debug, Clone, Copy)]
 pub struct DecodeAt {
-    /// A record a sample.
+    /// One record per sample.
     pub ops: usize,
     /// Heads and entropy-coded bytes.
     pub arena: usize,
@@ -193,7 +193,7 @@ impl Decode {
         let mut faults = memory.at(at.faults, count * DecodeOps::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
         let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
-        // Twice the mean of a picture: blocks of threads go on to what is left.
+        // Twice the mean of a picture. Blocks of threads loop over the remaining lines.
         let lines = 2 * at.arena_bytes / count / LINE;
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:ident),*) => {{
@@ -270,7 +270,7 @@ mod tests {
         assert!(source.contains(&format!("enum {{ MOST_TABLES = {TABLES}, ")));
         assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 96 + 240);
-        // `Strip` lies beside the widest line.
+        // `Strip` shares the memory with the widest line.
         let strip = 8 + ROWS * (8 + 8 * DecodeOps::MOST_TAPS);
         assert!((DecodeOps::MOST_COLUMNS as usize + 6) * 4 + 16 + strip.next_multiple_of(16) <= 48 << 10);
     }

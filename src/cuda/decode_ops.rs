@@ -74,7 +74,7 @@ record! {
     }
 }
 
-/// Where a picture's part lies, in the batch's encoded bytes and among the coefficients.
+/// Place of a picture's data in the batch's encoded bytes and among the coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Its place in the batch.
@@ -100,8 +100,8 @@ impl DecodeOps {
     /// The most source pixels that an output pixel is made of, across or down: `MOST_TAPS` in
     /// `kernels/jpeg.cu`.
     pub const MOST_TAPS: usize = 32;
-    /// The widest region in pixels: 4 bytes for each lie in 48 KiB of shared memory, beside the
-    /// weights of some rows.
+    /// Largest width of a region in pixels. Each takes 4 bytes of 48 KiB of shared memory, which
+    /// also holds the weights of some rows.
     pub const MOST_COLUMNS: u32 = 11 << 10;
 
     /// Bytes that the resize filter of a sample takes, for outputs of (`height`, `width`), and its

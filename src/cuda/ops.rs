@@ -29,7 +29,8 @@ impl SampleOps {
 
     pub(super) const MIX: u32 = 1;
     pub(super) const CUT: u32 = 2;
-    /// Words that [`write_mixing`](SampleOps::write_mixing) writes: those before `steps`, and `cut`.
+    /// First word of `cut`. [`write_mixing`](SampleOps::write_mixing) writes it and the words
+    /// before `steps`.
     const CUT_AT: usize = 4;
 
     /// The steps on values of `drawn`, and those on pixels if `retouches`. Nothing is mixed.

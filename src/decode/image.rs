@@ -47,7 +47,7 @@ impl Opened<'_> {
         self.orientation.size(self.stored)
     }
 
-    /// How it is turned upright.
+    /// Orientation of the stored picture.
     pub(super) fn orientation(&self) -> Orientation {
         self.orientation
     }

@@ -25,7 +25,7 @@ pub struct Info {
     pub jpeg: Option<JpegInfo>,
 }
 
-/// How a JPEG is coded.
+/// Coding of a JPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JpegInfo {

@@ -113,9 +113,9 @@ impl CudaBatch {
         self.0.use_on(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?)
     }
 
-    /// Uses the batch on streams that nobody names. The memory is written again after all work that
-    /// the device has been given when the batch is dropped. No stream waits for the batch: whoever
-    /// uses it orders that.
+    /// Uses the batch on unnamed streams. The memory is reused after all work that the device had
+    /// been given when the batch is dropped. No stream waits for the batch: the caller orders its
+    /// own accesses.
     pub fn use_anywhere(&self) {
         self.0.export();
     }

@@ -1,11 +1,11 @@
-//! What a device is to the ring.
+//! The device as the ring sees it.
 
 use super::spec::Spec;
 use crate::batch::Largest;
 use crate::cuda::Recorded;
 use crate::error::Result;
 
-/// What the ring needs from an accelerator: streams of work that run beside the host, and events
+/// An accelerator for the ring: streams of work that run concurrently with the host, and events
 /// that order them.
 ///
 /// All calls return at once, except [`memory`](Gpu::memory), [`kernels`](Gpu::kernels) and
@@ -16,7 +16,7 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Event: Send + Sync;
     type Memory: Send + Sync;
     type Kernels: Send + Sync;
-    /// Host memory for what the device says of the pictures that it decodes.
+    /// Host memory for the faults of decoded pictures.
     type Faults: Send;
     /// While this value lives, calls of the same thread cost less.
     type Stay;
@@ -60,8 +60,8 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// Queues a copy of the numbers from `offset` on.
     ///
     /// # Safety
-    /// `to` stays allocated, and nobody reads it, until an event recorded in `stream` after this
-    /// call is done.
+    /// `to` stays allocated and is not read until an event recorded in `stream` after this call is
+    /// done.
     unsafe fn fetch(
         &self,
         stream: &Self::Stream,
@@ -69,7 +69,7 @@ pub(crate) trait Gpu: Send + Sync + 'static {
         offset: usize,
         to: &mut Self::Faults,
     ) -> Result<()>;
-    /// Whether number `index` of what was fetched is not 0.
+    /// Whether fault number `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
     /// Queues the decoding of one picture of each sample whose record says so.
@@ -83,7 +83,7 @@ pub(crate) trait Gpu: Send + Sync + 'static {
 pub(crate) struct Job {
     /// Number of the array in the spec.
     pub(crate) array: usize,
-    /// What it is made of: u8 pictures, (N, H, W, 3), or labels.
+    /// Offset of the input: u8 pictures, (N, H, W, 3), or labels.
     pub(crate) from: usize,
     /// Where it lies.
     pub(crate) to: usize,

@@ -24,7 +24,7 @@ use crate::batch::Keeper;
 use crate::cuda::Marked;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the thread checks the marks.
+/// Interval between checks of the marks.
 const POLL: Duration = Duration::from_micros(200);
 
 /// Marks in the work of devices.

@@ -5,7 +5,7 @@
 //! `cuda` says what the tests without a GPU can and cannot show.
 //!
 //! 1. `spec`: what crosses and what arrives. It computes every byte of device memory in advance.
-//! 2. `gpu`: the trait `Gpu`, what the ring needs from a device.
+//! 2. `gpu`: the trait `Gpu`, through which the ring uses a device.
 //! 3. `ring`: the thread that copies ahead, and the order of waits.
 //! 4. `handoff`: page-locked host batches on their way back, which a device may still read.
 //! 5. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).

@@ -18,14 +18,14 @@ use crate::error::Result;
 /// One NVIDIA GPU.
 pub(crate) struct Nvidia(pub(crate) Context);
 
-/// What makes one array; none where it is copied.
+/// Kernel of one array. `None` if the array is copied.
 pub(crate) enum Kernel {
     None,
     Convert { retouch: Option<Retouch>, convert: Convert },
     Shares(SoftLabels),
 }
 
-/// What makes the arrays, one for each, and what decodes the pictures.
+/// Kernels of all arrays, and those that decode the pictures.
 pub(crate) struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<cuda::Decode>,

@@ -72,10 +72,9 @@ mod shared;
 mod thread;
 mod timing;
 
-/// How long a consumer waits for slots that wait for the end of a capture.
+/// Time that a consumer waits for slots that are held by a capture.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// How long a ring that is dropped looks whether its streams have ended: their work, if it waits
-/// for nobody, takes less.
+/// Time that a dropped ring waits for its streams. Work that depends on no other stream takes less.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// The consumer's end.
@@ -89,12 +88,12 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     run: u64,
     open: bool,
     timeout: Duration,
-    /// How long the next batch was waited for by calls that gave up, if there were any.
+    /// Time that calls which timed out have waited for the next batch, if there were any.
     given_up: Option<Duration>,
     /// Marks the consumer's stream when a batch is asked for; changes places with the mark of the
     /// slot that is then handed over.
     asked: G::Event,
-    /// What the consumer receives: made of a [`Held`].
+    /// Type that the consumer receives. It is made from a [`Held`].
     delivers: PhantomData<fn() -> B>,
 }
 
@@ -113,8 +112,8 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let memory = gpu.memory(plan.total())?;
         let kernels = gpu.kernels(&spec)?;
         let (copy, convert) = (gpu.stream()?, gpu.stream()?);
-        // Each channel can hold all there can be of what it carries, so that no thread ever waits
-        // to send: every slot, an error, an end.
+        // Each channel has room for everything that can be in it: every slot, an error and an end.
+        // So no thread waits to send.
         let (free, freed) = bounded(plan.slots);
         let (sender, messages) = bounded(plan.slots + 2);
         for i in 0..plan.slots {

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! A device made of threads. Each stream has a thread that runs its work in order, slowly and in
-//! pieces. So a copy that nobody waits for is seen half done.
+//! pieces. So a missing wait exposes a half-finished copy.
 //!
 //! **Invariants**
 //! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on
@@ -65,7 +65,8 @@ pub(crate) struct State {
     pub(super) calls: AtomicUsize,
     after_failure: AtomicUsize,
     failed: AtomicBool,
-    /// Whether a stream that nobody here knows is being captured; whether the driver is an old one.
+    /// Whether an unknown stream is being captured, and whether the driver is too old to mark all
+    /// work.
     pub(super) capture: AtomicBool,
     pub(super) cannot_mark: AtomicBool,
     /// The queues of all streams.
@@ -229,10 +230,10 @@ impl SimEvent {
 
 pub(crate) type SimMemory = Arc<[AtomicU8]>;
 
-/// What the device says of the pictures that it decoded.
+/// Faults of decoded pictures.
 pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 
-/// How an array is made.
+/// The simulated kernel of an array.
 #[derive(Clone, Copy)]
 pub(crate) struct SimKernel {
     /// Bytes that are made for one sample, and bytes that they are made of.
@@ -243,9 +244,9 @@ pub(crate) struct SimKernel {
 
 pub(crate) type SimKernels = Vec<SimKernel>;
 
-/// What the simulated kernels make of a byte, with the sample's record or without one. They ignore
-/// types; they only check that each byte is read at its time. So pictures are made byte by byte,
-/// and rows of shares from the label's bytes in turn.
+/// Byte that the simulated conversion writes for `byte`, with the first byte of the sample's
+/// record. It ignores types, because it only shows that each byte is read at the right time.
+/// Pictures are converted byte by byte, and rows of shares repeat the label's bytes.
 pub(crate) fn converted(byte: u8, record: u8) -> u8 {
     byte ^ 0x5a ^ record
 }

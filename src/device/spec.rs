@@ -7,14 +7,13 @@ use crate::error::{Error, Result};
 /// The most axes of an array, including the batch axis.
 pub(crate) const MAX_AXES: usize = 8;
 
-/// The arrays of a batch on a device, in memory order: what crosses the bus and what the consumer
-/// gets.
+/// The arrays of a batch on a device, in memory order, with their sources on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spec {
     /// Samples of a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,
-    /// What is decoded on the device.
+    /// Pictures that the device decodes, if any.
     pub(crate) decoding: Option<Decoding>,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Array {
     pub(crate) origin: Origin,
 }
 
-/// How an array gets to the device.
+/// Origin of an array on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
     /// The bytes of host span `span`, unchanged.
@@ -70,7 +69,7 @@ pub(crate) enum Origin {
     Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
-/// What pictures are on the device. They cross the bus as u8 (N, H, W, 3) in any case.
+/// Format of pictures on the device. They always cross the bus as u8 (N, H, W, 3).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) dtype: Dtype,
@@ -171,7 +170,7 @@ impl Spec {
         }
     }
 
-    /// Where everything lies, and what is copied and computed.
+    /// Returns all offsets, copies and computations.
     pub(crate) fn places(&self) -> Places {
         let mut end = 0;
         let mut take = |field: &Field| {
@@ -223,8 +222,9 @@ impl Spec {
         places
     }
 
-    /// Adds what is decoded on the device. Encoded bytes and records lie in the staging buffer; what
-    /// lies between the kernels is scratch of all batches, since one is decoded after the other.
+    /// Adds the decoding on the device. Encoded bytes and records lie in the staging buffer. The
+    /// data between the kernels lie in scratch that all batches share, because batches are decoded
+    /// one after the other.
     fn place_decoding(&self, decoding: &Decoding, places: &mut Places) {
         let take = |end: &mut usize, bytes: usize| {
             let at = *end;
@@ -297,24 +297,23 @@ impl Array {
     }
 }
 
-/// Offsets in a device slot and in a staging buffer, and what the ring does with them for a batch.
+/// Offsets in a device slot and in a staging buffer, and the ring's work for a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
     /// Offset of each array in a slot.
     pub(crate) arrays: Vec<usize>,
     /// Bytes of a slot.
     pub(crate) slot_bytes: usize,
-    /// What is copied to a staging buffer.
+    /// Copies to a staging buffer.
     pub(crate) staged: Vec<Upload>,
     /// Bytes of a staging buffer.
     pub(crate) staging_bytes: usize,
-    /// What is copied to the slot. The first `large` of it are its pictures, or all of it if it has
-    /// none.
+    /// Copies to the slot. The first `large` of them are its pictures, or all if it has none.
     pub(crate) copied: Vec<Upload>,
     pub(crate) large: usize,
-    /// What is computed, after all copies.
+    /// Computations, after all copies.
     pub(crate) computed: Vec<Step>,
-    /// What is decoded before that.
+    /// Decoding, before the computations.
     pub(crate) decoded: Vec<DecodeStep>,
     /// Bytes that the decoding of a batch takes, one batch at a time.
     pub(crate) scratch_bytes: usize,
@@ -384,7 +383,7 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// All of it: what is taken in one piece when the loader opens.
+    /// Total size of the block that is allocated when the loader opens.
     pub(crate) fn total(&self) -> usize {
         self.scratch() + self.scratch_bytes
     }

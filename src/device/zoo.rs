@@ -14,7 +14,7 @@ pub(super) struct Coded {
     pub(super) size: (usize, usize),
     pub(super) records: Vec<u8>,
     pub(super) arena: Vec<u8>,
-    /// Of each sample, what the host makes of it; none if it does not decode there.
+    /// Pixels of each sample on the host. `None` if it does not decode there.
     pub(super) expected: Vec<Option<Vec<u8>>>,
     pub(super) blocks: usize,
     pub(super) segments: usize,

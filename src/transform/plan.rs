@@ -18,7 +18,7 @@ use crate::transform::{ImageMut, Window};
 pub struct Plan {
     /// Size of the upright picture.
     pub picture: Size,
-    /// How EXIF turned it upright, and which way its annotations lie.
+    /// EXIF orientation of the stored picture, and the orientation of its annotations.
     pub oriented: Oriented,
     /// The part of the picture that is decoded, which is all that the resize filter reads.
     pub region: Rect,

@@ -87,7 +87,7 @@ impl Group {
         }
     }
 
-    /// Reads all of a picture; what is damaged in it.
+    /// Reads all of a picture and describes its damage.
     pub(in crate::decode) fn damage(&mut self, picture: &Picture<'_>) -> Result<Option<String>> {
         let coefficients = &mut self.plain.coefficients;
         let decoded = coefficients.decode(picture.bytes(), &opened(picture).header);

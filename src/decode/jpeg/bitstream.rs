@@ -35,7 +35,7 @@ const FIRST: usize = 256 << 10;
 /// up to less than 32 bits.
 const MOST_BLOCKS: u64 = u16::MAX as u64;
 
-/// The picture's part of what a device is told.
+/// Layout of a picture for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grid {
     pub(crate) segments: u32,
@@ -206,7 +206,7 @@ impl Bitstream {
                 Ok(()) => return Some(()),
                 Err(Refusal::NoRoom) if self.stream.len() < room => {
                     let bytes = (2 * self.stream.len()).max(FIRST).min(room);
-                    // What was copied is copied again: both at a time would be more memory.
+                    // Copying again takes less memory than growing the buffer.
                     self.stream = Vec::new();
                     self.stream = vec![0; bytes];
                 }
@@ -275,7 +275,7 @@ impl Bitstream {
         self.entries_at() + self.segments.len() * ENTRY
     }
 
-    /// Writes what was taken to `to`, which has [`len`](Bitstream::len) bytes.
+    /// Writes the data to `to`, which has [`len`](Bitstream::len) bytes.
     pub(crate) fn write(&self, to: &mut [u8]) {
         let data = self.data_at();
         let (quant, rest) = to.split_at_mut(self.quant.len() * 128);

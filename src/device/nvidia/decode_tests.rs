@@ -189,7 +189,7 @@ fn whatever_the_data_are_the_kernels_do_what_their_model_does() {
     assert!(sanitize() || seen.iter().all(|&n| n > 100), "sound and faulty: {seen:?}");
 }
 
-/// What the first kernels leave to the others depends on nothing that was there before.
+/// The results of each kernel do not depend on earlier contents of memory.
 #[test]
 fn the_kernels_write_all_of_the_memory_that_they_read() {
     let Some(context) = context() else { return };

@@ -39,16 +39,16 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Another framework is given the batch's address: nobody knows on which streams it is used.
-    /// The slot is written again after all work that the device had been given when it came back.
+    /// Notes that another framework has the batch's address, so its streams are unknown. The slot
+    /// is reused after all work that the device had been given when it came back.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// The batch is used on `stream`: that stream waits for it, and the slot is written again after
-    /// the work that the stream has been given when the batch is dropped. A batch that nobody asked
-    /// to use on a stream is used on the consumer's.
+    /// Uses the batch on `stream`. That stream waits for the batch, and the slot is reused after
+    /// the work that the stream had been given when the batch is dropped. Without this call, the
+    /// batch is used on the consumer's stream.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
@@ -127,7 +127,7 @@ impl<G: Gpu> Drop for Held<G> {
             let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
             match capturing() {
                 Ok(capturing) if capturing || used == Used::Anywhere => {
-                    // Of another stream, or of several, only a mark of all work covers each.
+                    // Only a mark of all work covers other streams, or several.
                     let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
                     deferred.lock().expect("nothing panics while holding it").push((slot, used));
                     if self.shared.is_ordered_when_taken()
@@ -138,8 +138,8 @@ impl<G: Gpu> Drop for Held<G> {
                 }
                 capturing => match capturing.and_then(|_| self.mark(&slot, &users, taken_on)) {
                     Ok(()) => self.shared.release(slot),
-                    // Without the mark nobody knows when the slot may be written: it stays out of
-                    // use.
+                    // Without the mark, the slot stays out of use, because the device may still
+                    // read it.
                     Err(e) => self.shared.fail(&e),
                 },
             }

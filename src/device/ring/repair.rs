@@ -12,8 +12,8 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     /// damaged, or does not decode them. Does not wait.
     fn repair(&mut self, batch: Self::Batch, places: &[usize]) -> Repair<Self::Batch>;
 
-    /// A batch that came back. A sample that could not be decoded is what the feed makes of samples
-    /// that fail.
+    /// Finishes a batch that came back. The feed treats a sample that could not be decoded like any
+    /// sample that failed.
     ///
     /// # Errors
     /// If a sample that fails ends the epoch.
@@ -23,7 +23,7 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
 /// A batch that workers have in hand again. Dropped, it is not waited for.
 pub(crate) struct Repair<B> {
     came: Receiver<B>,
-    /// What came, or that nothing will.
+    /// The batch that came back, or `None` inside if none will.
     found: Option<Option<B>>,
     _wanted: Arc<()>,
 }

@@ -1,4 +1,4 @@
-//! What ring, thread and batches share. The invariants are those of `ring`.
+//! State that the ring, its thread and its batches share. The invariants are those of `ring`.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,11 +15,10 @@ use crate::device::Gpu;
 use crate::device::spec::{DeviceMemory, Places, Spec};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the thread looks after its copies while some are under way. A copy of a batch takes
-/// some hundreds of microseconds.
+/// Interval between checks of copies in flight. A copy of a batch takes some hundreds of
+/// microseconds.
 pub(super) const POLL: Duration = Duration::from_micros(100);
-/// How often it looks whether it is still wanted, and how often the consumer looks whether anything
-/// can still come.
+/// Interval at which the thread checks for cancellation, and the consumer for a failed thread.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
@@ -30,7 +29,7 @@ pub(crate) trait FullSlot: Send + 'static {
     fn bytes(&self, span: usize) -> &[u8];
 }
 
-/// What ring, thread and batches share.
+/// State that the ring, its thread and its batches share.
 pub(crate) struct Shared<G: Gpu> {
     pub(crate) gpu: G,
     pub(crate) consumer: G::Stream,
@@ -83,7 +82,7 @@ pub(super) type Start = (u64, u64, Range<u64>);
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
-    /// How long the consumer's stream waited for it, if it was handed over.
+    /// Returns the wait of the consumer's stream for the slot, if the slot was handed over.
     pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.index());
@@ -126,7 +125,7 @@ impl<G: Gpu> Shared<G> {
         self.when_taken.load(Ordering::Relaxed)
     }
 
-    /// Marks what was dropped while that was impossible.
+    /// Marks the slots that were dropped while marking was impossible.
     pub(super) fn release_deferred(&self) -> Result<()> {
         let mut deferred = self.deferred.lock().expect("nothing panics while holding it");
         if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {

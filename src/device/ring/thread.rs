@@ -21,8 +21,8 @@ pub(super) struct Staging<G: Gpu> {
     pub(super) converted: G::Event,
 }
 
-/// Host slots whose copies are under way, oldest first, what is to spare, and the times of what is
-/// under way.
+/// Host slots whose copies are in flight, oldest first, with spare events and the times of the work
+/// in flight.
 pub(super) struct Flight<G: Gpu, H> {
     pub(super) in_flight: VecDeque<Load<G, H>>,
     pub(super) events: Vec<G::Event>,
@@ -33,9 +33,9 @@ pub(super) struct Flight<G: Gpu, H> {
 /// A host slot on its way.
 pub(super) struct Load<G: Gpu, H> {
     host: H,
-    /// When the device needs it no longer.
+    /// Passed when the device no longer needs the slot.
     done: G::Event,
-    /// What the device says of the pictures that it decodes.
+    /// Faults of the pictures that the device decodes.
     faults: Option<G::Faults>,
 }
 
@@ -53,7 +53,7 @@ impl<G: Gpu, H: FullSlot> Queued<G, H> {
     }
 }
 
-/// How far a batch is.
+/// Progress of a batch.
 enum Stage<G: Gpu, H> {
     /// The device has all that it needs.
     Sent,
@@ -115,7 +115,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
-/// How an epoch ended on the thread.
+/// End of an epoch on the thread.
 enum Ended {
     Last,
     Unwanted,
@@ -192,7 +192,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
             let host = match host {
                 Some(Ok(host)) => host,
-                // What was made before goes to the consumer before.
+                // Batches that were finished earlier are delivered first.
                 Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
                 None if self.shared.wanted.load(Ordering::Relaxed) != run => return Ok(Ended::Unwanted),
                 None if due => continue,
@@ -236,8 +236,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Looks at what the device says of the pictures that it decoded, and at what came back from
-    /// workers. A later batch does not wait for its turn to be decoded again.
+    /// Checks the faults of decoded pictures, and takes batches back from the workers. A later
+    /// batch does not wait for its turn to be repaired.
     fn advance(&mut self) -> Result<()> {
         for place in 0..self.queue.len() {
             let (gpu, queued) = (&self.shared.gpu, &mut self.queue[place]);
@@ -392,9 +392,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 }
                 self.decode(staging, slot.offset, host.info())?;
                 let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
-                // SAFETY: the load keeps the memory until `done`, recorded below in the same stream,
-                // is done; nobody reads it before. After an error it is freed when the device has
-                // finished.
+                // SAFETY: the load keeps the memory until `done`, recorded below in the same
+                // stream, is passed, and reads it only then. After an error it is freed when the
+                // device has finished.
                 let fetched =
                     unsafe { gpu.fetch(&self.convert, memory, plan.scratch() + places.faults.start, &mut faults) };
                 fetched?;
@@ -489,7 +489,7 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
     /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the
     /// waits fail at once, and nothing is copied any more.
     fn drop(&mut self) {
-        // Before the workers: they make nothing again that nobody waits for.
+        // This precedes dropping the feed, so that workers skip repairs of cancelled batches.
         self.take_back();
         drop(self.feed.take());
         drop(self.end.take());
@@ -498,7 +498,7 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
                 self.shared.fail(&e);
             }
         }
-        // No copy is under way any more: what is left to read are times.
+        // No copy is in flight any more. Only times remain to be read.
         while let Ok(mut slot) = self.freed.try_recv() {
             self.flight.returned(&mut slot);
         }

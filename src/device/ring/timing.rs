@@ -1,4 +1,4 @@
-//! How long copies, conversions and the consumer's waits take, on the device's clock.
+//! Times of copies, conversions and the consumer's waits, on the device's clock.
 //!
 //! Each is bracketed by two events with timing, which order nothing. They are read when the device
 //! has passed them, and used again: no host waits for the device, and in steady state none is made.
@@ -18,7 +18,7 @@ pub(super) struct Pair<G: Gpu> {
     pub(super) end: G::Event,
 }
 
-/// What a pair brackets.
+/// Work between the two events of a pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bracket {
     Copy,
@@ -29,7 +29,7 @@ pub(super) enum Bracket {
     Stall,
 }
 
-/// What is bracketed, of which batch.
+/// Bracketed work, and its batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bracketed {
     pub(super) what: Bracket,
@@ -42,7 +42,8 @@ pub(super) struct Bracketed {
 struct Clock<G: Gpu> {
     stream: G::Stream,
     zero: G::Event,
-    /// When `zero` was, in ns of the trace; to half of what a query takes, some microseconds.
+    /// Time of `zero` in ns of the trace, to within half the duration of a query, some
+    /// microseconds.
     host: u64,
     window: u64,
 }

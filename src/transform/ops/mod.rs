@@ -11,8 +11,8 @@
 //! The file `ops/NAME.rs` holds the options with their bounds, the random draws and the host code.
 //! `ops/NAME.cuh` next to it holds the device code. A draw gives a **step**: a
 //! [record](super::record) with everything that was random. The host code and the device code both
-//! take the step, and give the same bits. So the plan of a sample contains its steps, and whoever
-//! has the pixels runs them: a worker, or the device.
+//! take the step, and give the same bits. So the plan of a sample contains its steps, and the side
+//! that has the pixels runs them: a worker or the device.
 //!
 //! An operation runs in one of two places:
 //!

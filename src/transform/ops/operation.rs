@@ -5,7 +5,7 @@ use crate::transform::{ImageMut, Record};
 
 /// An operation of the augmentation: its options. The [module](super) says where its parts are.
 pub(crate) trait Operation {
-    /// What was drawn for one sample. A [`PixelStep`] or a [`ValueStep`].
+    /// Step that is drawn for one sample: a [`PixelStep`] or a [`ValueStep`].
     type Step: Record;
 
     /// The file with the device code, if there is some. A [`ValueStep`] needs it: values exist only
