@@ -243,8 +243,8 @@ impl Kind for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // A mask of a box is drawn as large as its picture.
-        if self.masks { input.picture().oriented.size().area() } else { 0 }
+        // A mask is drawn in the size of its picture. Its outline's crossings take as much.
+        if self.masks { 2 * input.picture().oriented.size().area() } else { 0 }
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
@@ -269,6 +269,9 @@ impl Kind for Boxes {
                     (segments, drawn),
                     place.bytes(array),
                 )?;
+                if drawn.capacity() > encoded::KEPT {
+                    (*segments, *drawn) = (Segments::default(), Vec::new());
+                }
                 array += 1;
             }
             if let Some(points) = &self.points {

@@ -14,7 +14,7 @@ use crate::source::{Sample, Value};
 const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
 /// Scratch of more bytes is freed after use.
-const KEPT: usize = 1 << 20;
+pub(super) const KEPT: usize = 1 << 20;
 
 /// Form of a field's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

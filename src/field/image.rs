@@ -116,7 +116,7 @@ pub(crate) struct ImageField {
     pub(super) records: Option<usize>,
     /// Whether the device also runs the steps on pixels, if it can run all of a sample's.
     pub(super) retouched_there: bool,
-    /// The span of its records of what a device decodes.
+    /// The span of its records for decoding on a device.
     pub(super) decoding: Option<usize>,
     /// Whether the host mixes.
     pub(super) mixed_here: bool,
@@ -125,7 +125,7 @@ pub(crate) struct ImageField {
 
 impl ImageField {
     /// Whether the image is written only when the batch is full: it is mixed before it is rounded.
-    /// Until then it lies in its place as `u8` HWC, which has room for any dtype.
+    /// Until then its place contains it as `u8` HWC. The place has room for any dtype.
     fn waits(&self, row: &Row<'_>) -> bool {
         self.mixed_here && row.header().mixing.is_some()
     }

@@ -52,7 +52,7 @@ pub trait Kind: Send + Sync + Debug {
     /// Any. The loader adds the sample.
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()>;
 
-    /// Whether the field lies in the coordinates of the sample's picture, so that it is cropped and
+    /// Whether the field has the coordinates of the sample's picture, so that it is cropped and
     /// flipped with it. A loader without a picture, and one that mixes pictures, refuses such a
     /// field. The default is no.
     fn follows_picture(&self) -> bool {
@@ -75,8 +75,8 @@ pub trait Kind: Send + Sync + Debug {
         0
     }
 
-    /// Returns who makes the field: by default [`write`](Kind::write), on a worker. A kind may leave
-    /// it to the loader, which also uses the device.
+    /// Returns the maker of the field: by default [`write`](Kind::write), on a worker. A kind may
+    /// leave the field to the loader, which also uses the device.
     fn maker(&self) -> Maker<'_> {
         Maker::Write
     }
@@ -88,7 +88,7 @@ pub trait Kind: Send + Sync + Debug {
     }
 }
 
-/// Who makes a field.
+/// Maker of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Maker<'a> {
@@ -99,9 +99,9 @@ pub enum Maker<'a> {
     /// converts the picture, and decodes it as [`Loader::decode_on`](crate::Loader::decode_on)
     /// says. [`Kind::arrays`] and [`Kind::write`] are not called.
     Picture(Option<&'a str>),
-    /// The loader, which writes the sample's class. [`Loader::soft_labels`](crate::Loader::soft_labels)
-    /// makes rows of shares of it, on the device for batches there. [`Kind::arrays`] and
-    /// [`Kind::write`] are not called.
+    /// The loader, which writes the sample's class.
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels) makes rows of shares of it, on the
+    /// device for batches there. [`Kind::arrays`] and [`Kind::write`] are not called.
     Class,
 }
 
@@ -113,8 +113,8 @@ pub struct Input<'a> {
     pub name: &'a str,
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
-    /// What happens to the sample's picture: its size, the part that is shown, the flip. With
-    /// several pictures it is the plan of the first. `None` in a loader without a picture.
+    /// Plan of the sample's picture: its size, the visible part, the flip. With several pictures it is
+    /// the plan of the first. `None` in a loader without a picture.
     pub plan: Option<&'a Plan>,
     rng: Rng,
 }

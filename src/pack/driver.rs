@@ -204,8 +204,8 @@ impl<'a> Pack<'a> {
 
     /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
     ///
-    /// The data set is written beside the target and renamed at the end. So a data set with the
-    /// target's name is complete, even after an interruption.
+    /// The data set is written under a temporary name and renamed at the end. So a data set with
+    /// the target's name is complete, even after an interruption.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the name has another ending, if an option is invalid, or if the

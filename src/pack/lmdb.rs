@@ -34,7 +34,7 @@ pub struct LmdbWriter {
     map_size: usize,
     target: PathBuf,
     options: WriteOptions,
-    /// Values that wait to be written, one after the other, and where each ends.
+    /// Values that wait to be written, in sequence, and the end of each.
     values: Vec<u8>,
     ends: Vec<usize>,
     samples: u64,

@@ -59,7 +59,7 @@ pub(super) enum Treatment {
     Raw,
 }
 
-/// An encoded image, and what decodes it.
+/// An encoded image, and its codecs.
 type Image<'a> = (&'a Codecs, &'a [u8]);
 
 /// Memory that a thread reuses from image to image.

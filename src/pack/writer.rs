@@ -32,7 +32,7 @@ pub struct WriteOptions {
     pub shard_size: Option<u64>,
 }
 
-/// What a [`Writer`] wrote.
+/// Result of a [`Writer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// Number of samples.

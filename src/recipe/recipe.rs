@@ -20,7 +20,7 @@ pub(crate) struct Recipe {
     /// The picture that was annotated, if the size of the annotations does not tell.
     pub(crate) annotated: Option<Exif>,
     pub(crate) seed: u64,
-    /// How often a sample is read again after a transient error.
+    /// Maximum number of repeated reads after a transient error.
     pub(crate) retries: usize,
     /// Maximum bytes of a sample, all its fields together.
     pub(crate) sample_bytes: u64,
@@ -149,7 +149,7 @@ impl Recipe {
     /// Bytes of memory that computing the fields of a sample takes.
     pub(crate) fn memory(&self, sample: &Sample<'_>, plan: Option<&Plan>, pick: &Pick) -> Result<u64> {
         let bytes = guarded(|| {
-            // Fields are computed one after the other.
+            // Fields are computed in turn, so the largest counts.
             Ok(self.fields.computed.iter().map(|f| f.memory(sample, plan, self.rng(pick))).max().unwrap_or(0))
         });
         bytes.map_err(|e| self.blame(pick.sample, sample.key(), e))

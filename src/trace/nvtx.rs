@@ -9,8 +9,8 @@
 //!
 //! **Invariants**
 //! 1. The library stays loaded until the process ends, as tools expect.
-//! 2. What the tool puts into slot n of a module's table is null or a function of the type that the
-//!    protocol gives slot n.
+//! 2. Slot n of a module's table is null or a function of the type that the protocol assigns to
+//!    slot n.
 
 /// Opens a range on this thread; [`pop`] closes the one opened last.
 #[cfg(not(feature = "nvtx"))]
@@ -132,11 +132,11 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// The tool that the environment names, if it wants ranges.
+    /// Loads the tool that the environment names, if it accepts ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
-        // SAFETY: loading it runs its initialisers: that is what whoever set the variable asks for.
+        // SAFETY: loading runs the library's initialisers, as the variable requests.
         let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;

@@ -63,7 +63,7 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-// What `bench` and `doctor` measure. (No doc comment: clap would make it the command's own.)
+// Options of `bench` and `doctor`. A doc comment would become the command's help.
 #[derive(clap::Args)]
 pub(crate) struct Measured {
     /// Data set

@@ -353,7 +353,7 @@ impl Workbench {
     }
 }
 
-/// Bytes a second that `threads` threads copy from memory to memory.
+/// Returns the bytes per second that `threads` threads copy from memory to memory.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied: usize = std::thread::scope(|scope| {

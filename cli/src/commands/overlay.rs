@@ -1,4 +1,4 @@
-//! What is drawn over the pictures of a sheet: masks, boxes with their classes, points.
+//! Draws masks, boxes with their classes, and points over the pictures of a sheet.
 
 use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
 use image::{Rgb, RgbImage};
@@ -8,27 +8,27 @@ use warpfeed::{Dtype, HostBatch, Loader};
 
 use crate::data::FollowArgs;
 
-/// Dots of a letter, across and down; those at its right and below are empty.
+/// Width and height of a letter in dots. The last column and row are empty.
 pub(super) const LETTER: u32 = 8;
-/// Boxes of a sample that are drawn.
+/// Maximum number of boxes drawn per sample.
 const MOST: usize = 64;
-/// Samples that are looked at to find out which annotations a set has.
+/// Number of samples that are read to find the annotations of a data set.
 const LOOKED_AT: usize = 64;
-/// What a mask holds where the picture ends, and in Pascal VOC where no class is meant.
+/// Value of a mask outside the picture, and of pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
-/// Largest side of a sample's dot.
+/// Pixels of a point on each side of its centre.
 const DOT: i64 = 1;
 
-/// Which annotations the samples of a set have.
+/// Annotations of a data set.
 pub(super) struct Overlay {
-    /// What the first samples have together.
+    /// The annotations that occur in the first samples.
     found: Annotations,
     box_masks: bool,
     mask: bool,
 }
 
 impl Overlay {
-    /// Looks at the first samples. A mask is drawn if each of them has one.
+    /// Reads the first samples. Masks are drawn if each of these samples has one.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
@@ -65,7 +65,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws over sample `place` of the batch, whose picture of `side` by `side` pixels lies at `at`.
+    /// Draws over sample `place` of the batch, whose picture of `side` by `side` pixels lies at
+    /// `at`.
     pub(super) fn draw(
         &self,
         sheet: &mut RgbImage,
@@ -222,8 +223,8 @@ pub(super) fn fitted(text: &str, letters: u32) -> String {
     kept.chain("..".chars()).take(letters).collect()
 }
 
-/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. What is wider than
-/// `room` is cut.
+/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `room`
+/// is cut.
 pub(super) fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Rgb<u8>) {
     for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));

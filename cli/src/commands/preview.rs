@@ -12,11 +12,10 @@ use crate::data::{DataArgs, FollowArgs};
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
-/// Masks are tinted, boxes have the names of their classes. A visible point is white with a dark
-/// rim, a hidden one is dark.
+/// Masks are tints, and boxes have the names of their classes. A visible point is white with a dark
+/// rim, and a hidden point is dark. Samples that do not decode are grey.
 ///
-/// A training loop with the same batch size, seed and augmentation gets the same pictures. A sample
-/// that cannot be decoded is left grey.
+/// A training loop with the same batch size, seed and augmentation gets the same pictures.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,12 +24,12 @@ Examples:
   warpfeed preview train.lmdb --out other.png --seed 7 --epoch 3
   warpfeed preview instances_val2017.json --out boxes.png --size 320")]
 pub(crate) struct Args {
-    /// The data set
+    /// Data set
     path: PathBuf,
     /// PNG file to write, NAME.png; an existing file is replaced
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Samples on the sheet, up to 1024
+    /// Number of samples on the sheet, up to 1024
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     images: u16,
     /// Side of each sample in pixels, up to 1024

@@ -14,9 +14,9 @@ use crate::{Outcome, progress, size};
 /// qualities and subsampling vary as in real sets. Some pictures are grey, progressive, or PNG. The
 /// same options give the same bytes on every machine.
 ///
-/// With --layout coco or voc the figures of a picture are of several classes, and the truth about
-/// each is written beside: its box, its visible pixels, and for COCO three points. Every fifth
-/// picture is held out.
+/// With --layout coco or voc, a picture shows figures of several classes. The annotations give the
+/// box and the visible pixels of each figure, and for COCO three points. Every fifth picture is
+/// held out.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,10 +28,10 @@ Examples:
   warpfeed preview voc/ImageSets/Segmentation/train.txt --out voc.png
   warpfeed synth --out like-imagenet --images 5000 --classes 100 --side 500")]
 pub(crate) struct Args {
-    /// Folder to make; an existing folder must be empty
+    /// Folder to create; an existing folder must be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How the set is laid out
+    /// Layout of the data set
     #[arg(long, value_enum, default_value_t = Layout::Folders)]
     layout: Layout,
     /// Number of pictures

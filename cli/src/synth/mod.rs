@@ -2,7 +2,7 @@
 //! bytes on every machine.
 //!
 //! 1. This file: lists the pictures, encodes each, and writes the class folders.
-//! 2. `scene`: what a picture shows: background, noise, figures.
+//! 2. `scene`: the content of a picture: background, noise and figures.
 //! 3. `annotated`: pictures of several classes with their ground truth, as COCO or Pascal VOC.
 //! 4. `figure`: outlines and textures, which define the class.
 //! 5. `ink`: integer colour and noise.

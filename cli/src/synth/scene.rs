@@ -1,4 +1,4 @@
-//! What a picture shows.
+//! The content of a picture: background, noise and figures.
 
 use super::figure::Figure;
 use super::ink::{Noise, Rgb, colour, draw, mix};
@@ -40,7 +40,7 @@ impl Scene {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
         // The background has a medium level, and figures are darker and brighter, so they stand out
-        // whatever their hues.
+        // regardless of their hues.
         let level = draw(rng, 85, 165);
         let mut shade = |by: i32| colour(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
         let background = [shade(-25), shade(25)];

@@ -36,12 +36,12 @@ pub(super) struct Tokens {
     list: Vec<u32>,
     /// Where each segment ends in `list`.
     ends: Vec<usize>,
-    /// How often each code occurs.
+    /// Number of occurrences of each code.
     pub(super) counts: Box<[u32; CODES]>,
     coefficients: Coefficients,
 }
 
-/// How a picture's MCUs follow each other when it is written.
+/// Order of a picture's MCUs in the output.
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
@@ -61,7 +61,7 @@ impl Default for Tokens {
 }
 
 impl Tokens {
-    /// The segments one after the other.
+    /// The segments in order.
     pub(super) fn segments(&self) -> impl Iterator<Item = &[u32]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])

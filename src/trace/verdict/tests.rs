@@ -169,7 +169,7 @@ fn the_time_without_a_processor_and_the_time_on_one_add_up() {
         assert_eq!(verdict.limit, Limit::Decode);
         verdict.text
     };
-    // 36 seconds of work. More than what is left of them cannot have been on a processor.
+    // 36 seconds of work. The time on a processor cannot exceed the rest.
     for cpu_seconds in [18.0, 25.0] {
         let text = running(cpu_seconds, 18.0);
         let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free processor";
@@ -233,13 +233,13 @@ fn slow_starts_of_epochs_are_named_beside_another_limit() {
     assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
 }
 
-/// Every share in a verdict and in the table, whatever the counters say.
+/// Every share in a verdict and in the table, for any counters.
 #[test]
 fn every_share_is_one() {
     let mut state = 7_u64;
     let mut random = |most: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Often small, often beyond what can be.
+        // Often small, and often beyond the possible range.
         most * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {
