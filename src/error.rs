@@ -181,7 +181,7 @@ impl Error {
     }
 
     /// The same error with the sample it belongs to. A sample that is already there stays.
-    /// [`source::blame`](crate::source::blame) adds its file too.
+    /// [`source::sample_error`](crate::source::sample_error) adds its file too.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
         if self.0.sample.is_none() {

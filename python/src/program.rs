@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
-use warpfeed::source::{Options, blame};
+use warpfeed::source::{Options, sample_error};
 use warpfeed::{Error, ErrorKind, Rank, order};
 
 use crate::error::{Raised as _, refused};
@@ -52,7 +52,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
             let label = source
                 .label(index, scratch)
                 .and_then(|label| label.ok_or_else(|| Error::new(ErrorKind::Source, "no label, which by_class needs")));
-            label.map_err(|e| blame(&*source, index, "", e))
+            label.map_err(|e| sample_error(&*source, index, "", e))
         };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let share = source.len().div_ceil(threads).max(1);

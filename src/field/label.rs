@@ -63,7 +63,7 @@ impl Label {
             let meta = full.meta_mut(place);
             if meta.fault.is_none() && !meta.labelled {
                 let cause = "no label, though others of its batch have one; unlabelled(true) makes it -1";
-                meta.fault = Some(source::blame(source, id as usize, &meta.key, Error::in_source(cause)));
+                meta.fault = Some(source::sample_error(source, id as usize, &meta.key, Error::in_source(cause)));
             }
         }
     }

@@ -84,11 +84,11 @@ impl Input {
 }
 
 impl Input {
-    /// What it is called in a message that names two data sets.
-    pub(super) fn name(&self) -> String {
+    /// The path of a single data set that is not open yet.
+    pub(super) fn path(&self) -> Option<&Path> {
         match self {
-            Input::Path(path) => path.display().to_string(),
-            other => format!("{other:?}"),
+            Input::Path(path) => Some(path),
+            _ => None,
         }
     }
 }

@@ -40,7 +40,7 @@ impl Labels<'_> {
                     _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),
                 };
                 let key = retried(0, index, || false, key).unwrap_or_default();
-                source::blame(source, index as usize, &key, e)
+                source::sample_error(source, index as usize, &key, e)
             })
         };
         let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);

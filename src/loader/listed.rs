@@ -1,6 +1,7 @@
-use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::source::Classes;
@@ -28,29 +29,31 @@ impl Listed {
 /// The name of a data set and its classes.
 type Set = (String, Vec<String>);
 
-/// Data sets of the process that are remembered, the last ones.
-const REMEMBERED: usize = 16;
+/// Names of folders that hold a part of a data set.
+const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// Warns if a data set that was opened before numbers its classes otherwise.
-pub(super) fn notice(name: &str, classes: &[String]) {
-    static SEEN: Mutex<VecDeque<Set>> = Mutex::new(VecDeque::new());
-    if classes.is_empty() {
-        return;
+/// Warns if a split of the data set at `path`, whose classes these are, lies next to it and numbers
+/// them otherwise. It compares names of folders, as opening the other split would.
+pub(super) fn compare_splits(path: &Path, classes: &[String]) {
+    let Some(folder) = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name)) else { return };
+    let set: Set = (path.display().to_string(), classes.to_vec());
+    for split in SPLITS.iter().filter(|split| **split != folder) {
+        let other = path.with_file_name(split);
+        let other: Set = (other.display().to_string(), class_folders(&other));
+        if let Some(text) = disagree(&set, &other) {
+            return tracing::warn!("{text}");
+        }
     }
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if seen.iter().any(|(other, have)| other == name && have == classes) {
-        return;
-    }
-    let set = (name.to_owned(), classes.to_vec());
-    // The same name with other classes is a set that has changed, or another source in memory.
-    let others = seen.iter().filter(|(other, _)| other != name);
-    if let Some(text) = others.rev().find_map(|other| disagree(other, &set)) {
-        tracing::warn!("{text}");
-    }
-    if seen.len() == REMEMBERED {
-        seen.pop_front();
-    }
-    seen.push_back(set);
+}
+
+/// Names of the class folders of a folder, by label.
+fn class_folders(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders =
+        entries.filter(|entry| entry.path().is_dir()).filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = folders.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
 }
 
 /// How two sets that have a class in common number it, or another one, differently. Sets without a

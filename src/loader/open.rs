@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::memory::{Demand, Room, host_memory};
@@ -95,9 +95,12 @@ impl Loader {
         let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, device)?;
         fields.check(&self.pictures.augment)?;
 
-        let (options, name, pictures) = (self.source_options()?, self.input.name(), self.pictures);
+        let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
+        let pictures = self.pictures;
         let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
-        listed::notice(&name, source.classes());
+        if let Some(path) = path.filter(|_| source.kind() == "folder" && !options.numbers()) {
+            listed::compare_splits(&path, source.classes());
+        }
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }

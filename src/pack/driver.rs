@@ -301,7 +301,7 @@ impl<'a> Pack<'a> {
                         let at = |e: Error| match e.path() {
                             // The target could not be written; the sample is not the cause.
                             Some(_) => e,
-                            None => source::blame(source, written, &prepared.key, e),
+                            None => source::sample_error(source, written, &prepared.key, e),
                         };
                         match &prepared.remark {
                             Some(remark) if !keep_bad && remark.is_bad(strict) => {
@@ -370,10 +370,10 @@ impl Prepared {
         let (mut buffers, go_on) = (self.scratch.iter_mut(), || !stop.load(Ordering::Relaxed));
         let read = || source.read(index, buffers.next().expect("one for each attempt"));
         let sample = source::retried(retries, index as u64, go_on, read);
-        let sample = sample.map_err(|e| source::blame(source, index, "", e))?;
+        let sample = sample.map_err(|e| source::sample_error(source, index, "", e))?;
         self.key.clear();
         self.key.push_str(sample.key());
-        self.label = sample.label().map_err(|e| source::blame(source, index, sample.key(), e))?;
+        self.label = sample.label().map_err(|e| source::sample_error(source, index, sample.key(), e))?;
         self.fields.clear();
         self.bytes.clear();
         (self.treatment, self.refused, self.remark) = (None, false, None);
@@ -388,7 +388,7 @@ impl Prepared {
                     Ok((treatment, renamed)) => {
                         if matches!(treatment, Treatment::Encoded | Treatment::Raw) {
                             keeps_annotations(codecs, &sample, bytes, &self.bytes[start..])
-                                .map_err(|e| source::blame(source, index, sample.key(), e))?;
+                                .map_err(|e| source::sample_error(source, index, sample.key(), e))?;
                         }
                         self.treatment = Some(treatment);
                         stored_as = renamed.unwrap_or(name);
@@ -408,7 +408,7 @@ impl Prepared {
             } else {
                 self.bytes.extend_from_slice(bytes);
                 renumber(&sample, name, &mut self.bytes[start..])
-                    .map_err(|e| source::blame(source, index, sample.key(), e))?;
+                    .map_err(|e| source::sample_error(source, index, sample.key(), e))?;
             }
             self.fields.push((stored_as.to_owned(), start..self.bytes.len()));
         }
@@ -454,7 +454,12 @@ impl Task<'_> {
     fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
         catch_unwind(AssertUnwindSafe(|| prepared.fill(self, index).map(|()| prepared))).unwrap_or_else(|panic| {
             let message = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-            Err(source::blame(self.source, index, "", Error::new(ErrorKind::Panic, message.unwrap_or("no message"))))
+            Err(source::sample_error(
+                self.source,
+                index,
+                "",
+                Error::new(ErrorKind::Panic, message.unwrap_or("no message")),
+            ))
         })
     }
 }

@@ -66,7 +66,7 @@ impl Recipe {
 
     /// Adds sample `id`, its key and its file to an error.
     pub(crate) fn blame(&self, id: u64, key: &str, error: Error) -> Error {
-        source::blame(&*self.source, id as usize, key, error)
+        source::sample_error(&*self.source, id as usize, key, error)
     }
 
     /// Finds an image of a sample, reads its header and makes its plan. `boxes` is scratch.

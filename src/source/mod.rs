@@ -13,7 +13,7 @@
 //! 10. [`open`]: chooses the source by the content of a path; `formats` has the table of formats.
 //!     [`Store`]: the files of another place than this machine, by URL.
 //! 11. [`Lookahead`]: the reads that a loader is going to make, for sources that fetch ahead.
-//! 12. [`blame`]: makes an error that of a sample. `retry`: reads again after transient errors.
+//! 12. [`sample_error`]: adds the sample to an error. `retry`: reads again after transient errors.
 //!
 //! `annotated` lists the fields of an annotated picture. `layout` recognises data sets by their
 //! files. `file` reads a file whole. `kept` writes
@@ -21,7 +21,6 @@
 
 #[cfg(feature = "annotations")]
 mod annotated;
-mod blame;
 mod bytes;
 mod classes;
 #[cfg(feature = "annotations")]
@@ -43,6 +42,7 @@ mod pages;
 mod relabel;
 mod retry;
 mod sample;
+mod sample_error;
 #[allow(clippy::module_inception)]
 mod source;
 mod store;
@@ -55,7 +55,6 @@ mod voc;
 #[cfg(feature = "annotations")]
 mod yolo;
 
-pub use blame::blame;
 pub use classes::Classes;
 #[cfg(feature = "annotations")]
 pub use coco::Coco;
@@ -69,6 +68,7 @@ pub use lookahead::{Follow, Lookahead, Place};
 pub use memory::{Memory, OwnedSample};
 pub use open::{Options, open};
 pub use sample::Sample;
+pub use sample_error::sample_error;
 pub use source::Source;
 pub(crate) use store::Stores;
 pub use store::{Location, Object, Store};

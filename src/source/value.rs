@@ -309,6 +309,7 @@ impl<'a> Lists<'a> {
     }
 
     /// The `count` lists that `append_lists` wrote.
+    #[cfg(feature = "annotations")]
     pub(super) fn of_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }
     }

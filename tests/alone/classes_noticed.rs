@@ -1,7 +1,5 @@
-//! Promise: the loader warns, once, if two data sets number a class differently, unless a list
-//! numbers them.
-//!
-//! Loaders of other tests would displace these sets from the memory of recent sets.
+//! Promise: the loader warns, once for each opening, if a split of the data set that lies next to it
+//! numbers a class differently, unless a list numbers them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +23,7 @@ fn small(loader: Loader) -> Loader {
 }
 
 #[test]
-fn two_sets_that_number_a_class_differently_cause_one_warning() {
+fn splits_that_number_a_class_differently_cause_one_warning_for_each_opening() {
     let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let train = folder(root.path(), "train", &["noticed-a", "noticed-b"]);
@@ -39,8 +37,13 @@ fn two_sets_that_number_a_class_differently_cause_one_warning() {
         }
     });
     let texts = warnings.0.lock().unwrap().clone();
-    let place = format!("class \"noticed-b\" is 1 in {} and 0 in {}; ", train.display(), val.display());
-    assert!(texts.len() == 1 && texts[0].starts_with(&place) && texts[0].contains("Loader::classes_file"), "{texts:?}");
+    let (train, val) = (train.display(), val.display());
+    let of_train = format!("class \"noticed-b\" is 1 in {train} and 0 in {val}; ");
+    let of_val = format!("class \"noticed-b\" is 0 in {val} and 1 in {train}; ");
+    assert_eq!(texts.len(), 4, "{texts:?}");
+    for (text, place) in texts.iter().zip([&of_train, &of_val, &of_train, &of_val]) {
+        assert!(text.starts_with(place) && text.contains("Loader::classes_file"), "{text}");
+    }
     // With a list they agree.
     let train = folder(root.path(), "listed/train", &["listed-a", "listed-b"]);
     let val = folder(root.path(), "listed/val", &["listed-b"]);
@@ -50,5 +53,11 @@ fn two_sets_that_number_a_class_differently_cause_one_warning() {
             small(Loader::new(set).classes(["listed-b", "listed-a"])).host().unwrap();
         }
     });
+    assert!(warnings.0.lock().unwrap().is_empty());
+    // Other folders with a class in common are other data sets.
+    let pets = folder(root.path(), "other/pets", &["cat", "dog"]);
+    folder(root.path(), "other/cars", &["car", "dog"]);
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || drop(small(Loader::new(&pets)).host().unwrap()));
     assert!(warnings.0.lock().unwrap().is_empty());
 }

@@ -332,8 +332,8 @@ impl Workbench {
         let mut plans: Vec<Plan> = Vec::new();
         let mut jobs = Vec::new();
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
-            let sample = source.read(index, encoded).map_err(|e| source::blame(source, index, "", e))?;
-            let at = |e: Error| source::blame(source, index, sample.key(), e);
+            let sample = source.read(index, encoded).map_err(|e| source::sample_error(source, index, "", e))?;
+            let at = |e: Error| source::sample_error(source, index, sample.key(), e);
             let (_, image) = sample.image().ok_or_else(|| at(Error::in_source("no image")))?;
             let mut rng = Rng::new(0, 0, index as u64);
             let picture = codecs.open(image).map_err(at)?;

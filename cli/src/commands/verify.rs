@@ -138,7 +138,7 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         Err(Error::new(ErrorKind::Panic, text.unwrap_or("without a message")))
     });
-    let blame = |e| source::blame(source, index, &key, e);
+    let blame = |e| source::sample_error(source, index, &key, e);
     match result {
         Ok(None) => None,
         Ok(Some(what)) => Some(Found { error: blame(Error::decode(format!("damaged: {what}"))), tolerated: true }),
