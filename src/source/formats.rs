@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::layout::{coco_json, is_lmdb, is_voc, is_voc_list, yolo_pictures};
-use super::open::Options;
+use super::options::Options;
 use super::{Folder, Source, Tar, tar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format;

@@ -3,13 +3,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-#[cfg(feature = "tables")]
-use super::TableOptions;
 use super::formats::{self, DataFormat};
-use super::store::{Location, Store, Stores};
-use super::{Classes, Source, tar};
+use super::options::Options;
+use super::store::Location;
+use super::{Source, tar};
 use crate::error::{Error, Result};
-use crate::format::Format;
 
 /// Opens the data set at `path`. Its content decides what it is, not its name.
 /// [`DATA_FORMATS`](super::DATA_FORMATS) has the formats, and how each is recognised: folders of
@@ -29,125 +27,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
 
-/// How a data set is opened. [`open`] uses the defaults.
-///
-/// ```no_run
-/// use warpfeed::source::Options;
-///
-/// let shards = Options::new().mmap(false).open("train-{000..099}.tar")?;
-/// # Ok::<(), warpfeed::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub(super) mapped: bool,
-    pub(super) formats: Vec<Format>,
-    pub(super) classes: Option<Classes>,
-    pub(super) lenient: bool,
-    #[cfg(feature = "tables")]
-    pub(super) table: TableOptions,
-    pub(super) indexed: bool,
-    pub(super) stores: Stores,
-    format: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            mapped: true,
-            formats: Vec::new(),
-            classes: None,
-            lenient: false,
-            #[cfg(feature = "tables")]
-            table: TableOptions::new(),
-            indexed: false,
-            stores: Stores::default(),
-            format: None,
-        }
-    }
-}
-
 impl Options {
-    /// Memory maps, and the built-in formats.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Whether files may be memory-mapped; `true` by default.
-    ///
-    /// With `false`, changes to the files surface as errors, never as signals. Tar shards are
-    /// opened by [`Tar::open_unmapped`], which says what that costs. The files of a folder are
-    /// always read. An LMDB is refused: its library always maps it.
-    #[must_use]
-    pub fn mmap(mut self, mapped: bool) -> Self {
-        self.mapped = mapped;
-        self
-    }
-
-    /// Formats that a folder's files may have, in addition to the built-in ones. They take
-    /// precedence. A loader passes those of its [codecs](crate::Loader::codec).
-    #[must_use]
-    pub fn formats(mut self, formats: impl IntoIterator<Item = Format>) -> Self {
-        self.formats.extend(formats);
-        self
-    }
-
-    /// Whether the listing of a folder of pictures is kept in the file `<folder>.warpfeed-index`
-    /// beside it; `false` by default. Opening then looks at the time of each folder, and lists the
-    /// files again if one has changed. The file is written whole or not at all, so that ranks can
-    /// share it. A folder that changed within the last two seconds is not kept.
-    #[must_use]
-    pub fn index(mut self, indexed: bool) -> Self {
-        self.indexed = indexed;
-        self
-    }
-
-    /// Opens the data set as this format, a name of [`DATA_FORMATS`](super::DATA_FORMATS), whatever it
-    /// looks like.
-    ///
-    /// ```
-    /// let e = warpfeed::source::Options::new().format("zip").open("train").err().unwrap();
-    /// assert!(e.to_string().contains("lmdb, tar, coco, yolo, voc, table, folder"));
-    /// ```
-    #[must_use]
-    pub fn format(mut self, name: impl Into<String>) -> Self {
-        self.format = Some(name.into());
-        self
-    }
-
-    /// Opens URLs of `scheme`, such as `s3`, with `store`.
-    #[must_use]
-    pub fn store(mut self, scheme: impl Into<String>, store: Arc<dyn Store>) -> Self {
-        self.stores.add(scheme.into(), store);
-        self
-    }
-
-    /// What the columns of a table mean; no effect on other data sets.
-    #[cfg(feature = "tables")]
-    #[must_use]
-    pub fn table(mut self, columns: TableOptions) -> Self {
-        self.table = columns;
-        self
-    }
-
-    /// Numbers labels by this list, whatever the numbers of the data set; see [`Classes::number`].
-    #[must_use]
-    pub fn classes(mut self, classes: Classes) -> Self {
-        self.classes = Some(classes);
-        self
-    }
-
-    /// Adds the stores of a loader.
-    pub(crate) fn stores(mut self, stores: Stores) -> Self {
-        self.stores = stores;
-        self
-    }
-
-    /// Whether a class that is not in the list is an error of its samples, not of the set.
-    pub(crate) fn lenient(mut self, lenient: bool) -> Self {
-        self.lenient = lenient;
-        self
-    }
-
     /// Opens the data set at `path`, as [`open`] says.
     ///
     /// # Errors
@@ -156,19 +36,6 @@ impl Options {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         self.number(any(path, self)?).map_err(|e| e.at_path(path))
-    }
-
-    /// `source` with its labels numbered by the list, if there is one.
-    pub(crate) fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
-        match &self.classes {
-            Some(classes) => classes.number_if(source, self.lenient),
-            None => Ok(source),
-        }
-    }
-
-    /// Whether there is a list of classes.
-    pub(crate) fn numbers(&self) -> bool {
-        self.classes.is_some()
     }
 }
 
