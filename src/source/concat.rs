@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 /// | | labels | names of the classes |
 /// |---|---|---|
 /// | [`new`](Concat::new) | as they are; sets whose names disagree are refused | the longest list |
-/// | [`by_class_name`](Concat::by_class_name) | numbered anew, one for each name | all names, sorted |
+/// | [`by_class_name`](Concat::by_class_name) | renumbered, one for each name | all names, sorted |
 /// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
 ///
 /// Two sets agree if every label that both name has the same name in both: `cat, dog` and `cat,
@@ -42,7 +42,7 @@ pub struct Concat {
     relabel: Vec<Relabel>,
 }
 
-/// What labels mean in joined data sets.
+/// Meaning of labels in joined data sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Join {
     /// The same in all sets; otherwise an error.
@@ -113,7 +113,7 @@ impl Concat {
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
 
-    /// What label `old` of `part` is in the joined set.
+    /// Label `old` of `part`, as numbered in the joined set.
     fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
         let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
         relabel.of(old).map(Some)

@@ -1,6 +1,6 @@
 //! Opens and reads the files that a data set names.
 //!
-//! What a list, a table or annotations name may be anything. A pipe would block the worker that
+//! A list, a table or annotations may name any file. A pipe would block the worker that
 //! opens it, and a device may never end. So only regular files are opened, and reads are bounded.
 
 use std::fs::{File, OpenOptions};

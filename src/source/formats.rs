@@ -253,7 +253,7 @@ fn table(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     )
 }
 
-/// What is wrong with a file that begins with `start`.
+/// The error of a file of no format that begins with `start`.
 fn not_a_data_set(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a data set: the file is empty".to_owned();

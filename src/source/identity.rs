@@ -1,5 +1,4 @@
-//! Which file it was that was opened: for noticing that another lies in its place, or that it was
-//! written to.
+//! Identity of an opened file, to notice that it was replaced or written to.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 
-/// What tells a file from the one that replaced it, and from itself before it was written to.
+/// Distinguishes a file from its replacement, and from itself before it was written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     /// Device and inode; on other systems than Unix no two files are told apart.

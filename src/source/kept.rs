@@ -1,4 +1,4 @@
-//! Files that are kept beside the data, so that it need not be looked through again: written whole
+//! Files that are kept next to the data, so that it need not be scanned again: written whole
 //! or not at all, and read back only as they were written.
 //!
 //! Little-endian. A magic number of 8 bytes, whose last is the version; words, texts (`u32` length,
@@ -89,7 +89,7 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    /// What is left, as text.
+    /// The rest, as text.
     pub(super) fn rest(self) -> Option<&'a str> {
         std::str::from_utf8(self.0).ok()
     }

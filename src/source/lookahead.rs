@@ -79,7 +79,7 @@ impl std::fmt::Debug for Lookahead {
     }
 }
 
-/// What a source does as the reads of one loader progress. Dropping it cancels them all.
+/// Follows the reads of one loader. Dropping it cancels them all.
 ///
 /// A loader calls these methods while its batches wait, so they should start work on other threads
 /// and return. Calls of different methods may overlap.

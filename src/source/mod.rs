@@ -17,7 +17,7 @@
 //!
 //! `annotated` lists the fields of an annotated picture. `layout` recognises data sets by their
 //! files. `file` reads a file whole. `kept` writes
-//! and reads the indexes that are kept beside data sets, `hash` is their hash.
+//! and reads the indexes that are kept next to data sets, `hash` is their hash.
 
 #[cfg(feature = "annotations")]
 mod annotated;

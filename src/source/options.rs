@@ -7,7 +7,7 @@ use super::{Classes, Source};
 use crate::error::Result;
 use crate::format::Format;
 
-/// How a data set is opened. [`open`](super::open()) uses the defaults.
+/// Options for opening a data set. [`open`](super::open()) uses the defaults.
 ///
 /// ```no_run
 /// use warpfeed::source::Options;
@@ -70,7 +70,7 @@ impl Options {
     }
 
     /// Whether the listing of a folder of pictures is kept in the file `<folder>.warpfeed-index`
-    /// beside it; `false` by default. Opening then looks at the time of each folder, and lists the
+    /// next to it; `false` by default. Opening then looks at the time of each folder, and lists the
     /// files again if one has changed. The file is written whole or not at all, so that ranks can
     /// share it. A folder that changed within the last two seconds is not kept.
     #[must_use]
@@ -99,7 +99,7 @@ impl Options {
         self
     }
 
-    /// What the columns of a table mean; no effect on other data sets.
+    /// Meaning of the columns of a table. No effect on other data sets.
     #[cfg(feature = "tables")]
     #[must_use]
     pub fn table(mut self, columns: TableOptions) -> Self {

@@ -43,7 +43,7 @@ pub(crate) fn reads_ahead() {
     AHEAD.set(true);
 }
 
-/// How the system reads the pages of a map.
+/// Policy by which the system reads the pages of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Map {
     /// With pages around the one that is touched.

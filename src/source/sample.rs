@@ -127,10 +127,10 @@ impl<'a> Sample<'a> {
     /// # Errors
     /// If the class has no place there; the message names it.
     pub fn class(&self, number: i64) -> Result<i64> {
-        self.numbered_anew(number, 0)
+        self.renumbered(number, 0)
     }
 
-    fn numbered_anew(&self, number: i64, done: usize) -> Result<i64> {
+    fn renumbered(&self, number: i64, done: usize) -> Result<i64> {
         self.relabels[done..].iter().flatten().try_fold(number, |number, relabel| relabel.of(number))
     }
 
@@ -204,7 +204,7 @@ impl<'a> Sample<'a> {
                 })?
             }
         };
-        self.numbered_anew(label, self.done).map(Some)
+        self.renumbered(label, self.done).map(Some)
     }
 }
 

@@ -139,7 +139,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Which of several joined data sets sample `index` comes from, as in
+    /// Number of the joined data set that sample `index` comes from, as in
     /// [`Concat`](super::Concat). 0 by default.
     fn part(&self, _index: usize) -> usize {
         0

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bytes::Medium;
 use crate::error::{Error, Result};
 
-/// Where a data set lies: a path of this machine, or a URL in a [`Store`].
+/// Location of a data set: a path of this machine, or a URL in a [`Store`].
 ///
 /// ```
 /// use warpfeed::source::Location;
@@ -56,7 +56,7 @@ pub struct Object {
     pub url: String,
     /// Its length in bytes.
     pub len: u64,
-    /// What changes whenever its bytes do, such as an ETag or a generation, if the store has that.
+    /// Version of its bytes, such as an ETag or a generation, if the store has one.
     pub tag: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use serde_json::value::RawValue;
 
-/// The file. What it has beside these is passed over without being kept.
+/// The file. Its other content is skipped.
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
     #[serde(borrow)]
@@ -63,7 +63,7 @@ pub(super) struct Category<'a> {
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// What tells a picture or an annotation from others. COCO has numbers, some other sets texts.
+/// Id of a picture or an annotation. COCO has numbers, some other sets have text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Id<'a> {
     Number(i64),

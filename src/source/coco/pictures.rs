@@ -1,4 +1,4 @@
-//! Where the pictures of a JSON file lie.
+//! The folder of the pictures of a JSON file.
 
 use std::path::{Path, PathBuf};
 

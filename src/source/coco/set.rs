@@ -60,7 +60,7 @@ pub struct Coco {
     formats: Vec<Format>,
 }
 
-/// What is kept of the file.
+/// Content of the file that stays in memory.
 #[derive(Debug)]
 struct Set {
     images: Vec<Image>,
@@ -82,7 +82,7 @@ struct Image {
     name: Box<str>,
     width: u32,
     height: u32,
-    /// Where its annotations end.
+    /// End of its annotations.
     end: usize,
 }
 
@@ -105,14 +105,14 @@ struct Annotation {
     /// The segmentation's place in the file; no bytes if it has none.
     at: u64,
     len: u32,
-    /// Where its points begin in the set's.
+    /// Start of its points among those of the set.
     points: Option<usize>,
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The pictures are looked for beside the file, in the folder
+    /// Opens the annotations in `json`. The pictures are looked for next to the file, in the folder
     /// that it is named after (`../train2017` for `instances_train2017.json`), and in `images`,
-    /// beside the file and beside its folder.
+    /// next to the file and next to its folder.
     ///
     /// # Errors
     /// If the file cannot be read, is not COCO's JSON (with line and column), an annotation is of a
@@ -324,7 +324,7 @@ impl Annotation {
         let start = (!keypoints.is_empty()).then_some(coordinates.len());
         coordinates.extend(keypoints);
         let text = object.segmentation.map_or("", RawValue::get);
-        // Exporters write an empty list where there is no mask.
+        // Some exporters write an empty list for a missing mask.
         let text = if matches!(text, "[]" | "null") { "" } else { text };
         let len = u32::try_from(text.len())
             .map_err(|_| Error::in_source(format!("annotation {id} has a segmentation of {} bytes", text.len())))?;

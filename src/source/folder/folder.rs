@@ -12,7 +12,7 @@ use crate::source::{Sample, Source};
 /// A folder with sub-folders is read as by torchvision's `ImageFolder`. Each sub-folder of the top
 /// level is a class. The classes, sorted by name, give the labels 0, 1, 2, …. Pictures at any depth
 /// belong to the class folder above them, in the order of `ImageFolder`. A class folder without
-/// pictures keeps its label (`allow_empty=True`). Pictures beside the class folders are left out,
+/// pictures keeps its label (`allow_empty=True`). Pictures next to the class folders are left out,
 /// and a warning counts them.
 ///
 /// A folder without pictures in sub-folders is flat: its own pictures, sorted by name, without
@@ -34,7 +34,7 @@ pub struct Folder {
     /// Ends with `/`.
     root: String,
     names: Names,
-    /// What is taken for a picture besides the built-in formats.
+    /// Picture formats in addition to the built-in ones.
     formats: Vec<Format>,
 }
 
@@ -51,7 +51,7 @@ impl Folder {
     }
 
     /// [`open`](Folder::open), with files of `formats` too. With `indexed`, the listing is taken
-    /// from the index beside the folder, if that is of its present state, or is put there.
+    /// from the index next to the folder if it is current, and is written there otherwise.
     pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>, indexed: bool) -> Result<Self> {
         let Some(root) = path.to_str() else {
             return Err(Error::in_source("the folder's path is not UTF-8").at_path(path));

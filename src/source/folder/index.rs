@@ -1,4 +1,4 @@
-//! The listing of the folder `x`, kept in `x.warpfeed-index` beside it.
+//! The listing of the folder `x`, kept in `x.warpfeed-index` next to it.
 //!
 //! A file of [`kept`]: the hash of the formats that were looked for, numbers of folders, samples,
 //! classes, labels and bad names, length of all paths (each `u64`); then the folders (`u64` time in

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// What one folder holds, hidden names left out; sorted by name.
+/// Content of one folder without hidden names, sorted by name.
 pub(super) struct Listing {
     pub(super) folders: Vec<OsString>,
     pub(super) images: Vec<Name>,
@@ -44,7 +44,7 @@ impl Others {
 
     fn push(&mut self, extension: Option<&str>) {
         self.count += 1;
-        // What is long is a part of a name, not a kind of file.
+        // A long ending is part of a name, not a kind of file.
         if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
             self.extensions.insert(format!(".{}", extension.to_lowercase()));
         }
@@ -72,7 +72,7 @@ impl fmt::Display for Others {
     }
 }
 
-/// What the folder at `path` holds.
+/// Lists the folder at `path`.
 pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {

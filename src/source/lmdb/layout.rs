@@ -3,7 +3,7 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::source::Sample;
 
-/// How a value of an LMDB database becomes a sample.
+/// Makes a sample of a value of an LMDB database.
 ///
 /// ```
 /// use warpfeed::source::{ValueFormat, Sample};

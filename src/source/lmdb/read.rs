@@ -42,8 +42,8 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// [`ValueFormat`] of your own.
 ///
 /// **Other processes** may write meanwhile, and make the database larger: the source goes on seeing
-/// the state it was opened in. To see a newer one, open it anew, which costs a few pages of
-/// reading. LMDB keeps track of that in a lock file beside the data; where that cannot be written
+/// the state it was opened in. To see a newer one, open it again, which costs a few pages of
+/// reading. LMDB keeps track of that in a lock file next to the data; where that cannot be written
 /// (a read-only file system) the database is opened without, and must then not be written. Copying
 /// a new file over one that is open, or cutting it short, is undefined, as for every memory-mapped
 /// file. Within a process, opening one database several times is fine; another LMDB library on the
@@ -53,7 +53,7 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// loader's as long as the loader lives. Until then no writer can use pages again that were freed
 /// after the opening. So the file grows by every page that is written: for each commit the new
 /// values and the pages of the tree above them, 3 or 4 pages of 4 KiB as a rule, even if the values
-/// only replace others. Appending 1,000 samples in one commit costs next to nothing beside their
+/// only replace others. Appending 1,000 samples in one commit costs little more than their
 /// bytes; replacing the same 1,000 a hundred times costs a hundred times their bytes. The first
 /// commits after the drop use the freed pages again; the file itself never gets smaller. A growth
 /// of 64 MiB, and each doubling of it, is a warning when an epoch begins;
@@ -145,7 +145,7 @@ impl Lmdb {
 
     /// Lets the file grow by `bytes` while it is open, and no more. No limit by default.
     ///
-    /// For a loader that lives long beside a process that writes: what that process frees cannot be
+    /// For a loader that lives long while another process writes: pages that this process frees cannot be
     /// used again before the loader is dropped, and the file grows (see [`Lmdb`]). An epoch that
     /// begins after it has grown by more is an error of
     /// [`ErrorKind::Source`](crate::ErrorKind::Source). Dropping the loader and opening another
@@ -226,7 +226,7 @@ impl Source for Lmdb {
     fn check(&self) -> Result<()> {
         match self.identity.check(&self.data, true)? {
             Some(len) => self.check_growth(len),
-            // The file that is open lives on without a name, and nobody writes to it.
+            // The open file continues to exist without a name, and no process writes to it.
             None => Ok(()),
         }
     }
@@ -338,7 +338,7 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb:
         }
     }
     if keys.iter().all(|key| key.iter().all(u8::is_ascii_digit)) {
-        // "10" stands before "9" in the database; whoever wrote such keys meant numbers.
+        // "10" stands before "9" in the database, but such keys are meant as numbers.
         keys.sort_by_key(|key| (key.len(), *key));
     }
     let mut bytes = Vec::new();

@@ -14,7 +14,7 @@
 //! 4. *A transaction is used by one thread at a time*, through its mutex. `NO_TLS` unties it from
 //!    the thread that began it.
 //!
-//! What lies outside: LMDB has no checksums and trusts its pages, so a file that another program
+//! Not covered: LMDB has no checksums and trusts its pages, so a file that another program
 //! damages or cuts short while it is open can end in wrong bytes or a bus error, as with any
 //! memory-mapped file. Opening checks the length; nothing checks it later.
 #![allow(unsafe_code)]
@@ -30,11 +30,11 @@ use lmdb::{Database, EnvironmentFlags, RoTransaction, Transaction};
 use super::header;
 use crate::error::{Error, Result};
 
-/// How many transactions a process can have open in all processes together. The first to open a
+/// Maximum number of open transactions of all processes together. The first process to open a
 /// database sets the size of its lock file.
 const MAX_READERS: u32 = 1024;
 
-/// How often a snapshot is begun anew because another process committed meanwhile.
+/// Maximum number of attempts at a snapshot while other processes commit.
 const TRIES: usize = 64;
 
 /// Addresses that a database gets at least, so that another process can make it larger while it is
@@ -158,7 +158,7 @@ struct Environment {
 /// An environment shared by all that have the same file open. `None` only while it is dropped.
 struct Shared(Option<Arc<Environment>>);
 
-/// What tells a file from all others: device and inode, so that a database that was replaced under
+/// Identity of a file: device and inode, so that a database that was replaced under
 /// its name is another one.
 #[cfg(unix)]
 type FileId = (u64, u64);
@@ -207,7 +207,7 @@ impl Drop for Shared {
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
-        // Closes while nobody can open the file anew; `open` was declared first, so it is unlocked
+        // Closes while no other thread can open the file again; `open` was declared first, so it is unlocked
         // last.
         drop(environment);
     }

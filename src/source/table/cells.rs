@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-/// What a cell holds.
+/// Content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
     /// Nothing: a key that the row lacks, or `null`.
@@ -16,7 +16,7 @@ pub(super) enum Cell {
 pub(super) struct Cells {
     /// The cells' text, one after the other.
     pub(super) text: Vec<u8>,
-    /// Where the cells end in `text`, for parsers that say it so.
+    /// Ends of the cells in `text`, for parsers that report ends.
     pub(super) ends: Vec<usize>,
     pub(super) spans: Vec<(Option<Cell>, Range<usize>)>,
     /// The parser of a CSV, and its delimiter.
@@ -34,7 +34,7 @@ impl Cells {
         self.spans.len()
     }
 
-    /// What the cell of `column` holds, and its text.
+    /// Kind and text of the cell of `column`.
     pub(super) fn get(&self, column: usize) -> (Cell, &[u8]) {
         match self.spans.get(column) {
             Some((Some(cell), span)) => (*cell, &self.text[span.clone()]),

@@ -12,7 +12,7 @@ const PICTURES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "
 /// Names of the column of labels.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
-/// What each column becomes in a sample.
+/// Use of each column in a sample.
 #[derive(Debug)]
 pub(super) struct Columns {
     /// The columns' names, for messages.

@@ -10,7 +10,7 @@ use super::cells::{Cell, Cells};
 /// before in the same row is checked.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The cause of a syntax error.
 pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
     cells.spans.clear();

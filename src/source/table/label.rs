@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use crate::source::Classes;
 
-/// What the values of a column of labels are.
+/// Values of a column of labels.
 #[derive(Debug)]
 pub(super) enum Labels {
     /// Integers.
@@ -14,7 +14,7 @@ pub(super) enum Labels {
 /// Learns what the values of a column are, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Learner {
-    /// Whether a value is a number that is no integer.
+    /// Whether a value is a number but not an integer.
     floats: bool,
     /// The first row with a value that is not a number.
     text: Option<usize>,
@@ -27,7 +27,7 @@ pub(super) struct Learner {
 pub(super) struct Unknown {
     pub(super) name: String,
     pub(super) row: usize,
-    /// How many other such classes there are.
+    /// Number of other such classes.
     pub(super) others: usize,
 }
 

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-/// What the columns of a table mean.
+/// Meaning of the columns of a table.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -92,7 +92,7 @@ impl TableOptions {
         self
     }
 
-    /// What stands between two cells, such as `b';'`. By default a tab in `.tsv` and `.tab` files,
+    /// Delimiter of the cells, such as `b';'`. By default a tab in `.tsv` and `.tab` files,
     /// else a comma, or the semicolon or tab of a header without commas.
     #[must_use]
     pub fn delimiter(mut self, delimiter: u8) -> Self {

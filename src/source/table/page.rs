@@ -38,7 +38,7 @@ impl<'b> Page<'b> {
         Ok(start..self.len)
     }
 
-    /// What lies in `place`, which is text.
+    /// Text at `place`.
     pub(super) fn text(&self, place: Range<usize>) -> &str {
         std::str::from_utf8(&self.buffer[place]).expect("its parts are text")
     }

@@ -5,7 +5,7 @@ use super::text::Starts;
 /// The most columns of a table: different keys of all rows, of JSON lines.
 const MOST_COLUMNS: usize = 4096;
 
-/// What one pass over the text finds.
+/// Result of one pass over the text.
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
     pub(super) starts: Starts,

@@ -2,7 +2,7 @@ use super::cells::{Cell, Cells};
 use super::csv::{Csv, End};
 use super::json;
 
-/// How rows are written.
+/// Syntax of the rows.
 pub(super) enum Syntax {
     Csv(Csv),
     Json,
@@ -42,7 +42,7 @@ impl Syntax {
         }
     }
 
-    /// What a text is: a list in JSON, as a CSV can hold one, or just text.
+    /// Kind of a text: a list in JSON, which a CSV can hold, or plain text.
     pub(super) fn is_list(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

@@ -61,11 +61,11 @@ use crate::source::{Classes, Sample, Source};
 /// bad sample: one such row among a million does not refuse the others. Opening warns of the rows,
 /// with their number and the first line.
 ///
-/// The text is held in memory, with 4 bytes a row beside it (8 from 4 GiB on). Opening reads it
+/// The text is held in memory, with 4 additional bytes per row (8 from 4 GiB on). Opening reads it
 /// twice; rows are parsed when they are read.
 pub struct Table {
     file: PathBuf,
-    /// What paths are relative to, with `/` at its end.
+    /// Folder that paths are relative to, with `/` at its end.
     root: String,
     text: String,
     starts: Starts,
@@ -300,7 +300,7 @@ enum Name<'t> {
     Made(Range<usize>),
 }
 
-/// Where the row at `start` has its first byte: behind the end of the line before.
+/// Position of the first byte of the row at `start`, after the end of the line before.
 fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }

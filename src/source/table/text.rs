@@ -38,16 +38,16 @@ pub(super) fn line_of(text: &[u8], place: usize) -> usize {
     1 + ends.filter(|&at| text[at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
 }
 
-/// Where each row begins in the text.
+/// Start of each row in the text.
 #[derive(Debug)]
 pub(super) enum Starts {
-    /// Of a text below 4 GiB.
+    /// Starts in a text below 4 GiB.
     Short(Vec<u32>),
     Long(Vec<u64>),
 }
 
 impl Starts {
-    /// Of a text of `bytes` bytes.
+    /// No rows yet, of a text of `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {
         if u32::try_from(bytes).is_ok() { Starts::Short(Vec::new()) } else { Starts::Long(Vec::new()) }
     }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 /// Headers and data both begin at multiples of this many bytes.
 pub(super) const BLOCK: usize = 512;
 
-/// What a header says, its numbers checked.
+/// Content of a header, with its numbers checked.
 pub(super) struct Header<'a> {
     pub(super) kind: u8,
     /// Bytes of data that the header claims.
@@ -85,7 +85,7 @@ impl Pax {
         while !data.is_empty() {
             let at = all - data.len();
             let bad = |what: &str| format!("pax record at byte {at} of {all}: {what}");
-            // 20 digits hold any u64: a long run of them is no reason to search all the data.
+            // 20 digits hold any u64, so a longer run of digits is not searched.
             let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])
                 .ok()

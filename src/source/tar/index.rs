@@ -1,4 +1,4 @@
-//! What a shard holds: for every sample its key, and where its fields lie.
+//! Index of a shard: the key of every sample, and the positions of its fields.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Index {
     pub(super) classes: Vec<String>,
 }
 
-/// Where a sample ends; it begins where the one before it does.
+/// End of a sample. It begins at the end of the sample before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct End {
     pub(super) key: u64,
@@ -65,8 +65,7 @@ impl Index {
     }
 }
 
-/// Bytes of what is not a sample's, such as a PAX header: more than this is no such thing, and no
-/// memory is taken for it.
+/// Maximum size of metadata, such as a PAX header. Larger ones are refused before memory is taken.
 const MOST: u64 = 16 << 20;
 
 struct Scan<'a> {
@@ -194,8 +193,8 @@ impl Scan<'_> {
         };
         index.fields.push(Field { offset: start, len, name });
         index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
-        // A field twice, or one too many, makes a sample bad and not the shard: whoever reads it is
-        // told.
+        // A repeated field, or one too many, is an error of the sample, not of the shard. It is
+        // reported when the sample is read.
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! 1. `read`: [`Tar`], samples out of the shards.
 //! 2. `header`: one tar header and its PAX records.
 //! 3. `index`: all headers of a shard, as samples.
-//! 4. `sidecar`: the index kept beside the shard.
+//! 4. `sidecar`: the index kept next to the shard.
 //! 5. `shards`: from a path to the list of shards.
 
 mod header;

@@ -28,8 +28,8 @@ use crate::source::sample::MAX_FIELDS;
 use crate::source::store::{Object, Store, Stored};
 use crate::source::{Sample, Source};
 
-/// From this size on a shard's index is kept beside it: reading the headers of a smaller one takes
-/// no longer than reading the index.
+/// Minimum size of a shard whose index is kept. Reading the headers of a smaller one takes no longer
+/// than reading the index.
 const KEEP_INDEX: u64 = 16 << 20;
 
 /// Samples in tar files by WebDataset's rules, without copying: fields borrow from the memory map.
@@ -50,8 +50,8 @@ const KEEP_INDEX: u64 = 16 << 20;
 /// reads of is never looked at.
 ///
 /// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB and
-/// more the result is kept in `NAME.tar.index` beside it, if the folder can be written; it is made
-/// anew when the tar's size or time has changed, and can be deleted at any time.
+/// more the result is kept in `NAME.tar.index` next to it, if the folder can be written. It is made
+/// again when the tar's size or time has changed, and can be deleted at any time.
 ///
 /// **Mapped or not.** [`open`](Tar::open) maps all shards. That takes addresses, not memory. No file
 /// stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and newer,
@@ -126,7 +126,7 @@ impl Tar {
     /// pattern such as `train-{000..099}.tar` (also `{a,b}`, and several of them).
     ///
     /// # Errors
-    /// If one of them does not exist, is no tar file or a damaged one (with the offset), or there
+    /// If one of them does not exist, is not a tar file or is damaged (with the offset), or there
     /// are no samples.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(path.as_ref(), true)

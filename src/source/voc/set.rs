@@ -77,13 +77,13 @@ const CLASSES: [&str; 20] = [
 /// picture.
 #[derive(Debug)]
 pub struct Voc {
-    /// Of the pictures and of the masks; they end with `/`.
+    /// Folders of the pictures and of the masks. They end with `/`.
     pictures: String,
     masks: String,
     items: Vec<Item>,
     /// Whether the set has boxes.
     annotated: bool,
-    /// Of all boxes.
+    /// Edges, classes and flags of all boxes.
     edges: Vec<[f32; 4]>,
     numbers: Vec<i64>,
     difficult: Vec<u8>,
@@ -95,12 +95,12 @@ pub struct Voc {
 struct Item {
     /// The picture's file.
     name: Box<str>,
-    /// Where its boxes end.
+    /// End of its boxes.
     end: usize,
     /// The size that its annotations declare.
     size: Option<(u32, u32)>,
     mask: bool,
-    /// What is wrong with it.
+    /// The error of reading it, if any.
     error: Option<Error>,
 }
 

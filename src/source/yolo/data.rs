@@ -14,7 +14,7 @@ const MAX_YAML: u64 = 16 << 20;
 /// Lists and mappings within each other. Such a file needs 3.
 const MAX_DEPTH: usize = 64;
 
-/// What `data.yaml` says.
+/// Content of `data.yaml`.
 #[derive(Debug, Default)]
 pub(super) struct Data {
     /// `path`: the folder that the splits lie in.

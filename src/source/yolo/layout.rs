@@ -1,7 +1,7 @@
-//! Which pictures a set has, and where their label files lie.
+//! The pictures of a set, and the paths of their label files.
 //!
 //! The label file of a picture has its path, with the last folder `images` called `labels`, and ends
-//! in `.txt`. A picture without a folder `images` above it has its labels beside it.
+//! in `.txt`. A picture without a folder `images` above it has its labels next to it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::source::layout::{IMAGES, LABELS, images_in, root};
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) path: Box<str>,
-    /// Where the sample's key begins in the path.
+    /// Start of the sample's key in the path.
     pub(super) key: usize,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
     };
     let mut items = Vec::new();
     for entry in entries {
-        // Some exporters write `../train/images` for what lies beside the file.
+        // Some exporters write `../train/images` for a folder next to the file.
         let stripped = entry.strip_prefix("../").unwrap_or(entry);
         let places: Vec<_> =
             [entry.as_str(), stripped].iter().flat_map(|name| roots.iter().map(move |root| root.join(name))).collect();

@@ -36,7 +36,7 @@ use crate::source::{Sample, Source};
 ///   YOLO declares no size. In a picture that EXIF turns, an annotation may count in either picture,
 ///   and [`Loader::annotations_follow`](crate::Loader::annotations_follow) says in which.
 /// - **Classes** are the `names` of `data.yaml`. For a folder they are those of the `data.yaml`
-///   beside `images` or one folder higher, or none.
+///   next to `images` or one folder higher, or none.
 ///
 /// A picture without a label file has no boxes: that is how YOLO writes it. A warning counts such
 /// pictures on opening. If there is no label file at all, opening is an error.
