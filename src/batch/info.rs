@@ -1,6 +1,6 @@
 use super::Role;
 use crate::error::{Error, Result};
-use crate::order::Pick;
+use crate::order::Entry;
 use crate::transform::{Drawn, Mixing};
 
 /// Record of a batch: which samples it holds, and their errors.
@@ -21,7 +21,7 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
-    pub(crate) picks: Vec<Pick>,
+    pub(crate) entries: Vec<Entry>,
     /// How the batch is mixed, if it is. The last worker mixes on the host, and the kernel on a
     /// device.
     pub(crate) mixing: Option<Mixing>,
@@ -61,14 +61,14 @@ pub(crate) struct Largest {
 impl BatchInfo {
     /// An empty record with room for `batch` samples.
     pub(crate) fn new(batch: usize) -> Self {
-        let header = Header { picks: Vec::with_capacity(batch), ..Header::default() };
+        let header = Header { entries: Vec::with_capacity(batch), ..Header::default() };
         BatchInfo { header, samples: (0..batch).map(|_| SampleInfo::default()).collect() }
     }
 
     /// Number of samples, N.
     #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
     pub fn len(&self) -> usize {
-        self.header.picks.len()
+        self.header.entries.len()
     }
 
     /// Epoch of the batch.
@@ -83,7 +83,7 @@ impl BatchInfo {
 
     /// The source index of each sample.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.header.picks.iter().map(|pick| pick.sample)
+        self.header.entries.iter().map(|entry| entry.sample)
     }
 
     /// The key of each sample, such as `n01440764/n01440764_10026`.
@@ -95,7 +95,7 @@ impl BatchInfo {
     /// for replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and for bad
     /// pictures of a [`Decoder`](crate::Decoder).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
-        self.header.picks.iter().map(|pick| pick.valid)
+        self.header.entries.iter().map(|entry| entry.valid)
     }
 
     /// The error of the picture at `place`, in a batch of a [`Decoder`](crate::Decoder); the
@@ -126,6 +126,6 @@ impl BatchInfo {
             return Ok(field);
         }
         let cause = "no label, like all samples of its batch; with unlabelled(true), labels are -1";
-        Err(Error::in_source(cause).at_sample(self.header.picks[0].sample, &self.samples[0].key))
+        Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))
     }
 }

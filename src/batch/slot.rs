@@ -81,7 +81,7 @@ impl Free {
     /// Starts a batch: `set` writes the header, whose memory is reused, and the samples are handed
     /// out in parts of `group`.
     ///
-    /// When `set` returns, `header.picks` must contain at least 1 sample and at most as many as the
+    /// When `set` returns, `header.entries` must contain at least 1 sample and at most as many as the
     /// schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
@@ -308,7 +308,7 @@ impl Full {
 mod tests {
     use super::*;
     use crate::batch::{Dtype, Field};
-    use crate::order::Pick;
+    use crate::order::Entry;
 
     fn free(batch: usize) -> Free {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
@@ -318,8 +318,8 @@ mod tests {
 
     fn begin(free: Free, samples: usize, group: usize) -> Vec<Part> {
         let set = |header: &mut Header| {
-            header.picks.clear();
-            header.picks.extend((0..samples).map(|i| Pick { sample: i as u64, ..Pick::default() }));
+            header.entries.clear();
+            header.entries.extend((0..samples).map(|i| Entry { sample: i as u64, ..Entry::default() }));
         };
         free.begin(group, set).collect()
     }

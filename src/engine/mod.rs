@@ -27,6 +27,6 @@ pub use settings::{DecodeOn, MemoryPlan};
 pub(crate) use state::Shared;
 pub use state::{Checkpoint, Fault, Monitor, OnError};
 pub(crate) use state::{MOST_READERS, Run, some_batches};
-pub(crate) use working::Asked;
+pub(crate) use working::BatchSampler;
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use working::kept_after;

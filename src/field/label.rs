@@ -59,7 +59,7 @@ impl Label {
             return;
         }
         for place in 0..full.len() {
-            let id = full.header().picks[place].sample;
+            let id = full.header().entries[place].sample;
             let meta = full.meta_mut(place);
             if meta.fault.is_none() && !meta.labelled {
                 let cause = "no label, though others of its batch have one; unlabelled(true) makes it -1";

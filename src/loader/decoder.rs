@@ -11,7 +11,7 @@ use crate::cuda::cudarc::driver::CudaStream;
 use crate::decode::Codec;
 #[cfg(feature = "cuda")]
 use crate::device::CudaBatch;
-use crate::engine::{Asked, Batches, DecodeOn, Decoder, Limits, Requests};
+use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -132,7 +132,7 @@ impl DecoderBuilder {
         let limits = Limits { pictures: batch_size, picture_bytes: max_sample_bytes, queued: max_queued, timeout };
         let requests = Arc::new(Requests::new(limits));
         let source: Arc<dyn Source> = requests.clone();
-        let asked: Arc<dyn Asked> = requests.clone();
+        let asked: Arc<dyn BatchSampler> = requests.clone();
         let pictures = PictureOptions {
             prefetch: if prefetch == 0 { AHEAD } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),

@@ -7,7 +7,7 @@ use super::pictures::PictureOptions;
 use super::sampling::Sampling;
 use super::share::{Place, Share};
 use crate::decode::Exif;
-use crate::engine::{Asked, Checkpoint, OnError};
+use crate::engine::{BatchSampler, Checkpoint, OnError};
 use crate::field::FieldKind;
 use crate::order::LastBatch;
 use crate::source;
@@ -75,7 +75,7 @@ pub struct Loader {
     pub(super) soft_labels: Option<(usize, f32)>,
     pub(super) unlabelled: bool,
     /// Requests, which decide what goes into a batch in place of the order.
-    pub(super) asked: Option<Arc<dyn Asked>>,
+    pub(super) asked: Option<Arc<dyn BatchSampler>>,
 }
 
 impl std::fmt::Debug for Loader {

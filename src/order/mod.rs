@@ -36,7 +36,7 @@ pub use rank::Rank;
 pub use repeat::Repeat;
 pub use rng::Rng;
 pub use schedule::LastBatch;
-pub(crate) use schedule::{Pick, Schedule};
+pub(crate) use schedule::{Entry, Schedule};
 pub use sequential::Sequential;
 pub use split::{split, split_by_class};
 pub use subset::Subset;

@@ -25,9 +25,9 @@ pub enum LastBatch {
     Pad,
 }
 
-/// One entry of a batch.
+/// One sample of a batch, as the schedule assigns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Pick {
+pub(crate) struct Entry {
     /// Index in the source.
     pub(crate) sample: u64,
     /// Takes the place of the epoch in the sample's random numbers; see [`Draw::variant`].
@@ -108,25 +108,25 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// Replaces `picks` with this rank's entries of batch `number` of `epoch`. `number` must be
+    /// Replaces `entries` with this rank's entries of batch `number` of `epoch`. `number` must be
     /// less than
     ///
     /// # Panics
     /// If the order panics, or has fewer samples than before.
-    pub(crate) fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
+    pub(crate) fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) {
         let (len, first) = (self.order.len(epoch), number * self.batch);
         assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");
         let share = self.share(self.batch.min(len - first));
         let padding = self.least().saturating_sub(share.end - share.start);
         // Continues where the padding of the preceding ranks ends.
         let before = (self.rank.rank as u64 * self.least()).saturating_sub(share.start);
-        let pick = |position, valid| {
+        let entry = |position, valid| {
             let Draw { index: sample, variant } = self.order.at(epoch, position);
-            Pick { sample, variant, valid }
+            Entry { sample, variant, valid }
         };
-        picks.clear();
-        picks.extend(share.map(|p| pick(first + p, true)));
-        picks.extend((before..before + padding).map(|p| pick(p % len, false)));
+        entries.clear();
+        entries.extend(share.map(|p| entry(first + p, true)));
+        entries.extend((before..before + padding).map(|p| entry(p % len, false)));
     }
 }
 
@@ -158,21 +158,21 @@ mod tests {
         let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
         let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
         let order = Repeat::new(2, Subset::new(list, mixture).unwrap());
-        let mut picks = Vec::new();
-        Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut picks);
-        assert_eq!(picks.len(), 140);
+        let mut entries = Vec::new();
+        Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
+        assert_eq!(entries.len(), 140);
         assert_eq!(asked.load(Ordering::Relaxed), 140);
     }
 
     fn shares(len: u64, batch: u64, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, bool)>> {
         let rank = Rank::new(rank, world).unwrap();
         let schedule = Schedule::new(Arc::new(Sequential::new(len)), batch, last, rank);
-        let mut picks = Vec::new();
+        let mut entries = Vec::new();
         (0..schedule.num_batches(0))
             .map(|b| {
-                schedule.fill(0, b, &mut picks);
-                assert!(!picks.is_empty() && picks.len() as u64 <= schedule.places());
-                picks.iter().map(|p| (p.sample, p.valid)).collect()
+                schedule.fill(0, b, &mut entries);
+                assert!(!entries.is_empty() && entries.len() as u64 <= schedule.places());
+                entries.iter().map(|p| (p.sample, p.valid)).collect()
             })
             .collect()
     }

@@ -6,7 +6,7 @@ use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result};
 use crate::field::{Fields, ImageField, Member, MixScratch};
-use crate::order::{Pick, Rng};
+use crate::order::{Entry, Rng};
 use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Plan, Resizer, Transform};
 
@@ -74,29 +74,29 @@ impl Recipe {
         &'a self,
         field: &ImageField,
         sample: &Sample<'a>,
-        pick: &Pick,
+        entry: &Entry,
         boxes: &mut Vec<[f32; 4]>,
     ) -> Result<Planned<'a>> {
         let planned = guarded(|| {
             let bytes = field.image.bytes(sample, &self.codecs)?;
             let picture = self.codecs.open(bytes)?;
             let oriented = picture.oriented().annotated(self.annotated);
-            let mut rng = self.rng(pick);
+            let mut rng = self.rng(entry);
             if self.augment.sees_boxes() {
                 self.fields.boxes(sample, oriented, boxes)?;
             }
             let plan = Plan { oriented, ..self.augment.plan_with(picture.size(), boxes, &mut rng)? };
             Ok(Planned { picture: Some(picture), plan, rng })
         });
-        planned.map_err(|e| self.blame(pick.sample, sample.key(), e))
+        planned.map_err(|e| self.blame(entry.sample, sample.key(), e))
     }
 
     /// Refuses a sample with more bytes than the limit.
-    pub(crate) fn check_length(&self, sample: &Sample<'_>, pick: &Pick) -> Result<()> {
+    pub(crate) fn check_length(&self, sample: &Sample<'_>, entry: &Entry) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
             let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
-            return Err(self.blame(pick.sample, sample.key(), Error::in_source(cause)));
+            return Err(self.blame(entry.sample, sample.key(), Error::in_source(cause)));
         }
         Ok(())
     }
@@ -147,12 +147,12 @@ impl Recipe {
     }
 
     /// Bytes of memory that computing the fields of a sample takes.
-    pub(crate) fn memory(&self, sample: &Sample<'_>, plan: Option<&Plan>, pick: &Pick) -> Result<u64> {
+    pub(crate) fn memory(&self, sample: &Sample<'_>, plan: Option<&Plan>, entry: &Entry) -> Result<u64> {
         let bytes = guarded(|| {
             // Fields are computed in turn, so the largest counts.
-            Ok(self.fields.computed.iter().map(|f| f.memory(sample, plan, self.rng(pick))).max().unwrap_or(0))
+            Ok(self.fields.computed.iter().map(|f| f.memory(sample, plan, self.rng(entry))).max().unwrap_or(0))
         });
-        bytes.map_err(|e| self.blame(pick.sample, sample.key(), e))
+        bytes.map_err(|e| self.blame(entry.sample, sample.key(), e))
     }
 
     /// Writes one field of a sample. `plan` is that of the first image.
@@ -164,13 +164,13 @@ impl Recipe {
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
-        let rng = self.rng(&part.header().picks[place]);
+        let rng = self.rng(&part.header().entries[place]);
         guarded(|| field.write(sample, plan, rng, part, place))
     }
 
     /// The random numbers of a sample.
-    fn rng(&self, pick: &Pick) -> Rng {
-        Rng::new(self.seed, pick.variant, pick.sample)
+    fn rng(&self, entry: &Entry) -> Rng {
+        Rng::new(self.seed, entry.variant, entry.sample)
     }
 
     /// Finishes a batch when all its samples are written.
@@ -218,7 +218,7 @@ fn blank_faulty(fields: &Fields, full: &mut Full) {
 fn blank(fields: &Fields, full: &mut Full, place: usize) {
     let Some(fault) = full.meta_mut(place).fault.take() else { return };
     full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
-    full.header_mut().picks[place].valid = false;
+    full.header_mut().entries[place].valid = false;
     fields.images.iter().for_each(|field| field.blank(full, place));
 }
 
@@ -241,6 +241,6 @@ fn replace_faulty(full: &mut Full) {
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
         full.meta_mut(place).drawn = full.meta(donor).drawn.clone();
-        full.header_mut().picks[place].valid = false;
+        full.header_mut().entries[place].valid = false;
     }
 }

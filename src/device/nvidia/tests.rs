@@ -10,7 +10,7 @@ use super::super::{CudaBatch, FullSlot, HostFeed, Repair, Ring, Target};
 use super::*;
 use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::Pinned;
-use crate::order::Pick;
+use crate::order::Entry;
 
 const BATCH: usize = 256;
 const SIDE: usize = 224;
@@ -42,7 +42,7 @@ impl Feed for Prefilled {
             if let Ok(mut prepared) = self.free.recv_timeout(idle()?) {
                 let header = &mut prepared.1.header;
                 (header.number, header.labelled) = (self.next, true);
-                header.picks.resize(BATCH, Pick { sample: 0, variant: 0, valid: true });
+                header.entries.resize(BATCH, Entry { sample: 0, variant: 0, valid: true });
                 self.next += 1;
                 return Some(Ok(Slot { prepared: Some(prepared), home: self.home.clone() }));
             }

@@ -408,7 +408,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
         assert_eq!(next(&mut ring).unwrap().err().unwrap().kind(), ErrorKind::Decode);
         assert!(next(&mut ring).is_none());
         ring.start(epoch, 6..BATCHES);
-        assert_eq!(next(&mut ring).unwrap().unwrap().info().header.picks[0].sample, 60);
+        assert_eq!(next(&mut ring).unwrap().unwrap().info().header.entries[0].sample, 60);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::order::Rank;
 use crate::source::Source;
 use crate::trace::{self, Stats, WAIT};
 
-/// How often a waiting consumer checks whether another batch can still come.
+/// Interval at which a waiting consumer checks whether another batch can still arrive.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// An open loader. Its workers run, and its buffers are allocated. [`epoch`](Batches::epoch)
@@ -275,7 +275,7 @@ impl<B> Batches<B> {
         self.monitor.clone()
     }
 
-    /// Where the run stands. [`Loader::resume`](crate::Loader::resume) goes on with the first batch
+    /// The position of the run. [`Loader::resume`](crate::Loader::resume) goes on with the first batch
     /// that was not delivered. A batch is delivered once `next` has returned it. So save the
     /// checkpoint together with what was learned from that batch.
     ///
@@ -402,7 +402,7 @@ impl<B> Batches<B> {
         self.shared().run.settings.workers
     }
 
-    /// What the loader has done so far, stage by stage. [`Stats::verdict`] says what limits it.
+    /// Statistics of the loader so far, by stage. [`Stats::verdict`] says what limits it.
     pub fn stats(&self) -> Stats {
         self.monitor.stats()
     }

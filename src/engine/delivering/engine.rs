@@ -1,4 +1,4 @@
-//! Workers, coordinator, and the order of what comes out.
+//! Starts and ends the threads, and puts full slots in order.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,16 +16,18 @@ use crate::engine::settings::{Bounds, MemoryPlan, Settings};
 use crate::engine::state::{Fault, OnError, Position, Run, Shared};
 #[cfg(feature = "cuda")]
 use crate::engine::working::Again;
-use crate::engine::working::{ANY_RUN, Asked, Broken, Coordinator, Crew, Filled, Giver, Pool, Start, Task};
+use crate::engine::working::{
+    ANY_RUN, BatchSampler, Coordinator, Outcome, Pool, RunError, Start, Task, WorkQueue, WorkSender,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Schedule;
 use crate::recipe::{Recipe, guarded, panicked};
 use crate::trace;
 
-/// How often a stall is logged.
+/// Interval between log messages about a stall.
 const STALL: Duration = Duration::from_secs(30);
 
-/// A loader whose options are checked and whose source is open. What is left is memory and threads.
+/// A loader whose options are checked and whose source is open, without memory and threads.
 pub(crate) struct Parts {
     pub(crate) recipe: Recipe,
     pub(crate) run: Run,
@@ -34,52 +36,51 @@ pub(crate) struct Parts {
     /// The memory, before any of it is taken.
     pub(crate) memory: MemoryPlan,
     pub(crate) prefetch: Bounds,
-    /// Where it is to go on.
+    /// Position at which a resumed run continues.
     pub(crate) resume: Option<Position>,
-    /// Who says what goes into a batch, in place of the schedule. Failed samples then stay in it.
-    pub(crate) asked: Option<Arc<dyn Asked>>,
+    /// Chooses the samples of batches in place of the schedule. Failed samples then stay in the batch.
+    pub(crate) asked: Option<Arc<dyn BatchSampler>>,
     pub(crate) on_error: OnError,
-    /// How long the consumer may hold every slot while asking for more.
+    /// Time for which the consumer may hold every slot while asking for more.
     pub(crate) timeout: Duration,
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
 }
 
-/// Makes the keeper of slots that a device may read, given where they go in the end.
+/// Makes the keeper of slots that a device may still read. The keeper returns them to the sender.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
-/// Makes what the consumer receives of a full slot.
+/// Turns a full slot into what the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
-/// The threads that make batches, and the order of what comes out.
+/// The threads that make batches, and the full slots in order.
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
     starts: Option<Sender<Start>>,
-    full: Receiver<Filled>,
+    full: Receiver<Outcome>,
     home: Home,
     slots: usize,
-    /// What arrived before its turn, at `number % slots`.
+    /// Batches that arrived before their turn, at `number % slots`.
     early: Box<[Option<Result<Full>>]>,
     /// Number of the run.
     number: u64,
     next: u64,
     end: u64,
-    /// How long batch `next` was waited for by calls that gave up, and when that was last logged.
+    /// Time that calls that gave up have waited for batch `next`, and its value when it was last
+    /// logged.
     waited: Duration,
     logged: Duration,
     asked: bool,
     on_error: OnError,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Gives parts to the workers a second time; leaves in drop only.
+    /// Sends parts to the workers again. `None` in drop only.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    giver: Option<Giver>,
+    work: Option<WorkSender>,
     stage: Arc<ReadStage>,
-    /// Why a thread has ended. What it had in hand is lost, so that every batch from then on is
-    /// this error.
+    /// Error of a thread that has ended. Its work is lost, so every later batch is this error.
     lost: Option<Error>,
-    // Dropped, and so joined, last: after the coordinator let go of the channel that the workers
-    // wait on.
+    // Dropped last, and thereby joined: the coordinator must have dropped the channel of the workers.
     _pool: Pool,
 }
 
@@ -109,12 +110,11 @@ impl<B> Engine<B> {
             probes: OnceLock::new(),
         });
         let settings = run.settings.clone();
-        // Each channel can hold all there can be of what it carries, so that no thread ever waits
-        // to send.
+        // Each channel has room for everything that can be in it, so no thread waits to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // One place more for an error of the order itself, and one for the end of each thread.
-        let (filled, full) = bounded(count + 2 + settings.workers);
+        // One more place for an error of the order, and one for the end of each thread.
+        let (outcomes, full) = bounded(count + 2 + settings.workers);
         let parts_per_batch = most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
@@ -128,10 +128,10 @@ impl<B> Engine<B> {
         if is_asked {
             stage.waits.never();
         }
-        let (crew, given) = Crew::new(&recipe, &run, &stage, pool.threads(), parts, &filled, &home.free);
-        let crew = Giver { crew, given, pool: pool.spawner() };
-        let (giver, second) = (crew.clone(), crew.clone());
-        stage.open(Arc::new(move |part, fetched| giver.give(Task { part, fetched: Some(fetched), again: None })));
+        let (queue, sender) = WorkQueue::new(&recipe, &run, &stage, pool.threads(), parts, &outcomes, &home.free);
+        let work = WorkSender { queue, parts: sender, pool: pool.spawner() };
+        let (ahead, again) = (work.clone(), work.clone());
+        stage.open(Arc::new(move |part, fetched| ahead.send(Task { part, fetched: Some(fetched), again: None })));
         let coordinator = Coordinator {
             recipe,
             run,
@@ -140,9 +140,9 @@ impl<B> Engine<B> {
             started,
             freed,
             free: home.free.clone(),
-            crew,
+            work,
             stage: stage.clone(),
-            broken: filled.clone(),
+            outcomes: outcomes.clone(),
         };
         let coordinator = std::thread::Builder::new()
             .name("warpfeed-order".into())
@@ -152,7 +152,7 @@ impl<B> Engine<B> {
                     Ok(())
                 });
                 if let Err(e) = ran {
-                    let _ = filled.send(Err(Broken::thread(panicked(e, || "the coordinator panicked".to_owned()))));
+                    let _ = outcomes.send(Err(RunError::thread(panicked(e, || "the coordinator panicked".to_owned()))));
                 }
             })
             .map_err(|e| {
@@ -176,7 +176,7 @@ impl<B> Engine<B> {
             on_error,
             timeout,
             coordinator: Some(coordinator),
-            giver: Some(second),
+            work: Some(again),
             stage,
             lost: None,
             _pool: pool,
@@ -192,7 +192,7 @@ impl<B> Engine<B> {
         &self.home
     }
 
-    /// Ends the run; its slots go back as soon as their parts are passed on.
+    /// Ends the run. Its slots return as soon as workers have passed on their parts.
     fn end_run(&mut self) {
         let broken_off = self.next < self.end;
         self.end = self.next;
@@ -208,18 +208,18 @@ impl<B> Engine<B> {
         for late in self.full.try_iter() {
             match late {
                 Ok(full) => drop(self.home.free.send(full.release())),
-                Err(broken) if broken.run == ANY_RUN => self.lost = Some(broken.error),
+                Err(e) if e.run == ANY_RUN => self.lost = Some(e.error),
                 Err(_) => {}
             }
         }
     }
 
-    /// Where batch `number` waits for its turn.
+    /// Place in `early` of batch `number`.
     fn place(&self, number: u64) -> usize {
         (number % self.slots as u64) as usize
     }
 
-    /// The next batch as it came, good or not; an error of its own if none comes.
+    /// Waits for the next batch or its error. The outer error means that no batch can arrive now.
     fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
         let begun = Instant::now();
         let before = self.waited;
@@ -239,9 +239,9 @@ impl<B> Engine<B> {
                     let place = self.place(full.header().number);
                     self.early[place] = Some(Ok(full));
                 }
-                Ok(Err(broken)) if broken.run == ANY_RUN => self.lost = Some(broken.error),
-                Ok(Err(broken)) if broken.run != self.number => {}
-                Ok(Err(broken)) => self.early[self.place(broken.number)] = Some(Err(broken.error)),
+                Ok(Err(e)) if e.run == ANY_RUN => self.lost = Some(e.error),
+                Ok(Err(e)) if e.run != self.number => {}
+                Ok(Err(e)) => self.early[self.place(e.number)] = Some(Err(e.error)),
                 Err(RecvTimeoutError::Timeout) => {
                     let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
                     if let Some(Err(e)) = keeper.as_ref().map(|keeper| keeper.wanted(true)) {
@@ -289,14 +289,14 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Lets the workers make the samples of `again` once more. Their parts find room in the queue,
-    /// since those of the slot have left it.
+    /// Lets the workers decode the samples of `again`. The queue has room, because the parts of the slot
+    /// have left it.
     #[cfg(feature = "cuda")]
     pub(crate) fn make_again(&self, full: Full, again: &Again) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
-        let giver = self.giver.as_ref().expect("it leaves in drop only");
+        let work = self.work.as_ref().expect("it leaves in drop only");
         for part in full.again(group, &again.places) {
-            giver.give(Task { part, fetched: None, again: Some(again.clone()) });
+            work.send(Task { part, fetched: None, again: Some(again.clone()) });
         }
     }
 
@@ -311,15 +311,14 @@ impl<B> Engine<B> {
                 let (epoch, batch) = (full.header().epoch, full.header().number);
                 let (mut count, mut last, mut skipped) = (0, first, Vec::new());
                 for (place, error) in failed() {
-                    let sample = full.header().picks[place].sample;
+                    let sample = full.header().entries[place].sample;
                     if faults.note(sample, Fault { epoch, batch, error: error.clone() }, max_skipped) {
                         skipped.push(error.clone());
                     }
                     (count, last) = (count + 1, error);
                 }
                 let too_many = faults.are_more_than(max_skipped);
-                // The logger is the user's. It may ask for the faults, or panic, and then the slot
-                // would be lost.
+                // The user's logger may ask for the faults, or panic, which would lose the slot.
                 drop(faults);
                 for error in skipped {
                     let _ = guarded(|| {
@@ -334,7 +333,6 @@ impl<B> Engine<B> {
                 } else {
                     return Ok(full);
                 };
-                // The last that failed is what this one was made of.
                 Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
             }
         };
@@ -377,14 +375,14 @@ impl<B> Feed for Engine<B> {
             Ok(()) => self.wait(idle),
             Err(e) => Some(Err(e)),
         };
-        // Its error comes with the next call.
+        // An error is returned by the next call.
         let _ = keeper.map(|keeper| keeper.wanted(false));
         if came.is_some() {
             (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
         }
         let batch = match came? {
             Ok(batch) => batch.and_then(|full| self.judge(full)),
-            // Nothing came. Whoever drops a batch may go on.
+            // The consumer may continue after dropping a batch.
             Err(e) => return Some(Err(e)),
         };
         match &batch {
@@ -412,12 +410,12 @@ impl<B> Feed for Engine<B> {
     }
 }
 
-/// The threads that make batches are not there any more.
+/// The error of a loader whose threads have ended.
 fn ended() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 
-/// Parts that the fullest batch is cut into at most.
+/// Number of parts of the largest batch.
 fn most_parts(slots: &[Free], settings: &Settings) -> usize {
     slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
 }
@@ -425,17 +423,17 @@ fn most_parts(slots: &[Free], settings: &Settings) -> usize {
 impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
         self.end_run();
-        // From now on nobody asks for a batch: what is dropped is marked at once.
+        // No batch is requested from now on, so slots that are dropped are marked at once.
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
-        // Without starts the coordinator ends and lets go of the pool; the pool joins its threads.
+        // Without starts, the coordinator ends and drops its spawner. The pool joins its threads.
         drop(self.starts.take());
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        // The readers hold the pool too.
+        // The readers hold a spawner too.
         self.stage.close();
-        self.giver = None;
-        // A handle of the user's may outlive the loader, and is to hold no batch memory.
+        self.work = None;
+        // A monitor may outlive the loader, and must hold no batch memory.
         self.shared.run.settings.free_slots();
     }
 }

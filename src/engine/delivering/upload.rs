@@ -31,7 +31,7 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
     }
 }
 
-/// A full slot whose bytes are being copied to the device; dropped, it goes back to the
+/// A full slot whose bytes are being copied to the device. Dropping it returns the slot to the
 /// coordinator.
 pub(crate) struct Crossing {
     full: Option<Full>,
@@ -69,13 +69,13 @@ impl HostFeed for Engine<Crossing> {
     fn repair(&mut self, mut batch: Crossing, places: &[usize]) -> Repair<Crossing> {
         let mut full = batch.full.take().expect("the slot leaves in drop only");
         let recipe = self.shared().recipe.clone();
-        // Of a sample that stands in for others all are damaged. They are copied from it again.
+        // If a damaged sample stands in for others, these are damaged too. They are copied again.
         let mut places: Vec<usize> = places.iter().map(|&place| recipe.shown_at(&mut full, place)).collect();
         places.sort_unstable();
         places.dedup();
         let (sender, came) = bounded(1);
         let (wanted, home) = (Arc::new(()), batch.home.clone());
-        // Where nobody waits any more the batch is dropped, and its slot goes home.
+        // If the batch is cancelled, it is dropped here, and its slot returns.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), home: home.clone() }));
         let again = Again { places: places.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
         self.make_again(full, &again);
@@ -91,7 +91,7 @@ impl HostFeed for Engine<Crossing> {
 impl Drop for Crossing {
     fn drop(&mut self) {
         if let Some(full) = self.full.take() {
-            // The loader may be gone already: then the slot is freed here.
+            // If the loader has been dropped, the slot is freed here.
             let _ = self.home.send(full.release());
         }
     }

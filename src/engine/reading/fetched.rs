@@ -1,14 +1,14 @@
-//! Samples that were read before a worker asks for them.
+//! Samples on their way from a reader to a worker.
 //!
-//! A [`Sample`] borrows from its source and from the buffer that it was read into. One that goes
-//! from a reader to a worker takes both along: a [`Shelf`] has the buffers and a share of the
-//! source. Shelves are used again and again, so that a sample costs no allocation.
+//! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
+//! owns the buffers and shares the source, so samples can change threads. It is reused, so a sample
+//! costs no allocation.
 //!
 //! # Invariants
-//! 1. While `Shelf::samples` holds a sample, nobody touches the buffer it was read into, and
-//!    `Shelf::source` is not replaced: only [`Shelf::read`] takes a buffer, the one of the next
-//!    free place, and [`Shelf::clear`] drops all samples before a buffer is used again or freed.
-//! 2. Samples leave the shelf with the lifetime of a borrow of it.
+//! 1. While `ReadBuffers::samples` holds a sample, nobody touches the buffer it was read into, and
+//!    `ReadBuffers::source` is not replaced: only [`ReadBuffers::read`] takes a buffer, the one of the next
+//!    free place, and [`ReadBuffers::clear`] drops all samples before a buffer is used again or freed.
+//! 2. Samples leave the buffers with the lifetime of a borrow of it.
 //! 3. `samples` is declared before the buffers and the source, so that it is dropped first.
 #![allow(unsafe_code)]
 
@@ -27,17 +27,17 @@ use crate::trace::nanos;
 const PAGE: usize = 4096;
 
 /// Samples of a part, the first of it in their order, and the memory that they lie in.
-pub(crate) struct Shelf {
-    /// Each with the time that its reading took, in ns. The lifetime is that of the shelf
+pub(crate) struct ReadBuffers {
+    /// Each with the time that its reading took, in ns. The lifetime is that of the buffers
     /// (invariant 2).
     samples: ArrayVec<(Result<Sample<'static>>, u64), MAX_GROUP>,
     buffers: [Vec<u8>; MAX_GROUP],
     source: Arc<dyn Source>,
 }
 
-impl Shelf {
+impl ReadBuffers {
     pub(crate) fn new(source: Arc<dyn Source>) -> Box<Self> {
-        Box::new(Shelf { samples: ArrayVec::new(), buffers: Default::default(), source })
+        Box::new(ReadBuffers { samples: ArrayVec::new(), buffers: Default::default(), source })
     }
 
     /// Reads sample `id` onto the next place, of which there must be one: again up to `times` times
@@ -45,11 +45,11 @@ impl Shelf {
     pub(crate) fn read(&mut self, id: u64, times: usize, go_on: impl FnMut() -> bool) -> (u64, usize) {
         let start = Instant::now();
         let buffer: *mut Vec<u8> = &raw mut self.buffers[self.samples.len()];
-        // SAFETY: the source lives as long as the shelf, which holds a share of it and does not
+        // SAFETY: the source lives as long as the buffers, which holds a share of it and does not
         // replace it (invariant 1).
         let source: &'static dyn Source = unsafe { &*Arc::as_ptr(&self.source) };
         let read = retried(times, id, go_on, || {
-            // SAFETY: nothing borrows from this buffer: the shelf has no sample at this place
+            // SAFETY: nothing borrows from this buffer: the buffers has no sample at this place
             // (invariant 1), and a try that failed left none. It stays untouched while the sample
             // lives (invariant 1).
             source.read(id as usize, unsafe { &mut *buffer })
@@ -130,16 +130,16 @@ mod tests {
 
     #[test]
     fn samples_keep_their_bytes_until_the_shelf_is_cleared_and_buffers_are_used_again() {
-        let mut shelf = Shelf::new(Arc::new(Copies { name: "name".into() }));
+        let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }));
         for round in 0..3 {
             for id in 0..MAX_GROUP as u64 {
-                let (_, bytes) = shelf.read(id, 0, || false);
+                let (_, bytes) = buffers.read(id, 0, || false);
                 assert_eq!(bytes, if id == 3 { 0 } else { id as usize + 1 });
             }
             // As it goes to another thread.
-            shelf = std::thread::spawn(move || {
+            buffers = std::thread::spawn(move || {
                 for id in 0..MAX_GROUP {
-                    match shelf.sample(id).unwrap().0 {
+                    match buffers.sample(id).unwrap().0 {
                         Ok(sample) => {
                             assert_eq!(
                                 (sample.key(), &*sample.field("img").unwrap()),
@@ -149,15 +149,15 @@ mod tests {
                         Err(e) => assert_eq!((id, e.cause()), (3, "three")),
                     }
                 }
-                assert!(shelf.sample(MAX_GROUP).is_none());
-                shelf
+                assert!(buffers.sample(MAX_GROUP).is_none());
+                buffers
             })
             .join()
             .unwrap();
-            assert_eq!(shelf.capacity(), 100 * MAX_GROUP, "round {round}");
-            shelf.clear();
+            assert_eq!(buffers.capacity(), 100 * MAX_GROUP, "round {round}");
+            buffers.clear();
         }
-        shelf.release();
-        assert_eq!(shelf.capacity(), 0);
+        buffers.release();
+        assert_eq!(buffers.capacity(), 0);
     }
 }

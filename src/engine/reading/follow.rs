@@ -24,13 +24,13 @@ impl Following {
         // The order may be the user's. If it fails, the coordinator finds the same error at that batch.
         let batches = move |epoch| guarded(|| Ok(lengths.num_batches(epoch))).unwrap_or(0);
         let samples = move |Place { epoch, batch }| {
-            let mut picks = Vec::new();
+            let mut entries = Vec::new();
             guarded(|| {
-                order.fill(epoch, batch, &mut picks);
+                order.fill(epoch, batch, &mut entries);
                 Ok(())
             })
             .ok()?;
-            let samples: Vec<u64> = picks.iter().map(|pick| pick.sample).collect();
+            let samples: Vec<u64> = entries.iter().map(|entry| entry.sample).collect();
             samples.iter().all(|&sample| sample < len).then_some(samples)
         };
         let follow = guarded(|| Ok(recipe.source.follow(Lookahead::new(bytes, batches, samples))));

@@ -1,21 +1,20 @@
-//! The read stage: threads that read for the workers where reading waits.
+//! Reads samples ahead of the workers when storage is slow.
 //!
 //! ```text
 //! coordinator ──────────── while reads do not wait ────────────► workers
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, reads its samples and hands both to the workers. Waiting costs a reader
-//! nothing: there are more of them than processors, and they sleep.
+//! A reader takes a part, reads its samples and passes both to the workers. Readers spend their time
+//! blocked on I/O, so there are more of them than processors.
 //!
-//! What was read and is not decoded yet is bounded in bytes. A reader waits for room before it
-//! begins with a part, one after the other in the order of the parts. Workers give room back and
-//! wait for nothing, so that nothing deadlocks. Should a part turn out larger than the room, the
-//! reader hands on what it has read of it, and the worker reads the rest. So what is held is
-//! beyond the bound by one sample a reader at most.
+//! The bytes that have been read but not decoded are bounded. A reader reserves room before it starts
+//! a part, in the order of the parts, and workers return room without waiting. This order makes
+//! deadlock impossible. If a part does not fit, the reader passes on what it has, and the worker reads
+//! the rest. So the bound is exceeded by at most one sample per reader.
 //!
 //! Readers are started when they are first needed, and more of them while that makes reading faster
-//! (`depth.rs`). A reader without a part waits for one, as a worker does.
+//! (`depth.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -25,7 +24,7 @@ use std::time::Instant;
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::depth::{Depth, FIRST_READERS};
-use super::fetched::Shelf;
+use super::fetched::ReadBuffers;
 use super::follow::Following;
 use super::waits::{Waits, Watch};
 use crate::batch::Part;
@@ -36,31 +35,31 @@ use crate::recipe::{Recipe, guarded};
 use crate::source::{self, Sample};
 use crate::trace::{Args, Row, nanos};
 
-/// Hands a part to the workers, with what was read of it.
+/// Passes a part to the workers, with the samples that were read for it.
 pub(crate) type Give = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 
-/// Samples that a reader has read. Dropped, they give their room back.
+/// Samples that a reader has read. Dropping them returns their room.
 pub(crate) struct Fetched {
-    /// None if nothing was read.
-    shelf: Option<Box<Shelf>>,
-    /// Bytes of room that it has.
+    /// `None` if nothing was read.
+    buffers: Option<Box<ReadBuffers>>,
+    /// Bytes of room that the samples occupy.
     held: usize,
     stage: Arc<ReadStage>,
 }
 
 impl Fetched {
-    /// The sample `place` places after the first of the part, or why it could not be read, and the
-    /// time that took in ns; none if it was not read.
+    /// Returns the sample at offset `place` in the part or its error, with the time of the read in ns.
+    /// `None` if it was not read.
     pub(crate) fn sample(&self, place: usize) -> Option<(Result<Sample<'_>>, u64)> {
-        self.shelf.as_ref()?.sample(place)
+        self.buffers.as_ref()?.sample(place)
     }
 }
 
 impl Drop for Fetched {
     fn drop(&mut self) {
-        if let Some(mut shelf) = self.shelf.take() {
-            shelf.clear();
-            self.stage.room().back(shelf, self.held);
+        if let Some(mut buffers) = self.buffers.take() {
+            buffers.clear();
+            self.stage.room().back(buffers, self.held);
             self.stage.freed.notify_one();
         }
     }
@@ -105,11 +104,11 @@ enum Threads {
 /// The bytes that readers may hold.
 struct Room {
     bound: usize,
-    /// Bytes that shelves in use have, and how many there are.
+    /// Bytes that buffers in use have, and how many there are.
     held: usize,
     out: usize,
-    /// Shelves that nobody uses, and the bytes of their buffers.
-    idle: Vec<Box<Shelf>>,
+    /// Buffers that nobody uses, and the bytes of their buffers.
+    idle: Vec<Box<ReadBuffers>>,
     kept: usize,
     /// Bytes that a part took of late: rises at once and falls slowly.
     usual: usize,
@@ -126,20 +125,20 @@ impl Room {
     fn hold(&mut self, bytes: usize) {
         self.held += bytes;
         while self.held + self.kept > self.bound
-            && let Some(shelf) = self.idle.pop()
+            && let Some(buffers) = self.idle.pop()
         {
-            self.kept -= shelf.capacity();
+            self.kept -= buffers.capacity();
         }
     }
 
-    /// Takes a shelf back that had `held` bytes.
-    fn back(&mut self, mut shelf: Box<Shelf>, held: usize) {
+    /// Takes a buffers back that had `held` bytes.
+    fn back(&mut self, mut buffers: Box<ReadBuffers>, held: usize) {
         (self.held, self.out) = (self.held - held, self.out - 1);
-        if self.held + self.kept + shelf.capacity() > self.bound {
-            shelf.release();
+        if self.held + self.kept + buffers.capacity() > self.bound {
+            buffers.release();
         }
-        self.kept += shelf.capacity();
-        self.idle.push(shelf);
+        self.kept += buffers.capacity();
+        self.idle.push(buffers);
     }
 }
 
@@ -274,8 +273,8 @@ impl ReadStage {
         while index < self.limit.load(Ordering::Relaxed)
             && let Some((part, mut fetched)) = self.next(given)
         {
-            // The user's code is guarded where it is called. Should anything else panic, a logger
-            // of the user's, the part still goes on its way, and the worker reads the rest.
+            // Calls of the user's code are guarded separately. After any other panic, such as one in the
+            // user's logger, the worker reads the rest of the part.
             let _ = guarded(|| {
                 self.read(index, given, &part, &mut fetched);
                 Ok(())
@@ -292,26 +291,26 @@ impl ReadStage {
     fn next(self: &Arc<Self>, given: &Receiver<Part>) -> Option<(Part, Fetched)> {
         let _turn = self.turn.lock().expect("nothing panics while holding it");
         let part = given.recv().ok()?;
-        let mut fetched = Fetched { shelf: None, held: 0, stage: self.clone() };
+        let mut fetched = Fetched { buffers: None, held: 0, stage: self.clone() };
         let mut room = self.room();
         while !room.admits() && self.is_wanted(&part) {
             room = self.freed.wait(room).expect("nothing panics while holding it");
         }
         if !room.closed && self.is_wanted(&part) {
             room.out += 1;
-            let shelf = room.idle.pop();
-            room.kept -= shelf.as_ref().map_or(0, |shelf| shelf.capacity());
-            fetched.held = shelf.as_ref().map_or(0, |shelf| shelf.capacity()).max(room.usual);
+            let buffers = room.idle.pop();
+            room.kept -= buffers.as_ref().map_or(0, |buffers| buffers.capacity());
+            fetched.held = buffers.as_ref().map_or(0, |buffers| buffers.capacity()).max(room.usual);
             room.hold(fetched.held);
             drop(room);
-            fetched.shelf = Some(shelf.unwrap_or_else(|| Shelf::new(self.recipe.source.clone())));
+            fetched.buffers = Some(buffers.unwrap_or_else(|| ReadBuffers::new(self.recipe.source.clone())));
         }
         Some((part, fetched))
     }
 
     /// Reads the samples of `part` as far as there is room.
     fn read(self: &Arc<Self>, index: usize, given: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
-        let Some(shelf) = &mut fetched.shelf else { return };
+        let Some(buffers) = &mut fetched.buffers else { return };
         let counters = &self.run.counters;
         let mut watch = Watch::new();
         let mut borrowed = 0;
@@ -319,14 +318,14 @@ impl ReadStage {
             if !self.is_wanted(part) {
                 break;
             }
-            let id = part.header().picks[place].sample;
+            let id = part.header().entries[place].sample;
             counters.reads(index, id);
-            let (ns, bytes) = shelf.read(id, self.recipe.retries, || self.run.tries_again(part.header().run));
+            let (ns, bytes) = buffers.read(id, self.recipe.retries, || self.run.tries_again(part.header().run));
             counters.has_read(index, ns, bytes);
             self.count(given);
             if let Some(trace) = counters.tracing() {
                 let end = trace.at(std::time::Instant::now());
-                let key = shelf.sample(shelf.len() - 1).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
+                let key = buffers.sample(buffers.len() - 1).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
                 let header = part.header();
                 let args = Args {
                     epoch: Some(header.epoch),
@@ -341,7 +340,7 @@ impl ReadStage {
             // Bytes of a memory map are the system's, but they are to be there when they are
             // decoded: they count like those that were copied.
             borrowed += bytes;
-            let taken = shelf.capacity().max(borrowed);
+            let taken = buffers.capacity().max(borrowed);
             if taken > fetched.held {
                 let mut room = self.room();
                 room.hold(taken - fetched.held);
@@ -351,8 +350,8 @@ impl ReadStage {
                 }
             }
         }
-        self.waits.reader_saw(watch.waited(shelf.len()) > 0);
-        let taken = shelf.capacity().max(borrowed);
+        self.waits.reader_saw(watch.waited(buffers.len()) > 0);
+        let taken = buffers.capacity().max(borrowed);
         let mut room = self.room();
         room.usual = taken.max(room.usual - room.usual / 16);
         room.held -= fetched.held - taken;
@@ -371,8 +370,8 @@ mod tests {
         Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false }
     }
 
-    /// A shelf whose buffers have `bytes`.
-    fn shelf(bytes: usize) -> Box<Shelf> {
+    /// A buffers whose buffers have `bytes`.
+    fn buffers(bytes: usize) -> Box<ReadBuffers> {
         struct Copies(usize);
         impl Source for Copies {
             fn len(&self) -> usize {
@@ -384,10 +383,10 @@ mod tests {
                 Ok(Sample::new("copy"))
             }
         }
-        let mut shelf = Shelf::new(Arc::new(Copies(bytes)));
-        shelf.read(0, 0, || false);
-        shelf.clear();
-        shelf
+        let mut buffers = ReadBuffers::new(Arc::new(Copies(bytes)));
+        buffers.read(0, 0, || false);
+        buffers.clear();
+        buffers
     }
 
     #[test]
@@ -411,21 +410,21 @@ mod tests {
             room.hold(30);
         }
         for _ in 0..3 {
-            room.back(shelf(30), 30);
+            room.back(buffers(30), 30);
         }
         assert_eq!((room.held, room.out, room.kept, room.idle.len()), (0, 0, 90, 3));
         room.hold(50);
         assert_eq!((room.held, room.kept, room.idle.len()), (50, 30, 1));
         room.out = 1;
-        room.back(shelf(80), 50);
+        room.back(buffers(80), 50);
         assert_eq!((room.held, room.kept), (0, 30), "what is too large to be kept is given back");
     }
 
     #[test]
     fn a_sample_of_memory_takes_no_buffer() {
-        let mut shelf = Shelf::new(Arc::new(Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])])));
-        let (_, bytes) = shelf.read(0, 0, || false);
-        assert_eq!((bytes, shelf.capacity()), (9, 0));
-        assert_eq!(shelf.sample(0).unwrap().0.unwrap().field("img").as_deref(), Some(&[7; 9][..]));
+        let mut buffers = ReadBuffers::new(Arc::new(Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])])));
+        let (_, bytes) = buffers.read(0, 0, || false);
+        assert_eq!((bytes, buffers.capacity()), (9, 0));
+        assert_eq!(buffers.sample(0).unwrap().0.unwrap().field("img").as_deref(), Some(&[7; 9][..]));
     }
 }

@@ -1,13 +1,11 @@
-//! Whether reading waits: what decides who reads.
+//! Detects whether reads wait for the storage, which decides between readers and workers.
 //!
-//! A worker that waits for a disk leaves its processor idle. Then threads of their own read
-//! (`readers.rs`). Where reading is a copy from memory, or none at all, the way over such a thread
-//! would cost something and give nothing.
+//! A worker that waits for a disk leaves its processor idle, so separate threads read (`readers.rs`).
+//! If reading only copies memory, the detour through a reader costs time and gains nothing.
 //!
-//! A wait is what the system calls one: the thread gave its processor away, or a page fault went to
-//! a medium. So a thread that is merely crowded out by others does not count as waiting, and a
-//! source of the user's that sleeps does. Where the system does not say, a read that takes
-//! [`LONG`] is one that waits.
+//! The system defines a wait: the thread blocked, or a page fault was served by a device. A thread
+//! that is preempted does not wait; a user's source that sleeps does. If the system does not report
+//! this, a read that takes [`LONG`] counts as a wait.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -15,35 +13,35 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Share of their time that workers may wait before others read for them.
+/// Share of their time that workers may wait before readers take over.
 const WORTH_IT: f64 = 0.05;
-/// Parts that must have waited, so that one slow sample moves nothing.
+/// Minimum number of parts with a wait, so that one slow sample changes nothing.
 const SEVERAL: u32 = 3;
-/// Parts after which what was seen counts for half.
+/// Number of parts after which earlier observations count half.
 const MEMORY: u32 = 32;
-/// Parts without a wait after which readers rest. A part with one counts against [`AGAINST`] of
-/// those.
+/// Number of parts without a wait after which readers rest. A part with a wait cancels [`AGAINST`] of
+/// them.
 const QUIET: u32 = 64;
 const AGAINST: u32 = 8;
-/// The time in ns that a sample's read takes at least if it waits, where the system does not say.
+/// Time in ns from which a read counts as a wait, if the system does not report waits.
 const LONG: u64 = 200_000;
 
-/// Whether readers are to read, told by what workers and readers saw.
+/// Decides whether readers read, from the waits of workers and readers.
 pub(crate) struct Waits {
     on: AtomicBool,
-    /// Readers cannot be had.
+    /// Whether readers are unavailable.
     never: AtomicBool,
     seen: Mutex<Seen>,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// Of parts that workers read: how many, how many of them waited, and their time in ns.
+    /// Parts that workers read: their number, the number with a wait, and both times in ns.
     parts: u32,
     waiting: u32,
     waited_ns: u64,
     ns: u64,
-    /// Of parts that readers read: those without a wait.
+    /// Parts without a wait that readers read.
     quiet: u32,
 }
 
@@ -61,13 +59,13 @@ impl Waits {
         self.on.load(Relaxed)
     }
 
-    /// Workers read for good.
+    /// Lets workers read permanently.
     pub(crate) fn never(&self) {
         self.never.store(true, Relaxed);
         self.on.store(false, Relaxed);
     }
 
-    /// A worker read a part itself, and waited for `waited_ns` of the `ns` that it had the part.
+    /// Notes that a worker read a part, and waited for `waited_ns` of the `ns` that the part took.
     pub(crate) fn worker_saw(&self, waited_ns: u64, ns: u64) {
         let mut seen = self.seen();
         seen.parts += 1;
@@ -78,7 +76,7 @@ impl Waits {
             *seen = Seen::default();
             drop(seen);
             if !self.on.swap(true, Relaxed) {
-                tracing::debug!("reading waits: threads of its own read ahead");
+                tracing::debug!("reads wait for the storage: readers take over");
             }
         } else if seen.parts >= MEMORY {
             let Seen { parts, waiting, waited_ns, ns, .. } = *seen;
@@ -86,7 +84,7 @@ impl Waits {
         }
     }
 
-    /// A reader read a part, and waited for it or not.
+    /// Notes that a reader read a part, and whether it waited.
     pub(crate) fn reader_saw(&self, waited: bool) {
         let mut seen = self.seen();
         seen.quiet = if waited { seen.quiet.saturating_sub(AGAINST) } else { seen.quiet + 1 };
@@ -94,13 +92,13 @@ impl Waits {
             *seen = Seen::default();
             drop(seen);
             if self.on.swap(false, Relaxed) {
-                tracing::debug!("reading does not wait any more: workers read");
+                tracing::debug!("reads no longer wait: workers read");
             }
         }
     }
 }
 
-/// A stretch of a thread's work, and how much of it the thread waited.
+/// Measures how long the calling thread waits.
 pub(crate) struct Watch {
     since: Instant,
     usage: Option<ThreadUsage>,
@@ -111,8 +109,8 @@ impl Watch {
         Watch { since: Instant::now(), usage: ThreadUsage::now() }
     }
 
-    /// The time in ns that the thread waited since this was made or asked last, in which it read
-    /// `reads` samples; 0 if it did not wait.
+    /// Returns the time in ns that the thread has waited since the last call, in which it read `reads`
+    /// samples.
     pub(crate) fn waited(&mut self, reads: usize) -> u64 {
         let before = std::mem::replace(self, Watch::new());
         let ns = nanos(self.since, before.since);

@@ -14,7 +14,7 @@ use crate::engine::state::Monitor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
-/// How often a wait for a batch looks whether the decoder is still wanted.
+/// Interval at which a wait for a batch checks whether the decoder is closed.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decodes pictures that come in requests, for inference servers. A request is some encoded
@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// let uploads: Vec<Vec<u8>> = vec![read(0)?, b"no picture".to_vec(), read(1)?];
 /// let batch = decoder.decode(uploads)?;
 /// assert_eq!(batch.images().shape(), [3, 3, 64, 64]);
-/// // A bad picture spoils its own place only.
+/// // A bad picture affects only its own place.
 /// assert!(batch.error(0).is_none() && batch.error(2).is_none());
 /// assert!(batch.error(1).unwrap().to_string().starts_with("sample 1: decode: "));
 /// assert!(batch.valid().eq([true, false, true]));
@@ -80,7 +80,7 @@ pub struct Decoder<B> {
     monitor: Monitor,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// What becomes of a batch where it is taken.
+    /// Called for each batch on the thread that takes it.
     taken: fn(&B) -> Result<()>,
     process: u32,
 }
@@ -149,7 +149,7 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B> Decoder<B> {
-    /// The most pictures of a request: [`batch_size`](crate::DecoderBuilder::batch_size).
+    /// Maximum number of pictures of a request: [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
         self.requests.limits().pictures
     }
@@ -160,7 +160,7 @@ impl<B> Decoder<B> {
         self.memory
     }
 
-    /// What the decoder has done so far, stage by stage.
+    /// Statistics of the decoder so far, by stage.
     pub fn stats(&self) -> Stats {
         self.monitor.stats()
     }
@@ -183,8 +183,8 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
-/// An error in another process than `process`, where no thread answers, and locks may be held for
-/// good.
+/// An error in another process than `process`: no thread answers there, and locks may be held
+/// permanently.
 fn check_process(process: u32) -> Result<()> {
     let here = std::process::id();
     if here == process {
@@ -197,7 +197,7 @@ fn check_process(process: u32) -> Result<()> {
 
 /// The answer to a request of a [`Decoder`], while it is being made. It is a future too.
 ///
-/// Dropping it cancels the request: pictures that nobody has begun to decode are not decoded.
+/// Dropping it cancels the request: pictures whose decoding has not begun are not decoded.
 #[must_use = "dropping it cancels the request"]
 pub struct Pending<B> {
     reply: Arc<Reply<B>>,
@@ -223,7 +223,7 @@ impl<B> Pending<B> {
         Ok(batch)
     }
 
-    /// The batch, which is not taken yet.
+    /// Waits for the batch, which no stream waits for yet.
     pub(crate) fn batch(&self) -> Result<B> {
         check_process(self.process)?;
         self.reply.wait()
@@ -298,12 +298,12 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// Takes batches and hands them to who asked for them. It touches no stream of the user's: that is
-/// done where the answer is taken.
+/// Takes batches and answers the requests. It does not touch the user's stream: the thread that takes
+/// an answer does.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,
-    /// Batches that may be alive at once.
+    /// Number of batches that may be alive at once.
     room: usize,
 }
 
@@ -317,13 +317,13 @@ impl<B> Server<B> {
                 break;
             }
             match came.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
-                // The run goes on, with what is prepared.
+                // The run continues, with its batches in flight.
                 Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {
                     requests.give_up_late(self.room, &e);
                 }
                 Err(e) => {
                     requests.answer(Err(e));
-                    // What was under way for the requests behind it is begun again.
+                    // Requests in flight behind it begin again.
                     let (epoch, number) = requests.begin_run();
                     self.batches.begin_from(epoch, number);
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::recipe::guarded;
 
-/// Where the answer to a request lies until it is taken.
+/// The answer to a request, once it is given.
 pub(crate) struct Reply<B> {
     state: Mutex<State<B>>,
     given: Condvar,
@@ -33,7 +33,7 @@ impl<B> Reply<B> {
         let waker = state.waker.take();
         drop(state);
         self.given.notify_all();
-        // Its code is the user's. A panic there concerns nobody else.
+        // The waker is the user's code. A panic there must not affect other requests.
         let _ = guarded(|| {
             waker.into_iter().for_each(Waker::wake);
             Ok(())
@@ -46,16 +46,16 @@ impl<B> Reply<B> {
         state.batch.take().expect("waited for above")
     }
 
-    /// Whether it is given within `timeout`.
+    /// Waits for at most `timeout`. Returns whether the answer is given.
     pub(crate) fn is_given(&self, timeout: Duration) -> bool {
         let waits = |state: &mut State<B>| state.batch.is_none();
         let state = self.given.wait_timeout_while(self.state(), timeout, waits);
         state.expect("nothing panics while holding it").0.batch.is_some()
     }
 
-    /// Ready when it is given. Until then the waker of the last call is woken.
+    /// Ready once the answer is given. Otherwise wakes the waker of the last call when it is.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
-        // What a waker does when it is cloned or dropped is the user's code too.
+        // Cloning or dropping a waker runs the user's code too, so the lock is not held.
         let waker = context.waker().clone();
         let mut state = self.state();
         if state.batch.is_some() {
@@ -67,7 +67,7 @@ impl<B> Reply<B> {
         Poll::Pending
     }
 
-    /// The batch, if it is given.
+    /// Takes the answer, if it is given.
     pub(crate) fn take(&self) -> Option<Result<B>> {
         self.state().batch.take()
     }

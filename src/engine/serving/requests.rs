@@ -1,53 +1,53 @@
-//! Pictures as somebody asks for them: a request is a batch.
+//! Requests of pictures, each of which becomes a batch.
 //!
-//! A request is first *queued*. When a slot is filled for it, it has *begun*, and is one batch of the
-//! run. A request that nobody waits for any more leaves the queue. If it has begun, its batch goes
-//! on without its pictures, so that the batches behind it keep their numbers.
+//! A request is first *pending* in a queue. When a slot is filled for it, it has *begun*, and is one
+//! batch of the run. A cancelled request leaves the queue. If it has begun, its batch continues without
+//! its pictures, so that later batches keep their numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::reply::Reply;
-use crate::engine::working::Asked;
+use crate::engine::working::BatchSampler;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Pick;
+use crate::order::Entry;
 use crate::recipe::guarded;
 use crate::source::{Sample, Source};
 
-/// An encoded picture, in whatever its owner keeps bytes.
+/// An encoded picture, in a container of the user's.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A picture of a request.
 enum Picture {
     Kept(Owned),
-    /// It has more bytes than a picture may have, this many. They are not kept.
+    /// Number of bytes of a picture that exceeds the limit. The bytes are dropped.
     TooLarge(usize),
 }
 
-/// How much may be asked.
+/// Limits of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Pictures of a request.
+    /// Maximum number of pictures of a request.
     pub(crate) pictures: usize,
-    /// Bytes of a picture.
+    /// Maximum bytes of a picture.
     pub(crate) picture_bytes: u64,
-    /// Requests that are queued.
+    /// Maximum number of requests in the queue.
     pub(crate) queued: usize,
-    /// How long a request waits while all batches are held.
+    /// Maximum time that a request waits while all batches are held.
     pub(crate) timeout: Duration,
 }
 
-/// The requests that are not answered yet. As a source it has the pictures of those that have begun.
+/// Requests that are not answered yet. As a source, it has the pictures of those that have begun.
 pub(crate) struct Requests<B> {
     limits: Limits,
     state: Mutex<State<B>>,
-    /// A request came, the run changed, or no more is wanted.
+    /// Signals a new request, another run, or the end.
     changed: Condvar,
 }
 
 struct State<B> {
-    /// By their tickets, which grow.
+    /// Pending requests by ticket, oldest first.
     queued: BTreeMap<u64, Request<B>>,
     /// The batches of the run from `number` on.
     begun: VecDeque<Begun<B>>,
@@ -56,7 +56,7 @@ struct State<B> {
     ticket: u64,
     /// The source index of the next picture.
     next: u64,
-    /// The run: after an error that ended one another begins.
+    /// Number of the run. After an error that ends a run, another begins.
     epoch: u64,
     closed: bool,
 }
@@ -72,7 +72,7 @@ struct Begun<B> {
     /// The source index of its first picture.
     first: u64,
     count: u64,
-    /// None once nobody waits for it.
+    /// `None` once the request is cancelled.
     request: Option<Request<B>>,
 }
 
@@ -117,7 +117,7 @@ impl<B> Requests<B> {
         self.state.lock().expect("nothing panics while holding it")
     }
 
-    /// Asks for a batch of `pictures`. Gives the ticket, and where the batch will be.
+    /// Queues a request. Returns its ticket and its reply.
     ///
     /// # Errors
     /// For no picture, for too many, and for a full queue.
@@ -128,7 +128,7 @@ impl<B> Requests<B> {
             return Err(Error::config(format!("a request of {count} pictures; the decoder takes from 1 to {most}")));
         }
         let pictures = pictures.into_iter().map(|picture| {
-            // Its code is the user's. Where it panics, the picture fails when it is read.
+            // This runs the user's code. If it panics, the picture fails when it is read.
             match guarded(|| Ok((*picture).as_ref().len())) {
                 Ok(bytes) if bytes as u64 > picture_bytes => Picture::TooLarge(bytes),
                 _ => Picture::Kept(picture),
@@ -157,7 +157,7 @@ impl<B> Requests<B> {
         Ok((ticket, reply))
     }
 
-    /// Nobody waits any more for the request with this ticket.
+    /// Cancels the request with this ticket.
     pub(crate) fn cancel(&self, ticket: u64) {
         let mut state = self.state();
         let queued = state.queued.remove(&ticket);
@@ -167,7 +167,7 @@ impl<B> Requests<B> {
         drop((queued, begun));
     }
 
-    /// Waits until there is a request to answer; false if no more is wanted.
+    /// Waits for a request. Returns false if the decoder is closed.
     pub(crate) fn wait(&self) -> bool {
         let idle = |state: &mut State<B>| state.queued.is_empty() && state.begun.is_empty() && !state.closed;
         !self.changed.wait_while(self.state(), idle).expect("nothing panics while holding it").closed
@@ -191,8 +191,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// No batch can be made, since all that there is `room` for are held, or for `cause`. Answers the
-    /// requests that have waited for too long with an error. What was prepared for the others stays.
+    /// Answers the requests that have waited for too long with an error: all `room` batches are held, or
+    /// `cause`. Other requests keep their progress.
     pub(crate) fn give_up_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
@@ -215,7 +215,7 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Ends the run. Gives the number of the run that begins, and that of its first batch.
+    /// Ends the run. Returns the number of the next run, and that of its first batch.
     pub(crate) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;
@@ -228,13 +228,13 @@ impl<B> Requests<B> {
         self.state().closed
     }
 
-    /// No more is wanted.
+    /// Closes the queue.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
     }
 
-    /// Answers all requests with an error: nobody works on them any more.
+    /// Closes the queue and answers all requests with an error.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -250,9 +250,9 @@ fn ended() -> Error {
     Error::config("the decoder was dropped, or its threads have ended, before the batch was decoded")
 }
 
-impl<B: Send> Asked for Requests<B> {
-    fn fill(&self, epoch: u64, number: u64, picks: &mut Vec<Pick>) {
-        picks.clear();
+impl<B: Send> BatchSampler for Requests<B> {
+    fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) {
+        entries.clear();
         let mut state = self.state();
         let Begun { first, count, .. } = loop {
             let Some(place) = number.checked_sub(state.number).filter(|_| !state.closed && state.epoch == epoch) else {
@@ -265,7 +265,7 @@ impl<B: Send> Asked for Requests<B> {
             }
             state = self.changed.wait(state).expect("nothing panics while holding it");
         };
-        picks.extend((*first..first + count).map(|sample| Pick { sample, variant: 0, valid: true }));
+        entries.extend((*first..first + count).map(|sample| Entry { sample, variant: 0, valid: true }));
     }
 }
 

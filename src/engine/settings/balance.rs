@@ -18,63 +18,63 @@ pub enum DecodeOn {
     Auto,
 }
 
-/// Decides between workers and device, a part of a batch at a time.
+/// Decides between workers and device for each part of a batch.
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
     /// Whether the device has all the batches that it has room for.
     supplied: AtomicBool,
-    /// What decoding may take of the device's time, if it may not take all.
+    /// Device time that decoding may take, if it is limited.
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// Time of the device that decoding may still take. It grows with time, and shrinks by what decoding
-/// took, as soon as that is known.
+/// Device time that decoding may still take. It grows with time, and shrinks by the time that decoding
+/// took once that is known.
 #[derive(Debug)]
 struct Allowance {
     /// The part of the device's time, below 1.
     share: f64,
-    /// In ns, for what is known to be taken at `at`.
+    /// Remaining ns, as of `at`.
     left: f64,
     at: Instant,
     taken: u64,
 }
 
 impl Allowance {
-    /// It grows to what this time gives, at most: decoding that paused does not make up for that.
+    /// Time that can accumulate at most. Decoding does not catch up after a pause.
     const MOST: Duration = Duration::from_millis(250);
 
-    /// Whether some is left, when decoding took `taken` ns so far.
+    /// Whether time is left after decoding has taken `taken` ns.
     fn is_left(&mut self, now: Instant, taken: u64) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.share;
         self.left += grown - taken.saturating_sub(self.taken) as f64;
         self.left = self.left.min(Self::MOST.as_nanos() as f64 * self.share);
-        // A worker may come late with what it read: nothing is counted twice.
+        // Workers may report out of order. Nothing is counted twice.
         (self.at, self.taken) = (now, self.taken.max(taken));
         self.left > 0.0
     }
 }
 
 impl Balance {
-    /// `share` is the most of the device's time that decoding may take, from 0 to 1.
+    /// `share` is the maximum share of device time for decoding, from 0 to 1.
     pub(crate) fn new(on: DecodeOn, share: f64) -> Self {
         let allowance = Allowance { share, left: 0.0, at: Instant::now(), taken: 0 };
         Balance { on, supplied: AtomicBool::new(false), allowance: (share < 1.0).then(|| Mutex::new(allowance)) }
     }
 
-    /// The device has all the batches that it has room for, or not any more.
+    /// Reports whether the device has all the batches that it has room for.
     pub(crate) fn supplied(&self, supplied: bool) {
         self.supplied.store(supplied, Ordering::Relaxed);
     }
 
-    /// Whether the next part of a batch is left to the device, of whose time decoding took `taken` ns
-    /// so far.
+    /// Whether the device decodes the next part of a batch. `taken` is the device time in ns that
+    /// decoding has taken so far.
     pub(crate) fn device_now(&self, taken: u64) -> bool {
         let wanted = match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
-            // Either the consumer is the slower one, and needs its device for better things, or the
-            // device decodes as fast as it can.
+            // If the device is supplied, either the consumer is slower and needs the device, or the
+            // device is decoding as fast as it can.
             DecodeOn::Auto => !self.supplied.load(Ordering::Relaxed),
         };
         let allowed = |allowance: &Mutex<Allowance>| {

@@ -1,49 +1,47 @@
-//! Memory that workers take beside the slots: how much there is, and who may take it.
+//! Scratch memory of the workers: sizes and admission.
 //!
-//! Each worker has a share of its own, which it uses without asking: it holds eight photographs of
-//! usual size. What needs more takes it from memory that all workers share, one after the other in
-//! the order in which they asked. A picture that needs more than all of the shared memory gets it
-//! while nobody else holds any. A worker that waits holds none of it. So whoever holds some can
-//! finish, and gives it back.
+//! Each worker owns a fixed share, enough for eight typical photographs. A picture that needs more
+//! takes turns on memory that all workers share, in the order of the requests. A picture that needs
+//! more than all of it is admitted when the shared memory is unused. A worker never holds shared memory
+//! while it waits, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Bytes of a worker's own share, where memory is not scarce. Half of it is for what is decoded at
-/// a time: eight pictures of 0.7 megapixels. A quarter is for encoded bytes, a quarter for what
+/// Bytes of a worker's own share if memory is not scarce. Half of it is for pictures that are decoded
+/// together: eight of 0.7 megapixels. A quarter is for encoded bytes, and a quarter for memory that
 /// decoders keep.
 const OWN: usize = 32 << 20;
-/// Bytes of the shared memory for each processor: a 24-megapixel picture takes 72 MB, and a
-/// progressive JPEG of it twice that.
+/// Bytes of shared memory per processor. A picture of 24 megapixels takes 72 MB, and a progressive JPEG
+/// of that size twice as much.
 const SHARED_EACH: usize = 128 << 20;
-/// Bytes of what is read before a worker asks for it, where memory is not scarce: 500 buffers for
-/// photographs of usual size, twice as many as are being read at a time.
+/// Bytes for samples that are read ahead if memory is not scarce. This holds 500 typical photographs,
+/// twice as many as are being read at a time.
 const AHEAD: usize = 128 << 20;
 
-/// What workers may take, in bytes.
+/// Scratch memory that workers and readers may take, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
-    /// What a worker takes whatever the pictures are: one image of the batch, and what mixing
-    /// needs.
+    /// Memory that a worker needs for any picture: one image of the batch, and scratch for mixing.
     pub(crate) fixed: usize,
-    /// A worker's own share beside that.
+    /// A worker's own share in addition to that.
     pub(crate) own: usize,
-    /// What all workers share.
+    /// Memory that all workers share.
     pub(crate) shared: usize,
-    /// What threads that read for the workers may hold.
+    /// Memory of samples that readers have read ahead.
     pub(crate) ahead: usize,
     /// Samples that the source fetches ahead itself.
     pub(crate) source: usize,
 }
 
 impl ScratchPlan {
-    /// As much as is of use to `workers` workers on `processors` processors.
+    /// Largest useful plan for `workers` workers on `processors` processors.
     pub(crate) fn ample(workers: usize, processors: usize, fixed: usize) -> Self {
         let shared = processors.min(workers).saturating_mul(SHARED_EACH);
         ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0 }
     }
 
-    /// The same where nothing is read ahead.
+    /// The plan without reading ahead.
     pub(crate) fn without_readers(self) -> Self {
         ScratchPlan { ahead: 0, source: 0, ..self }
     }
@@ -61,7 +59,7 @@ impl ScratchPlan {
             .saturating_add(self.source)
     }
 
-    /// The same within `bytes`, but never less than what each worker takes in any case.
+    /// Shrinks the plan to `bytes`, but not below each worker's fixed need.
     pub(crate) fn within(self, bytes: usize) -> Self {
         if self.total() <= bytes {
             return self;
@@ -74,14 +72,14 @@ impl ScratchPlan {
     }
 }
 
-/// How a worker divides its own share, in bytes.
+/// Parts of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Pixels of what is decoded at a time.
+    /// Pixels of pictures that are decoded together.
     pub(crate) decode: usize,
-    /// Encoded bytes of the samples in hand.
+    /// Encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// What decoders keep from one picture to the next.
+    /// Memory that decoders keep between pictures.
     pub(crate) kept: usize,
 }
 
@@ -95,7 +93,7 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 struct Line {
     taken: usize,
-    /// Those who wait have the numbers from `first` to `last`.
+    /// Requests that wait have the numbers `first..last`.
     first: u64,
     last: u64,
 }
@@ -123,7 +121,7 @@ impl Scratch {
         self.line.lock().expect("nothing panics while holding it")
     }
 
-    /// Takes `bytes` of the shared memory if they are free and nobody waits.
+    /// Takes `bytes` of the shared memory if they are free and no request waits.
     pub(crate) fn try_take(&self, bytes: usize) -> Option<Hold<'_>> {
         let mut line = self.line();
         let fits = line.taken.saturating_add(bytes) <= self.plan.shared;
@@ -134,8 +132,8 @@ impl Scratch {
         Some(Hold { scratch: self, bytes })
     }
 
-    /// Takes `bytes` of the shared memory; waits until they are free, or all of it is. The calling
-    /// thread must hold none.
+    /// Takes `bytes` of the shared memory, after waiting until they are free or all of it is. The
+    /// calling thread must hold none.
     pub(crate) fn take(&self, bytes: usize) -> Hold<'_> {
         let mut line = self.line();
         let number = line.last;
@@ -146,13 +144,13 @@ impl Scratch {
         line.first += 1;
         line.taken = line.taken.saturating_add(bytes);
         drop(line);
-        // There may be room for the next in line too.
+        // There may be room for the next request too.
         self.changed.notify_all();
         Hold { scratch: self, bytes }
     }
 }
 
-/// Shared memory that a worker took; dropped, it is given back.
+/// Shared memory that a worker holds until it drops this.
 pub(crate) struct Hold<'a> {
     scratch: &'a Scratch,
     bytes: usize,

@@ -8,15 +8,15 @@ use crate::batch::Free;
 use crate::decode::MAX_GROUP;
 use crate::trace::Task;
 
-/// The most workers that a loader may be given: as many as the largest machines have processors.
-/// Threads of a pool look for work at each other when they start and end, which is a second's work
-/// for so many. Reading that waits needs none of them.
+/// Maximum number of workers: the processors of the largest machines. When they start and end, threads
+/// of a pool search each other for work, which takes a second for this many. Slow storage needs
+/// readers, not workers.
 pub(crate) const MOST_WORKERS: usize = 768;
 
-/// What a number may be. Where the user has set it that is one value.
+/// Range of a number. If the user has set the number, the range is one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// What it begins with, and never falls below.
+    /// Initial value and lower limit.
     pub(crate) least: usize,
     pub(crate) most: usize,
 }
@@ -26,7 +26,7 @@ impl Bounds {
         Bounds { least: n, most: n }
     }
 
-    /// The same, but not less than `n`.
+    /// Raises both limits to at least `n`.
     pub(crate) fn or_more(self, n: usize) -> Self {
         Bounds { least: self.least.max(n), most: self.most.max(n) }
     }
@@ -36,27 +36,25 @@ impl Bounds {
     }
 }
 
-/// The numbers of workers and of batches ahead that are in use. The latter may change while batches
-/// are made: no batch depends on it.
+/// Number of workers, and prefetch depth. The depth may change while batches are made, because no batch
+/// depends on it.
 ///
-/// All slots there can ever be are made when the loader is opened. A slot beyond those in use lies
-/// in the reserve.
+/// All slots are allocated when the loader opens. Slots that are not in use lie in the reserve.
 pub(crate) struct Settings {
     pub(crate) processors: usize,
     pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
     ahead: AtomicUsize,
-    /// What the scheduler says of the workers.
+    /// Scheduling statistics of the workers.
     tasks: Mutex<Vec<Task>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
 }
 
-/// Time in which epochs were under way: what a program does before, between and after them is not
-/// the loader's time.
+/// Time during epochs. Time before, between and after epochs belongs to the program.
 #[derive(Default)]
 struct Clock {
-    /// Since when what is not in `seconds` counts; none while no epoch is under way.
+    /// Start of the time that is not yet in `seconds`. `None` between epochs.
     since: Option<Instant>,
     seconds: f64,
 }
@@ -69,12 +67,12 @@ impl Clock {
 
 #[derive(Default)]
 struct Reserve {
-    /// Last used first, so that memory that was never touched stays so.
+    /// The slot used last is taken first, so memory that was never touched stays untouched.
     slots: Vec<Free>,
-    /// The way back into use; none before the engine runs.
+    /// Puts slots into use. `None` before the engine runs.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Slots in use beyond those for the batches ahead, for a consumer that holds as many.
+    /// Slots in use in addition to the prefetch depth, lent to a consumer that holds batches.
     lent: usize,
 }
 
@@ -99,66 +97,65 @@ impl Settings {
         self.reserve.lock().expect("nothing panics while holding it")
     }
 
-    /// Batches ahead that are in use.
+    /// Current prefetch depth.
     pub(crate) fn prefetch(&self) -> usize {
         self.ahead.load(Relaxed)
     }
 
-    /// Host slots for `prefetch` batches ahead: one more is in the consumer's hands or on its way
-    /// to the device, and one more is being filled.
+    /// Number of host slots for a prefetch depth. One more is held by the consumer or being copied to
+    /// the device, and one more is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
 
-    /// Slots in use.
+    /// Number of slots that the prefetch depth needs.
     pub(crate) fn slots(&self) -> usize {
         Self::slots_for(self.prefetch())
     }
 
-    /// Slots that are not in the reserve: more than [`slots`](Settings::slots) until those of a
-    /// larger number have come back.
+    /// Number of slots outside the reserve. After the depth has fallen, it exceeds
+    /// [`slots`](Settings::slots) until the surplus slots have returned.
     pub(crate) fn slots_in_use(&self) -> usize {
         self.reserve().in_use
     }
 
-    /// Samples of a part, with `workers` of them: a quarter of a worker's share of the batch, so
-    /// that the shares even out.
+    /// Number of samples per part: a quarter of a worker's share of the batch, so that the shares even
+    /// out.
     pub(crate) fn group(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
 
-    /// An epoch begins.
+    /// Notes that an epoch begins.
     pub(crate) fn begin(&self) {
         self.end();
         self.clock().since = Some(Instant::now());
     }
 
-    /// No epoch is under way any more.
+    /// Notes that no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { since: None, seconds: clock.seconds() };
     }
 
-    /// Seconds that epochs took so far.
+    /// Seconds that epochs have taken so far.
     pub(crate) fn seconds(&self) -> f64 {
         self.clock().seconds()
     }
 
-    /// The calling worker has its first part.
+    /// Registers the calling thread as a worker.
     pub(crate) fn enters(&self) {
         let task = Task::this();
         self.tasks.lock().expect("nothing panics while holding it").extend(task);
     }
 
-    /// Seconds that workers were ready to run and had no processor, so far; 0 where the system does
-    /// not say.
+    /// Seconds for which workers were runnable but not scheduled. 0 if the system does not report it.
     pub(crate) fn delayed(&self) -> f64 {
         let tasks = self.tasks.lock().expect("nothing panics while holding it");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
-    /// Puts the slots for the least number of batches ahead into use, by sending them to `free`,
-    /// and the others into the reserve.
+    /// Puts the slots for the smallest depth into use by sending them to `free`, and the others into the
+    /// reserve.
     pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
         let in_use = self.slots().min(slots.len());
         let rest = slots.split_off(in_use);
@@ -168,7 +165,7 @@ impl Settings {
         *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
     }
 
-    /// Frees the slots of the reserve: nobody fills any more.
+    /// Frees the slots of the reserve when the engine ends.
     pub(crate) fn free_slots(&self) {
         *self.reserve() = Reserve::default();
     }
@@ -179,8 +176,8 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// The consumer holds `held` batches and asks for more: if that is all that are in use, one
-    /// more is taken into use for good, as long as there are any.
+    /// Puts one more slot into use permanently if the consumer, which holds `held` batches and asks for
+    /// more, holds all slots in use.
     pub(crate) fn lend(&self, held: usize) {
         if !self.prefetch.are_open() {
             return;
@@ -192,7 +189,7 @@ impl Settings {
         }
     }
 
-    /// A free slot, unless there are more than are to be in use: then it goes into the reserve.
+    /// Returns the slot, or puts it into the reserve if more slots are in use than needed.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
         if !self.prefetch.are_open() {
             return Some(slot);
@@ -208,13 +205,13 @@ impl Settings {
 }
 
 impl Reserve {
-    /// Takes slots into use until there are `slots` of them and those that are lent.
+    /// Puts slots into use until there are `slots`, plus those that are lent.
     fn fill(&mut self, slots: usize) {
         let Some(free) = &self.free else { return };
         while self.in_use < slots + self.lent
             && let Some(slot) = self.slots.pop()
         {
-            // Where nobody fills slots any more it is freed here.
+            // If the engine has ended, the slot is freed here.
             let _ = free.send(slot);
             self.in_use += 1;
         }

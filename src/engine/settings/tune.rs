@@ -1,15 +1,14 @@
-//! The automatic number of batches ahead, found while batches are delivered.
+//! Chooses the prefetch depth automatically while batches are delivered.
 //!
-//! What is done is hill climbing, told by the counters when to try. The time in which batches were
-//! delivered is cut into windows. Workers that idle because all slots are taken, while the consumer
-//! waits, mean steps or samples of unequal times, or reads of which too few are under way: twice as
-//! many batches ahead are tried. Where threads want all processors there is nothing to gain. What
-//! they want is the time they ran and the time they were ready to run while others had the
-//! processors, be it another program.
+//! The tuner climbs. It doubles the prefetch depth if workers are idle because all slots are taken
+//! while the consumer is waiting. This combination means uneven steps, uneven samples, or too few
+//! concurrent reads. It does nothing while the processors are saturated. Demand for processor time is
+//! the time threads ran plus the time they were runnable while something else, including other
+//! programs, was running.
 //!
-//! A try stays if more samples come than before, and is taken back if not; then the next one waits,
-//! each time twice as long, until the rate is another one: less than 0.7 or more than 1.4 times
-//! what it was.
+//! The counters are compared over windows of time in which batches were delivered. A trial is kept if
+//! more samples arrive than before, and reverted if not. After each reverted trial the tuner rests
+//! twice as long, until the rate changes to less than 0.7 or more than 1.4 times its value.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
@@ -19,24 +18,24 @@ use super::slots::Settings;
 use crate::recipe::guarded;
 use crate::trace::{Counters, ProcessStats};
 
-/// A window is at least so long, in seconds and in batches.
+/// Minimum length of a window, in seconds and in batches.
 const WINDOW_SECONDS: f64 = 0.15;
 const WINDOW_BATCHES: f64 = 16.0;
-/// How often the counters are looked at: a call in between costs a comparison.
+/// Interval between reads of the counters. Calls in between cost one comparison.
 const LOOK: Duration = Duration::from_millis(10);
-/// Windows that are judged together, unless one alone is clear.
+/// Number of windows that are judged together, unless one alone is clear.
 const BLOCK: u32 = 4;
-/// Windows after which a try is decided in any case.
+/// Number of windows after which a trial is decided in any case.
 const LONGEST_TRY: u32 = 12;
-/// Below this share of the time there is no wait worth a try.
+/// Minimum share of time spent waiting before the tuner acts.
 const STALLED: f64 = 0.03;
-/// Processors that are wanted for this share of the time have no more to give.
+/// Share of processor time in demand from which the processors count as saturated.
 const SATURATED: f64 = 0.92;
-/// Blocks without a try after the first one that was taken back, and at most.
+/// Number of blocks without a trial after the first reverted trial, and its maximum.
 const REST: u32 = 4;
 const LONGEST_REST: u32 = 256;
 
-/// What was counted over some time in which batches were delivered.
+/// Counters over a time in which batches were delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Sums {
     seconds: f64,
@@ -49,8 +48,7 @@ struct Sums {
     blocked: f64,
     /// The workers' time in their stages.
     busy: f64,
-    /// Processor time of the process, and the time in which workers were ready to run and had no
-    /// processor.
+    /// Processor time of the process, and the time in which workers were runnable but not scheduled.
     cpu: f64,
     delayed: f64,
 }
@@ -109,7 +107,7 @@ impl AddAssign for Sums {
     }
 }
 
-/// A number of batches ahead that is to be used from now on.
+/// A change of the prefetch depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     from: usize,
@@ -120,21 +118,21 @@ struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Try,
-    /// The try before was no better.
+    /// The trial was no better.
     Back,
 }
 
-/// A try that is being judged.
+/// A trial in progress.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     change: Change,
-    /// What was counted before.
+    /// Counters before the trial.
     before: Sums,
-    /// By how much the rate must have changed for the try to stay.
+    /// Factor by which the rate must change for the trial to be kept.
     wanted: f64,
 }
 
-/// Blocks that pass before the next try.
+/// Number of blocks before the next trial.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
     left: u32,
@@ -148,12 +146,12 @@ struct Climb {
     workers: usize,
     prefetch: usize,
     most: usize,
-    /// What is judged together, and of how many windows.
+    /// Counters of the windows that are judged together, and the number of windows.
     block: Sums,
     windows: u32,
     trial: Option<Trial>,
     rest: Rest,
-    /// What was counted since the last change, the older the less of it.
+    /// Counters since the last change, decayed with age.
     steady: Sums,
 }
 
@@ -172,7 +170,7 @@ impl Climb {
         }
     }
 
-    /// Takes the next window, and says what is to change.
+    /// Adds a window. Returns the change to make, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         self.block += window;
         self.windows += 1;
@@ -187,11 +185,10 @@ impl Climb {
         change
     }
 
-    /// Ends the try, or goes on with it (`None`): what is to change then.
+    /// Decides the trial and returns the change to make, or returns `None` to continue the trial.
     fn judge(&mut self, Trial { change, before, wanted }: Trial) -> Option<Option<Change>> {
         let gain = self.block.rate() / before.rate();
-        // The longer it is looked at the less is chance: bursts of the consumer's are longer than a
-        // window.
+        // The consumer's bursts are longer than a window, so early decisions need a clear result.
         let (stays, goes) = match self.windows {
             ..BLOCK => (1.3, 0.0),
             BLOCK..LONGEST_TRY => (wanted + 0.1, wanted - 0.1),
@@ -213,7 +210,7 @@ impl Climb {
         Some(Some(Change { from: change.to, to: change.from, why: Why::Back }))
     }
 
-    /// Looks for something to try; `None` if more windows are needed to say.
+    /// Looks for a trial. Returns `None` if more windows are needed.
     fn look(&mut self) -> Option<Option<Change>> {
         if self.windows < BLOCK {
             return None;
@@ -236,7 +233,7 @@ impl Climb {
         if !rested || from == to || wait < STALLED || !idle || blocked < STALLED * seconds {
             return Some(None);
         }
-        // What can be gained is the wait: a share of that will do.
+        // At best the wait disappears. A share of that is enough.
         let wanted = 1.0 + (0.25 * wait).min(0.03);
         let change = Change { from, to, why: Why::Try };
         self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), wanted });
@@ -244,7 +241,7 @@ impl Climb {
     }
 }
 
-/// Watches the counters, and sets what is left to it.
+/// Reads the counters and changes the prefetch depth.
 pub(crate) struct Tuner {
     settings: Arc<Settings>,
     state: Mutex<State>,
@@ -253,18 +250,18 @@ pub(crate) struct Tuner {
 struct State {
     climb: Climb,
     opened: Instant,
-    /// The sums when the window began or was taken up again; none between epochs.
+    /// Counters when the window began or continued. `None` between epochs.
     from: Option<Sums>,
-    /// What the window has of the epochs before.
+    /// Part of the window from earlier epochs.
     window: Sums,
-    /// When to look next.
+    /// Time of the next look.
     due: Instant,
-    /// Batches to leave out: those that were begun before the last change.
+    /// Number of batches to ignore, which were begun before the last change.
     skip: f64,
 }
 
 impl Tuner {
-    /// A tuner of `settings`, if there is something to tune.
+    /// Returns a tuner of `settings`, if the prefetch depth is open.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
         if !settings.prefetch.are_open() {
             return None;
@@ -285,7 +282,7 @@ impl Tuner {
         self.state.lock().expect("nothing panics while holding it")
     }
 
-    /// An epoch begins.
+    /// Notes that an epoch begins.
     pub(crate) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.pause(&mut state, counters);
@@ -293,12 +290,12 @@ impl Tuner {
         state.skip = 0.0;
     }
 
-    /// An epoch ends: the time until the next one is the program's.
+    /// Notes that an epoch ends. The time until the next one belongs to the program.
     pub(crate) fn end(&self, counters: &Counters) {
         self.pause(&mut self.state(), counters);
     }
 
-    /// A batch was delivered.
+    /// Notes that a batch was delivered.
     pub(crate) fn delivered(&self, counters: &Counters) {
         let mut state = self.state();
         let now = Instant::now();
@@ -320,7 +317,7 @@ impl Tuner {
         window += sums - from;
         (state.window, state.from) = (Sums::default(), Some(sums));
         let Some(change) = state.climb.window(window) else { return };
-        // Batches that are under way were begun with the old numbers.
+        // Batches in flight were begun with the old depth.
         state.skip = self.settings.slots() as f64;
         drop(state);
         self.apply(change, window.rate());
@@ -330,7 +327,7 @@ impl Tuner {
         Sums::now(state.opened, counters, &self.settings)
     }
 
-    /// Adds what was counted since the window was taken up to it.
+    /// Adds the counters since the window continued to the window.
     fn pause(&self, state: &mut State, counters: &Counters) {
         if let Some(from) = state.from.take()
             && state.skip == 0.0
@@ -342,7 +339,7 @@ impl Tuner {
     fn apply(&self, Change { from, to, why }: Change, rate: f64) {
         self.settings.use_prefetch(to);
         let (rate, was) = (rate.round(), from);
-        // The batch at hand would be lost with a logger that panics.
+        // A logger that panics would lose the current batch.
         let _ = guarded(|| {
             match why {
                 Why::Try => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),

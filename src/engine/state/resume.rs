@@ -7,7 +7,7 @@ use crate::trace::Counters;
 
 /// The version of [`Checkpoint`] that this build writes and reads.
 const VERSION: u32 = 1;
-/// Places of an epoch that are compared to tell orders and data sets apart.
+/// Number of positions that are compared to tell orders and data sets apart.
 const PROBES: u64 = 8;
 
 /// A batch of a run.
@@ -46,13 +46,13 @@ pub struct Checkpoint {
     probes: Vec<Probe>,
 }
 
-/// What an order and a source have at one place of epoch 0.
+/// Sample at one position of epoch 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     position: u64,
-    /// None if the order panicked.
+    /// `None` if the order panicked.
     sample: Option<u64>,
-    /// None if the sample could not be read. It is then not compared.
+    /// `None` if the sample could not be read. It is then not compared.
     key: Option<String>,
 }
 
@@ -92,14 +92,13 @@ impl Checkpoint {
             seed: recipe.seed,
             global_batch: schedule.global_batch(),
             samples: recipe.source.len() as u64,
-            // Of an epoch that the order panics at none is to be resumed: `check` asks for its
-            // batches.
+            // An epoch at which the order panics cannot be resumed: `check` asks for its length.
             epoch_samples: guarded(|| Ok(schedule.order().len(epoch))).unwrap_or(0),
             probes,
         }
     }
 
-    /// Where a loader of `recipe` in the order of `schedule` goes on, if the checkpoint fits it.
+    /// Position at which a loader of `recipe` and `schedule` continues, if the checkpoint fits it.
     pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Position> {
         let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
             Err(Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}")))
@@ -111,7 +110,7 @@ impl Checkpoint {
             )));
         }
         let epoch = self.epoch;
-        // The order may be the user's, and has perhaps never been asked about such an epoch.
+        // The order may be the user's, and may panic for an epoch that it was never asked about.
         let asked = guarded(|| {
             let next = Position { epoch, batch: self.batch };
             let now = Checkpoint::new(recipe, schedule, next, probe(recipe, counters, schedule));
@@ -153,7 +152,7 @@ impl Checkpoint {
     }
 }
 
-/// Looks at a few places of epoch 0, from its first position to its last. It reads as many samples.
+/// Reads the samples at a few positions of epoch 0, from the first to the last.
 pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };

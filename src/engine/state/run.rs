@@ -11,7 +11,7 @@ pub(crate) const MOST_READERS: usize = 512;
 
 /// What goes on around the recipe: the run that is wanted, what is counted, and the numbers in use.
 pub(crate) struct Run {
-    /// The run that is wanted now; parts of any other are passed on untouched.
+    /// Number of the current run. Parts of other runs are passed on without work.
     wanted: AtomicU64,
     pub(crate) counters: Arc<Counters>,
     /// The numbers of workers and slots in use, and who changes them, if they may change.
@@ -28,7 +28,7 @@ impl Run {
         Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch, balance }
     }
 
-    /// Run `run` is wanted from now on; 0 is none.
+    /// Makes `run` the current run; 0 for none.
     pub(crate) fn want(&self, run: u64) {
         self.wanted.store(run, Ordering::Relaxed);
     }
@@ -37,7 +37,7 @@ impl Run {
         self.wanted.load(Ordering::Relaxed) == run
     }
 
-    /// Whether a read of run `run` that failed is to be tried again, which it then counts.
+    /// Whether to retry a failed read of run `run`. Counts the retry.
     pub(crate) fn tries_again(&self, run: u64) -> bool {
         let wanted = self.is_wanted(run);
         if wanted {
@@ -46,7 +46,7 @@ impl Run {
         wanted
     }
 
-    /// An epoch begins.
+    /// Notes that an epoch begins.
     pub(crate) fn begin(&self) {
         self.settings.begin();
         self.counters.begin();
@@ -55,7 +55,7 @@ impl Run {
         }
     }
 
-    /// The consumer received the batch that it asked for at `asked`.
+    /// Notes that the consumer received the batch that it asked for at `asked`.
     pub(crate) fn delivered(&self, batch: &BatchInfo, asked: Instant) {
         self.counters.delivered(batch.epoch(), batch.index(), batch.len(), asked);
         if let Some(tuner) = &self.tuner {
@@ -63,7 +63,7 @@ impl Run {
         }
     }
 
-    /// An epoch ends, if one is under way.
+    /// Notes that the epoch ends, if one is in progress.
     pub(crate) fn end(&self) {
         self.settings.end();
         if let Some(tuner) = &self.tuner {

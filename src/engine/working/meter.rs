@@ -3,8 +3,7 @@ use std::time::Instant;
 use crate::batch::Header;
 use crate::trace::{Args, Counters, Row, Stage, StageMap, nanos};
 
-/// A worker's bookkeeping: a stopwatch, of which each lap is one stage of one sample, and where the
-/// laps are counted and traced.
+/// Stopwatch of a worker. Each lap is one stage of one sample, and is counted and traced.
 pub(crate) struct Meter<'a> {
     counters: &'a Counters,
     worker: usize,
@@ -13,10 +12,10 @@ pub(crate) struct Meter<'a> {
     now: Instant,
 }
 
-/// A sample on its way, and its time in each stage, in ns.
+/// A sample in progress, with its time in each stage in ns.
 pub(crate) struct Timed<'a> {
     pub(crate) id: u64,
-    /// Empty if it could not be read.
+    /// Empty if the sample could not be read.
     pub(crate) key: &'a str,
     pub(crate) ns: StageMap<u64>,
     /// The field that took longest: its ns and its number.
@@ -24,23 +23,23 @@ pub(crate) struct Timed<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// The first lap begins.
+    /// Starts the first lap.
     pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
         Meter { counters, worker, epoch: header.epoch, batch: header.number, now: Instant::now() }
     }
 
-    /// The worker enters `stage` of sample `id`.
+    /// Notes that the worker enters `stage` of sample `id`.
     pub(crate) fn enter(&self, stage: Stage, id: u64) {
         self.counters.worker(self.worker).enter(stage, id);
     }
 
-    /// Ends a lap that is of no sample, or of several. Returns its ns.
+    /// Ends a lap that belongs to no sample, or to several. Returns its time in ns.
     pub(crate) fn lap(&mut self) -> u64 {
         let start = std::mem::replace(&mut self.now, Instant::now());
         nanos(self.now, start)
     }
 
-    /// Ends a lap: `stage` of `sample`, out of which came `bytes` bytes.
+    /// Ends a lap: `stage` of `sample`, which produced `bytes` bytes.
     pub(crate) fn stage(&mut self, stage: Stage, sample: &mut Timed<'_>, bytes: usize) {
         let ns = self.lap();
         self.spent(stage, sample, ns, bytes);
@@ -73,9 +72,10 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends a lap in which pictures of `samples` were decoded, as many of each. Of a picture it is
-    /// told its encoded bytes, the bytes of its pixels, and its ns if it was decoded alone. What was
-    /// decoded side by side has no time of its own, but a share by its encoded bytes.
+    /// Ends a lap in which pictures of `samples` were decoded, the same number of each sample. The
+    /// entries of `pictures` are encoded bytes, bytes of pixels, and the time in ns if the picture was
+    /// decoded alone. Pictures that were decoded together share the rest of the time in proportion to
+    /// their encoded bytes.
     pub(crate) fn decoded<'k, T>(
         &mut self,
         samples: &mut [T],
@@ -108,17 +108,17 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// A picture is a JPEG of one piece.
+    /// Counts a JPEG without restart markers.
     pub(crate) fn plain_jpeg(&self) {
         self.counters.worker(self.worker).plain_jpeg();
     }
 
-    /// A picture is decoded on the device.
+    /// Counts a picture that is left to the device.
     pub(crate) fn left_to_device(&self) {
         self.counters.worker(self.worker).left_to_device();
     }
 
-    /// The sample is done, well or not.
+    /// Counts a finished sample, failed or not.
     pub(crate) fn done(&self, sample: &Timed<'_>) {
         self.counters.worker(self.worker).sample();
         self.counters.sample_took(sample.ns, sample.slowest.1, sample.id, sample.key);

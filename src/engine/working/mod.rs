@@ -4,24 +4,24 @@
 //! end the run.
 //!
 //! 1. `task`: a part of a batch on its way to a worker.
-//! 2. `filled`: what leaves.
+//! 2. `outcome`: a full slot, or the error that ends the run.
 //! 3. `meter`: the counters and the trace of a worker.
 //! 4. `worker`: reads, plans, decodes, transforms and writes the samples of a part.
-//! 5. `pool`: the threads; `crew`: parts as tasks of these threads.
+//! 5. `pool`: the threads; `queue`: the parts, and the tasks that take them.
 //! 6. `coordinator`: assigns samples to a free slot, and hands it out in parts.
 
 mod coordinator;
-mod crew;
-mod filled;
 mod meter;
+mod outcome;
 mod pool;
+mod queue;
 mod task;
 mod worker;
 
-pub(crate) use coordinator::{Asked, Coordinator, Start};
-pub(crate) use crew::{Crew, Giver};
-pub(crate) use filled::{ANY_RUN, Broken, Filled};
+pub(crate) use coordinator::{BatchSampler, Coordinator, Start};
+pub(crate) use outcome::{ANY_RUN, Outcome, RunError};
 pub(crate) use pool::Pool;
+pub(crate) use queue::{WorkQueue, WorkSender};
 #[cfg(feature = "cuda")]
 pub(crate) use task::Again;
 pub(crate) use task::Task;

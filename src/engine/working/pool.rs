@@ -4,18 +4,17 @@ use std::thread::JoinHandle;
 use crate::engine::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The loader's own rayon pool, never the global one, with threads that are joined when it is
-/// dropped.
+/// The loader's own rayon pool. Dropping it joins its threads.
 ///
-/// rayon ends its threads some time after a pool is dropped; a loader that frees page-locked memory
-/// must know that they have ended.
+/// rayon alone ends its threads some time after a pool is dropped. A loader that frees page-locked
+/// memory must know that they have ended.
 pub(crate) struct Pool {
-    /// Leaves in drop only.
+    /// `None` in drop only.
     pool: Option<Arc<rayon::ThreadPool>>,
     threads: Threads,
 }
 
-/// Gives tasks to a pool. The pool ends when the last of these, and the pool itself, are dropped.
+/// Starts tasks in a pool. The pool's threads end after the pool and all spawners are dropped.
 pub(crate) type Spawner = Arc<rayon::ThreadPool>;
 
 type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
@@ -41,7 +40,7 @@ impl Pool {
         match pool {
             Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads }),
             Err(e) => {
-                // Those that were started end.
+                // The threads that were started end.
                 join(&threads);
                 let text = format!("cannot start {workers} worker threads: {e}");
                 Err(Error::new(ErrorKind::Io, text).with_source(e))
@@ -61,7 +60,7 @@ impl Pool {
 fn join(threads: &Threads) {
     let threads = std::mem::take(&mut *threads.lock().expect("nothing panics while holding it"));
     for thread in threads {
-        // A panic of a thread was passed on by its task.
+        // The task has reported a panic of its thread.
         let _ = thread.join();
     }
 }

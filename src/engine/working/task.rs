@@ -9,21 +9,21 @@ use crate::engine::reading::Fetched;
 /// A part on its way to a worker.
 pub(crate) struct Task {
     pub(crate) part: Part,
-    /// What a reader has read of it; none if no reader had it.
+    /// Samples that a reader read in advance, if any.
     pub(crate) fetched: Option<Fetched>,
-    /// What is made again of it, if it was full before.
+    /// Samples to decode again, if the batch was full before.
     pub(crate) again: Option<Again>,
 }
 
-/// Samples of a batch that workers make again, since a device could not decode them: what goes with
-/// the parts of the batch.
+/// Samples of a batch that workers decode because a device could not. Each part of the batch carries
+/// it.
 #[derive(Clone)]
 pub(crate) struct Again {
-    /// Their places in the batch, in order.
+    /// Places of the samples in the batch, in order.
     pub(crate) places: Arc<[usize]>,
-    /// Who waits for the batch.
+    /// Alive while the batch is wanted.
     pub(crate) wanted: Weak<()>,
-    /// Takes the full slot, and does not wait.
+    /// Takes the full slot, without waiting.
     pub(crate) done: Arc<dyn Fn(Full) + Send + Sync>,
 }
 

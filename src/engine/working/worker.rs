@@ -1,4 +1,4 @@
-//! What a worker does with its part of a batch: read, plan, decode, transform, write.
+//! Processes parts of batches: reads, plans, decodes, transforms and writes samples.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::Result;
 use crate::field::{ImageField, MixScratch};
-use crate::order::Pick;
+use crate::order::Entry;
 use crate::recipe::{Planned, Recipe, guarded, panicked};
 use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::Resizer;
 
-/// Bytes of a picture's pixels that are taken for what it needs, where eight of them are within a
-/// worker's own share. Of larger ones the decoder is asked.
+/// Bytes of pixels up to which the pixels alone are taken as the memory that a picture needs, if eight
+/// such pictures fit into a worker's own share. Decoders estimate the memory of larger pictures.
 const SMALL: u64 = 1 << 20;
 
-/// One worker, with its memory. That is kept from sample to sample as far as it stays within the
-/// worker's own share ([`Scratch`](crate::engine::Scratch)).
+/// One worker, with its memory. The memory is kept from sample to sample, up to the worker's own
+/// share ([`Scratch`](crate::engine::Scratch)).
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     index: usize,
-    /// For each place one buffer a try: what a try that failed was given stays lent to it.
+    /// One buffer per sample and attempt. A failed attempt may still borrow its buffer.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
     pixels: [Pixels; MAX_GROUP],
     image: Vec<u8>,
     resizer: Resizer,
     mixing: MixScratch,
-    /// The boxes of a sample whose plan depends on them.
+    /// Boxes of a sample whose plan depends on them.
     boxes: Vec<[f32; 4]>,
-    /// What a device needs of a picture.
+    /// Entropy-coded data of a picture that a device decodes.
     bitstream: Bitstream,
 }
 
@@ -53,8 +53,7 @@ struct Taken<'a> {
     memory: usize,
 }
 
-/// As many samples as are made at a time, and their images: as many for each sample as the loader
-/// has.
+/// Samples that are decoded together, with their images.
 #[derive(Default)]
 struct Group<'a> {
     samples: ArrayVec<Taken<'a>, MAX_GROUP>,
@@ -78,13 +77,12 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task` if its run is still wanted. The last part of a batch gives the full
-    /// slot.
-    /// Pictures are left to the device if `leave` says so.
+    /// Fills the part of `task`, unless its run is cancelled. Leaves pictures to the device if `leave`
+    /// is true. The last part of a batch to end returns the full slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
-        // The user's code is guarded where it is called. What panics here is a defect, or a logger
-        // of the user's. The batch goes on its way, since its slot would be lost otherwise.
+        // Calls of the user's code are guarded separately. A panic here is a defect, or comes from the
+        // user's logger. The batch continues, because its slot would be lost otherwise.
         let filled = guarded(|| {
             self.fill(&mut part, fetched.as_ref(), waits, leave);
             Ok(())
@@ -123,8 +121,8 @@ impl Worker {
         Some(full)
     }
 
-    /// Makes again what a device could not decode of a part. The last part of a batch gives the
-    /// full slot. What fails now is a fault of its sample, as if a worker had decoded it at first.
+    /// Decodes the pictures of a part that a device could not decode. The last part of a batch to end
+    /// returns the full slot. A failure is a fault of the sample, as if a worker had decoded it first.
     pub(crate) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
         let range = part.range();
         for place in again.places.iter().copied().filter(|place| range.contains(place)) {
@@ -152,28 +150,28 @@ impl Worker {
         Some(full)
     }
 
-    /// Decodes the pictures of the sample at `place` here. It was planned and written before.
+    /// Decodes the pictures of the sample at `place`, whose other fields are already written.
     fn make_again(&mut self, part: &mut Part, place: usize, again: &Again) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
-        let (pick, share) = (part.header().picks[place], run.scratch.share());
-        run.counters.worker(*index).enter(Stage::Decode, pick.sample);
-        let sample = recipe.read(pick.sample, &mut encoded[0], || again.is_wanted());
-        let sample = sample.map_err(|e| recipe.blame(pick.sample, "", e))?;
-        recipe.check_length(&sample, &pick)?;
+        let (entry, share) = (part.header().entries[place], run.scratch.share());
+        run.counters.worker(*index).enter(Stage::Decode, entry.sample);
+        let sample = recipe.read(entry.sample, &mut encoded[0], || again.is_wanted());
+        let sample = sample.map_err(|e| recipe.blame(entry.sample, "", e))?;
+        recipe.check_length(&sample, &entry)?;
         for field in &recipe.fields.images {
-            let Planned { picture, plan, .. } = recipe.plan(field, &sample, &pick, boxes)?;
+            let Planned { picture, plan, .. } = recipe.plan(field, &sample, &entry, boxes)?;
             let mut picture = picture.expect("it waits to be decoded");
             let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX);
             let large = memory > share.decode;
             let hold = large.then(|| {
-                // Who waits keeps little.
+                // Release buffers before blocking.
                 pixels.release();
                 decode::release();
                 run.scratch.take(memory)
             });
             let made = guarded(|| {
                 picture.decode(plan.region, pixels)?;
-                recipe.note_damage(pick.sample, sample.key(), pixels);
+                recipe.note_damage(entry.sample, sample.key(), pixels);
                 field.take_back(pixels, &plan, resizer, part, place)
             });
             if large {
@@ -181,7 +179,7 @@ impl Worker {
                 decode::release();
             }
             drop(hold);
-            made.map_err(|e| recipe.blame(pick.sample, sample.key(), e))?;
+            made.map_err(|e| recipe.blame(entry.sample, sample.key(), e))?;
         }
         Ok(())
     }
@@ -199,7 +197,7 @@ impl Worker {
         self.run.counters.worker(self.index).idle();
     }
 
-    /// Gives back what is kept beyond the worker's own share.
+    /// Frees memory beyond the worker's own share.
     fn trim(&mut self) {
         let share = self.run.scratch.share();
         let encoded = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
@@ -210,23 +208,23 @@ impl Worker {
         keep_for_decoding(&mut self.bitstream, share);
     }
 
-    /// Fills the next of `places`: as many as there are buffers, or fewer if their encoded bytes
-    /// are many. Gives the time in ns that reading waited.
+    /// Fills the next of `places`: one per buffer, or fewer if their encoded bytes are large. Returns
+    /// the time in ns that reading waited.
     fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>, leave: bool) -> u64 {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
         let leaves = leave && recipe.fields.images.iter().any(ImageField::may_be_left);
-        let mut desk = Desk { recipe, run, pixels, image, resizer, boxes, bitstream, leaves, part, meter };
+        let mut filler = PartFiller { recipe, run, pixels, image, resizer, boxes, bitstream, leaves, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
-        let mut group = desk.read(encoded, fetched, places);
+        let mut group = filler.read(encoded, fetched, places);
         let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
         let share = run.scratch.share();
         while !group.samples.is_empty() {
             let all = group.samples.iter().fold(0, |sum: usize, taken| sum.saturating_add(taken.memory));
             if all <= share.decode {
-                desk.make_room(&group.samples);
-                desk.make(group);
+                filler.make_room(&group.samples);
+                filler.make(group);
                 break;
             }
             let first = group.samples[0].memory;
@@ -234,24 +232,24 @@ impl Worker {
                 Some(hold) => (group.samples.len(), Some(hold)),
                 None if first <= share.decode => (fitting(&group.samples, share), None),
                 None => {
-                    // Who waits keeps little.
-                    desk.release();
+                    // Release buffers before blocking.
+                    filler.release();
                     (1, Some(run.scratch.take(first)))
                 }
             };
-            if !run.is_wanted(desk.part.header().run) {
+            if !run.is_wanted(filler.part.header().run) {
                 return waited;
             }
-            // What is held is beside the worker's own share.
+            // Memory that is held comes in addition to the worker's own share.
             if hold.is_none() {
-                desk.make_room(&group.samples[..count]);
+                filler.make_room(&group.samples[..count]);
             }
-            desk.make(group.split(count, recipe.fields.images.len()));
+            filler.make(group.split(count, recipe.fields.images.len()));
             if first > share.decode {
-                desk.release();
+                filler.release();
             }
-            keep(desk.pixels, share.decode);
-            keep_for_decoding(desk.bitstream, share);
+            keep(filler.pixels, share.decode);
+            keep_for_decoding(filler.bitstream, share);
         }
         waited
     }
@@ -264,20 +262,20 @@ impl Group<'_> {
     }
 }
 
-/// How many of `samples`, from the first on, are within a worker's own share.
+/// Number of `samples`, counted from the first, that fit into a worker's own share.
 fn fitting(samples: &[Taken<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
         .iter()
         .take_while(|taken| {
-            // An estimate of the user's may be as large as a number can be.
+            // An estimate by the user's codec may be arbitrarily large.
             sum = sum.saturating_add(taken.memory);
             sum <= share.decode
         })
         .count()
 }
 
-/// Gives back memory of `pixels` beyond `limit` bytes, the last first: the first are used most.
+/// Frees memory of `pixels` beyond `limit` bytes, starting at the end: the first buffers are used most.
 fn keep(pixels: &mut [Pixels], limit: usize) {
     let mut left = limit;
     for pixels in pixels {
@@ -288,29 +286,29 @@ fn keep(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Gives back memory beyond what is kept from one picture to the next: by half for what a device
-/// decodes, and the rest for the decoders here.
+/// Frees memory beyond what is kept from one picture to the next. Data for a device may keep half of
+/// it, and decoders the rest.
 fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.kept / 2);
     decode::keep(share.kept - bitstream.memory());
 }
 
-/// Where a worker makes the samples of a part.
-struct Desk<'a> {
+/// Fills the samples of a part, with the memory of a worker.
+struct PartFiller<'a> {
     recipe: &'a Recipe,
     run: &'a Run,
     pixels: &'a mut [Pixels; MAX_GROUP],
     image: &'a mut [u8],
     resizer: &'a mut Resizer,
     boxes: &'a mut Vec<[f32; 4]>,
-    /// For pictures that are left to the device, and whether they are.
+    /// Scratch for pictures that are left to the device, and whether they are.
     bitstream: &'a mut Bitstream,
     leaves: bool,
     part: &'a mut Part,
     meter: Meter<'a>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> PartFiller<'a> {
     /// Reads and plans the next of `places`.
     fn read(
         &mut self,
@@ -321,13 +319,13 @@ impl<'a> Desk<'a> {
         let (recipe, run, share) = (self.recipe, self.run, self.run.scratch.share());
         let first = self.part.range().start;
         let mut group = Group::default();
-        // Bytes that sources may have copied: a buffer may have grown to twice what is in it.
+        // Bytes that sources may have copied. A buffer may have grown to twice its content.
         let mut held = 0;
         for buffers in encoded.iter_mut().take(self.most()) {
             let Some(place) = places.next() else { break };
-            let pick = self.part.header().picks[place];
-            let mut timed = Timed { id: pick.sample, key: "", ns: StageMap::default(), slowest: (0, 0) };
-            self.meter.enter(Stage::Read, pick.sample);
+            let entry = self.part.header().entries[place];
+            let mut timed = Timed { id: entry.sample, key: "", ns: StageMap::default(), slowest: (0, 0) };
+            self.meter.enter(Stage::Read, entry.sample);
             let meta = self.part.meta(place);
             meta.key.clear();
             meta.fault = None;
@@ -335,12 +333,12 @@ impl<'a> Desk<'a> {
             let go_on = || run.tries_again(number);
             let ahead = fetched.and_then(|fetched| fetched.sample(place - first));
             let ahead_ns = ahead.as_ref().map(|ahead| ahead.1);
-            let read = ahead.map_or_else(|| recipe.read(pick.sample, buffers, go_on), |ahead| ahead.0);
-            let read = read.map_err(|e| recipe.blame(pick.sample, "", e)).and_then(|sample| {
+            let read = ahead.map_or_else(|| recipe.read(entry.sample, buffers, go_on), |ahead| ahead.0);
+            let read = read.map_err(|e| recipe.blame(entry.sample, "", e)).and_then(|sample| {
                 timed.key = sample.key();
                 self.part.meta(place).key.push_str(sample.key());
-                recipe.check_length(&sample, &pick)?;
-                let memory = self.plan(&sample, &pick, &mut group)?;
+                recipe.check_length(&sample, &entry)?;
+                let memory = self.plan(&sample, &entry, &mut group)?;
                 Ok((sample, memory))
             });
             match read {
@@ -373,26 +371,26 @@ impl<'a> Desk<'a> {
         group
     }
 
-    /// Images of a sample.
+    /// Number of images per sample.
     fn images(&self) -> usize {
         self.recipe.fields.images.len()
     }
 
-    /// Samples that are made at a time.
+    /// Number of samples that are decoded together.
     fn most(&self) -> usize {
         MAX_GROUP / self.images().max(1)
     }
 
     /// Plans the images of a sample. Returns the bytes of memory that decoding them and computing
     /// its fields takes.
-    fn plan(&mut self, sample: &Sample<'a>, pick: &Pick, group: &mut Group<'a>) -> Result<usize> {
-        // Where memory is scarce, what codecs take beside the pixels counts too.
+    fn plan(&mut self, sample: &Sample<'a>, entry: &Entry, group: &mut Group<'a>) -> Result<usize> {
+        // If memory is scarce, the scratch of codecs counts too.
         let share = self.run.scratch.share();
         let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
-        // One picture after the other is copied for the device.
+        // Pictures are copied for the device one at a time.
         let (mut memory, mut copied) = (0, 0);
         for field in &self.recipe.fields.images {
-            let planned = self.recipe.plan(field, sample, pick, self.boxes)?;
+            let planned = self.recipe.plan(field, sample, entry, self.boxes)?;
             let picture = planned.picture.as_ref().expect("it waits to be decoded");
             if picture.is_plain_jpeg() {
                 self.meter.plain_jpeg();
@@ -408,12 +406,12 @@ impl<'a> Desk<'a> {
         }
         let first = group.images.len() - self.recipe.fields.images.len();
         let plan = group.images.get(first).map(|image| &image.plan);
-        let computed = self.recipe.memory(sample, plan, pick)?;
+        let computed = self.recipe.memory(sample, plan, entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok(if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory })
     }
 
-    /// Decodes, transforms and writes what was planned.
+    /// Decodes, transforms and writes the images of `group`.
     fn make(&mut self, mut group: Group<'a>) {
         let each = self.images();
         if let Some(first) = group.samples.first().filter(|_| each > 0) {
@@ -422,7 +420,7 @@ impl<'a> Desk<'a> {
         }
         let mut results = self.judge(&mut group);
         let left = self.leave(&group, &results);
-        let Desk { recipe, pixels, image, resizer, part, meter, .. } = self;
+        let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
         let Group { mut samples, mut images } = group;
 
         if each > 0 && !samples.is_empty() {
@@ -497,10 +495,10 @@ impl<'a> Desk<'a> {
         pictures.map(|picture| picture.map_or(Ok(()), Recipe::refuse_damage)).collect()
     }
 
-    /// Leaves images to the device, except those that failed. Returns for each the ns that it took,
-    /// or none if it is not left.
+    /// Leaves images to the device, except failed ones. Returns the time in ns for each image that is
+    /// left.
     fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_GROUP> {
-        let Desk { recipe, run, bitstream, leaves, part, meter, .. } = self;
+        let PartFiller { recipe, run, bitstream, leaves, part, meter, .. } = self;
         let fields = &recipe.fields.images;
         if !*leaves {
             return group.images.iter().map(|_| None).collect();
@@ -514,27 +512,26 @@ impl<'a> Desk<'a> {
                 let grid = picture.bitstream(plan.region, room, bitstream);
                 Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, place)))
             });
-            // What fails here fails on the worker too, with its error.
+            // A failure here repeats on the worker, which reports it.
             left.is_ok_and(|left| left).then(|| {
                 meter.left_to_device();
                 nanos(Instant::now(), start)
             })
         };
         let left = group.images.iter().enumerate().map(leave).collect();
-        // The others are decoded now.
+        // The remaining images are decoded here, which needs the memory.
         bitstream.keep(run.scratch.share().kept / 2);
         left
     }
 
-    /// Gives back the memory that pictures take.
+    /// Frees the memory of pictures.
     fn release(&mut self) {
         self.pixels.iter_mut().for_each(Pixels::release);
         self.bitstream.keep(0);
         decode::release();
     }
 
-    /// Gives back pixels of pictures before, if they and those of `samples` would together be more
-    /// than the worker's own share.
+    /// Frees pixels of earlier pictures if they and `samples` together exceed the worker's own share.
     fn make_room(&mut self, samples: &[Taken<'_>]) {
         let needed = samples.iter().map(|taken| taken.memory).chain(std::iter::repeat(0));
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
@@ -552,8 +549,8 @@ impl<'a> Desk<'a> {
 pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = Arc::new(run);
     let mut worker = Worker::new(Arc::new(recipe), run.clone(), 0);
-    let picks = (0..samples).map(|sample| Pick { sample, variant: 0, valid: true });
-    for part in slot.begin(samples as usize, |header| header.picks.extend(picks)) {
+    let entries = (0..samples).map(|sample| Entry { sample, variant: 0, valid: true });
+    for part in slot.begin(samples as usize, |header| header.entries.extend(entries)) {
         let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), true).expect("the only part");
         assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
     }

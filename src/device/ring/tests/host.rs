@@ -14,7 +14,7 @@ use super::super::{FullSlot, HostFeed, Repair};
 use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::SampleOps;
 use crate::error::{Error, Result};
-use crate::order::{Pick, Rng};
+use crate::order::{Entry, Rng};
 use crate::transform::Mixing;
 
 pub(super) const BATCH: usize = 4;
@@ -201,9 +201,9 @@ impl Feed for Maker {
             *len = content.len();
         }
         let BatchInfo { header, samples } = &mut slot.info;
-        header.picks.clear();
-        let pick = |i| Pick { sample: number * 10 + i as u64, variant: 0, valid: true };
-        header.picks.extend((0..count(number)).map(pick));
+        header.entries.clear();
+        let entry = |i| Entry { sample: number * 10 + i as u64, variant: 0, valid: true };
+        header.entries.extend((0..count(number)).map(entry));
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
         (header.epoch, header.number) = (self.epoch, number);
         (header.mixing, header.labelled) = (mixing(number), number % 3 == 1);

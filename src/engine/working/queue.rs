@@ -1,10 +1,10 @@
-//! Parts of batches as tasks of the pool.
+//! The queue of parts, and the tasks of the pool that take parts from it.
 //!
-//! A task takes parts from a queue, in order, until none comes any more. There are at most as many
-//! tasks as threads, so that in the middle of an epoch nothing is spawned, and nothing allocated.
-//! Between two parts a task offers its thread to other tasks of the pool: those of a transform that
-//! calls rayon. A task that is given a thread which already works on a part, since a transform
-//! waits there for its own tasks, leaves at once: a part is never begun inside another one.
+//! A task takes parts in order until the queue stays empty. There are at most as many tasks as
+//! threads, so nothing is spawned or allocated in the middle of an epoch. Between two parts, a task
+//! offers its thread to other tasks of the pool, such as those of a transform that calls rayon. If
+//! rayon starts a task on a thread that is in the middle of a part, because a transform waits there
+//! for its own tasks, the task ends at once. A part therefore never begins inside another part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::filled::{Broken, Filled};
+use super::outcome::{Outcome, RunError};
 use super::pool::Spawner;
 use super::task::Task;
 use super::worker::Worker;
@@ -22,81 +22,81 @@ use crate::engine::reading::ReadStage;
 use crate::engine::state::Run;
 use crate::recipe::{Recipe, guarded, panicked};
 
-/// How long a task waits for a part before it offers its thread to others, and the longest wait, at
-/// whose end it ends.
+/// First wait of a task for a part, and the longest one. Between two waits, which double, the task
+/// offers its thread to others. It ends after the longest wait.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
 const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
-/// The queue of parts, and who works on them.
-pub(crate) struct Crew {
+/// The queue of parts, and the workers that take them.
+pub(crate) struct WorkQueue {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
-    queue: Receiver<Task>,
+    parts: Receiver<Task>,
     stage: Arc<ReadStage>,
-    /// Tasks that take parts now, or that wait for a thread.
+    /// Number of tasks that take parts or wait for a thread.
     tasks: AtomicUsize,
-    /// The memory of each thread, made with its first part: one that is never in use takes none.
+    /// One worker per thread, with its memory. It is made for the first part that the thread takes.
     workers: Box<[Mutex<Option<Worker>>]>,
-    filled: Sender<Filled>,
+    outcomes: Sender<Outcome>,
     free: Sender<Free>,
 }
 
-/// Gives parts to a crew, as tasks of its pool. The pool ends when the last of these is dropped.
+/// Sends parts to a queue, and starts tasks for them. The pool ends after the last sender is dropped.
 #[derive(Clone)]
-pub(crate) struct Giver {
-    pub(crate) crew: Arc<Crew>,
-    pub(crate) given: Sender<Task>,
+pub(crate) struct WorkSender {
+    pub(crate) queue: Arc<WorkQueue>,
+    pub(crate) parts: Sender<Task>,
     pub(crate) pool: Spawner,
 }
 
-impl Giver {
-    pub(crate) fn give(&self, task: Task) {
-        self.given.send(task).expect("the crew holds the receiver");
-        if self.crew.enters() {
-            let crew = self.crew.clone();
-            self.pool.spawn_fifo(move || crew.work());
+impl WorkSender {
+    pub(crate) fn send(&self, task: Task) {
+        self.parts.send(task).expect("the queue holds the receiver");
+        if self.queue.enters() {
+            let queue = self.queue.clone();
+            self.pool.spawn_fifo(move || queue.work());
         }
     }
 }
 
 thread_local! {
-    /// Whether the thread is in a task of a crew.
+    /// Whether the thread is in a task of a queue.
     static WORKS: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Crew {
-    /// For a pool of `threads` threads; at most `parts` parts wait at a time. They come through the
-    /// channel that is given beside it. When nobody holds that any more the tasks end.
+impl WorkQueue {
+    /// Makes a queue for `threads` threads with room for `parts` parts. Its tasks end when the
+    /// returned sender and all its clones are dropped.
     pub(crate) fn new(
         recipe: &Arc<Recipe>,
         run: &Arc<Run>,
         stage: &Arc<ReadStage>,
         threads: usize,
         parts: usize,
-        filled: &Sender<Filled>,
+        outcomes: &Sender<Outcome>,
         free: &Sender<Free>,
     ) -> (Arc<Self>, Sender<Task>) {
-        let (given, queue) = bounded(parts);
-        let crew = Crew {
+        let (sender, parts) = bounded(parts);
+        let queue = WorkQueue {
             recipe: recipe.clone(),
             run: run.clone(),
-            queue,
+            parts,
             stage: stage.clone(),
             tasks: AtomicUsize::new(0),
             workers: (0..threads).map(|_| Mutex::default()).collect(),
-            filled: filled.clone(),
+            outcomes: outcomes.clone(),
             free: free.clone(),
         };
-        (Arc::new(crew), given)
+        (Arc::new(queue), sender)
     }
 
-    /// Counts one more task, if there is room for one.
+    /// Counts one more task. Returns false if there are as many as threads.
     fn enters(&self) -> bool {
         let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
         self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// A task.
+    /// Runs one task.
     fn work(self: Arc<Self>) {
         let index = rayon::current_thread_index().expect("tasks run in the pool");
         if WORKS.get() {
@@ -107,29 +107,29 @@ impl Crew {
         loop {
             while let Some(task) = self.next() {
                 self.serve(index, task);
-                // A task may have come to this thread meanwhile, and have left.
-                if !self.queue.is_empty() && self.enters() {
-                    let crew = self.clone();
-                    rayon::spawn_fifo(move || crew.work());
+                // A task may have started on this thread meanwhile, and have ended at once.
+                if !self.parts.is_empty() && self.enters() {
+                    let queue = self.clone();
+                    rayon::spawn_fifo(move || queue.work());
                 }
             }
             self.tasks.fetch_sub(1, Ordering::SeqCst);
-            // A part may have come in between, and its giver found as many tasks as there may be.
-            if self.queue.is_empty() || !self.enters() {
+            // A part may have arrived in between, when its sender could start no task.
+            if self.parts.is_empty() || !self.enters() {
                 break;
             }
         }
         WORKS.set(false);
     }
 
-    /// The next part, unless none comes for some milliseconds. Parts mostly follow each other within
-    /// that time, and a task that goes on costs less than a new one. Meanwhile the thread is offered
-    /// to the pool's other tasks, ever more rarely.
+    /// Returns the next part, or `None` if the queue stays empty for some milliseconds. Parts usually
+    /// follow each other within that time, and continuing a task costs less than starting one. The
+    /// thread is offered to the pool's other tasks before each wait.
     fn next(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {
             while rayon::yield_now() == Some(rayon::Yield::Executed) {}
-            match self.queue.recv_timeout(wait) {
+            match self.parts.recv_timeout(wait) {
                 Ok(task) => return Some(task),
                 Err(RecvTimeoutError::Timeout) if wait < LONGEST_WAIT => wait *= 2,
                 Err(_) => return None,
@@ -140,7 +140,8 @@ impl Crew {
     fn serve(&self, index: usize, mut task: Task) {
         let served = guarded(|| {
             if task.fetched.is_none() && task.again.is_none() {
-                // It was given before reads were seen to wait.
+                // It was queued before reads began to wait for the storage. Without this check, workers
+                // would read everything that is queued by then.
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
@@ -157,14 +158,14 @@ impl Crew {
             let header = full.header();
             if self.run.is_wanted(header.run) {
                 self.stage.follow.done(header.epoch, header.number);
-                let _ = self.filled.send(Ok(full));
+                let _ = self.outcomes.send(Ok(full));
             } else {
                 let _ = self.free.send(full.release());
             }
             Ok(())
         });
         if let Err(e) = served {
-            let _ = self.filled.send(Err(Broken::thread(panicked(e, || format!("worker {index} panicked")))));
+            let _ = self.outcomes.send(Err(RunError::thread(panicked(e, || format!("worker {index} panicked")))));
         }
     }
 }
