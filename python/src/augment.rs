@@ -6,7 +6,7 @@ use warpfeed::transform::{ColorJitter, Mix, RandomErasing};
 
 use crate::error::of_call;
 
-/// Calls as `warpfeed._augment` records them: names with arguments.
+/// The calls that `warpfeed._augment` recorded: names with arguments.
 fn calls<'py>(recorded: &Bound<'py, PyAny>) -> PyResult<Vec<(String, Bound<'py, PyTuple>)>> {
     recorded.getattr("_calls")?.extract()
 }
@@ -15,7 +15,7 @@ fn no_call<T>(of: &str, name: &str) -> PyResult<T> {
     Err(PyTypeError::new_err(format!("{of} has no {name:?}")))
 }
 
-/// The augmentation that these calls make.
+/// Repeats the recorded calls of an augmentation.
 pub(crate) fn augment(recorded: &Bound<'_, PyAny>) -> PyResult<Augment> {
     let mut calls = calls(recorded)?.into_iter();
     let (name, args) =

@@ -7,7 +7,7 @@ use warpfeed::HostBatch;
 use crate::error::{Raised as _, raised};
 use crate::tensor::Tensor;
 
-/// Fields of up to this many bytes a batch are copied, so that whoever keeps labels keeps no batch.
+/// Fields up to this size in bytes are copied, so that a program that keeps labels keeps no slot.
 const SMALL: usize = 1 << 16;
 
 /// A delivered batch.
@@ -29,12 +29,11 @@ macro_rules! of {
     };
 }
 
-/// A batch. Its slot is free again when it and all tensors that share its memory are gone.
+/// A batch. Its slot is free again once the batch and all tensors that share its memory are gone.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Batch {
     pub(crate) delivered: Delivered,
-    /// Whether tensors are to have memory of their own: all of them, or none. Left open, small
-    /// fields are copied.
+    /// Whether all tensors are copied, or none. If it is `None`, small fields are copied.
     pub(crate) copy: Option<bool>,
 }
 
@@ -45,8 +44,8 @@ impl Batch {
         of!(&self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// The field `name`. A picture is shown as (N, C, H, W) if it lies `channels_last`. On a device
-    /// it shares the batch's memory, unless it is to be the batch's `own` copy and all are copied.
+    /// The field `name`. With `channels_last`, a picture has the shape (N, C, H, W). On a device the
+    /// tensor shares the batch's memory, unless `own` is set and all fields are copied.
     #[pyo3(signature = (name, channels_last=false, own=false))]
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {
@@ -66,8 +65,7 @@ impl Batch {
         }
     }
 
-    /// Whether the field `name` is to be copied by the framework that takes it, because the memory
-    /// is the device's.
+    /// Whether the framework that takes a field of this size copies it, because it is in device memory.
     fn clone_wanted(&self, nbytes: usize) -> bool {
         match &self.delivered {
             Delivered::Host(_) => false,
@@ -76,7 +74,7 @@ impl Batch {
         }
     }
 
-    /// Whether all fields are copied, so that nothing of the batch needs its slot.
+    /// Whether all fields are copied, so that the batch does not need its slot.
     #[getter]
     fn copied(&self) -> bool {
         self.copy == Some(true)
@@ -97,7 +95,7 @@ impl Batch {
         of!(&self.delivered, batch => batch.valid().collect())
     }
 
-    /// Why each bad picture of a decoder's batch could not be decoded, by its place.
+    /// The error of each bad picture of a decoder's batch, with its place.
     fn errors(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
         let error = |place| of!(&self.delivered, batch => batch.error(place).cloned());
         let error = |place| Some((place, raised(py, &error(place)?).into_value(py).into_any()));
@@ -129,7 +127,7 @@ impl Batch {
 }
 
 impl Batch {
-    /// Why there is no field `name`.
+    /// The error for a missing field `name`.
     fn missing(&self, py: Python<'_>, name: &str) -> PyErr {
         if name == "label" {
             let labels = of!(&self.delivered, batch => batch.labels().map(|_| ()));

@@ -3,6 +3,14 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+/// Objects that are taken as pictures, for messages.
+pub(crate) const PICTURE: &str = "the bytes of an encoded picture, or an array of pixels (height, width, 3) of uint8";
+
+/// The name of a value's type, for messages.
+pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
+}
+
 /// The buffer of an object.
 pub(crate) enum Buffer<'py> {
     /// Bytes in one dimension: a file, or anything else that is stored as bytes.

@@ -24,7 +24,7 @@ enum Open {
     Closed,
 }
 
-/// Calls something that both kinds of loaders have; a closed one gives `$closed`.
+/// Evaluates `$value` with the epochs of either kind of loader, or `$closed` for a closed one.
 macro_rules! of {
     ($open:expr, $epochs:ident => $value:expr, $closed:expr) => {
         match $open {
@@ -36,17 +36,17 @@ macro_rules! of {
     };
 }
 
-/// What one thread at a time has in hand, while it is detached from the interpreter.
+/// State that one thread at a time uses, detached from the interpreter.
 struct State {
     open: Open,
-    /// Counts calls of `begin`, so that an iterator notices that a newer one has taken over.
+    /// Number of calls of `begin`. An iterator compares it to notice a newer iterator.
     turn: u64,
 }
 
-/// What calls on threads of their own need too.
+/// State shared with calls that run on other threads.
 struct Inner {
     state: Turns<State>,
-    /// Set before the loader is closed, so that threads that wait while holding `state` give up.
+    /// Set before the loader is closed, so that threads that wait with `state` in use give up.
     closing: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl Inner {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Ends the loader's threads, as soon as nobody has the state in hand.
+    /// Ends the loader's threads, as soon as no thread uses the state.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         loop {
@@ -68,7 +68,7 @@ impl Inner {
     }
 }
 
-/// An open loader: its threads, its memory, and where it stands.
+/// An open loader: its threads, its memory, and its position.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Core {
     inner: Arc<Inner>,
@@ -129,7 +129,7 @@ impl Core {
             }
             Some(ordinal) => on_device(loader, ordinal, stream),
         })?;
-        let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\", which opens it again";
+        let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\"";
         let inner = Inner { state: Turns::new(State { open, turn: 0 }), closing: AtomicBool::new(false) };
         Ok(Core {
             inner: Arc::new(inner),
@@ -142,8 +142,7 @@ impl Core {
         })
     }
 
-    /// Begins `epoch`, at batch `first` if that is given. Gives the number that `next` is called
-    /// with.
+    /// Begins `epoch`, at batch `first` if it is given. Returns the turn, for calls of `next`.
     #[pyo3(signature = (epoch, first=None))]
     fn begin(&self, py: Python<'_>, epoch: u64, first: Option<u64>) -> PyResult<u64> {
         self.prepare(py, epoch)?;
@@ -157,7 +156,7 @@ impl Core {
         })
     }
 
-    /// The first `count` batches of epoch 0, or all of a shorter one, to be used again and again.
+    /// Returns the first `count` batches of epoch 0, or all of a shorter epoch, for repeated use.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
         fn all<B>(
             epochs: &mut Epochs<B>,
@@ -195,8 +194,8 @@ impl Core {
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
     }
 
-    /// The next batch of the epoch that `begin` gave the number `turn`; `None` after the last one.
-    /// The interpreter is free meanwhile.
+    /// Returns the next batch of the epoch with this `turn`; `None` after the last one. It waits
+    /// without the interpreter's lock.
     fn next(&self, py: Python<'_>, turn: u64) -> PyResult<Option<Batch>> {
         self.process.check().raised(py)?;
         let delivered = patiently(py, || {
@@ -221,16 +220,16 @@ impl Core {
                 Open::Cuda(epochs) => epochs.next(&mut idle).map(|batch| batch.map(|b| Delivered::Cuda(Arc::new(b)))),
                 Open::Closed => Some(closed()),
             };
-            // The loader goes on waiting for the same batch in the next slice.
+            // The next slice waits for the same batch.
             if came.is_none() && gave_up { None } else { Some(came) }
         })?;
         delivered.map(|batch| batch.raised(py).map(|delivered| self.lending.lend(delivered))).transpose()
     }
 
-    /// Ends the epoch that `begin` gave the number `turn`, unless another one has begun.
+    /// Ends the epoch with this `turn`, unless another one has begun.
     ///
-    /// The garbage collector may call it anywhere. So it waits for a slice at most. Where others have
-    /// the loader for longer, what was prepared goes back when the next epoch begins.
+    /// The garbage collector may call this anywhere, so it waits for one slice at most. If another
+    /// thread uses the loader for longer, the next epoch returns the prepared batches.
     fn end(&self, py: Python<'_>, turn: u64) {
         if self.process.is_this() {
             py.detach(|| {
@@ -243,8 +242,8 @@ impl Core {
         }
     }
 
-    /// Ends all threads. Batches that are held stay valid. A call that waits on another thread gets
-    /// the error of a closed loader.
+    /// Ends all threads. Batches that the program holds stay valid. A call that waits on another
+    /// thread fails with the error of a closed loader.
     fn close(&self, py: Python<'_>) {
         if self.process.is_this() {
             py.detach(|| self.inner.close());
@@ -256,7 +255,7 @@ impl Core {
         self.sources.iter().try_for_each(|source| source.traverse(&visit))
     }
 
-    /// Nobody can reach the loader any more.
+    /// Called when the loader is unreachable.
     fn __clear__(&self) {
         if self.process.is_this() {
             Python::try_attach(|py| py.detach(|| self.inner.close()));
@@ -292,7 +291,7 @@ impl Core {
         self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().classes().to_vec()), closed()))
     }
 
-    /// Which of the joined data sets sample `id` comes from.
+    /// The number of the joined data set that has the sample `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
         self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().source().part(id)), closed()))
     }
@@ -305,7 +304,7 @@ impl Core {
         })
     }
 
-    /// Worker threads, and batches made ahead now.
+    /// The numbers of worker threads and of batches ahead at this moment.
     fn settings(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(
             py,
@@ -319,7 +318,7 @@ impl Core {
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// What the device's memory holds as JSON; `None` for batches in host memory.
+    /// Use of device memory as JSON; `None` for batches in host memory.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |state| match &state.open {
             #[cfg(feature = "cuda")]
@@ -336,20 +335,20 @@ impl Core {
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// What limits the loader, as JSON and as text.
+    /// The verdict, as JSON and as text.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());
         Ok((json(&verdict), in_python(&verdict.to_string())))
     }
 
-    /// Where the run stands, as JSON.
+    /// The checkpoint, as JSON.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
         self.process.check().raised(py)?;
         Ok(json(&py.detach(|| self.monitor.checkpoint())))
     }
 
-    /// Goes on where `checkpoint` stands.
+    /// Continues from `checkpoint`.
     fn resume(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         self.with(py, |state| {
@@ -375,10 +374,10 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Ending the threads may need the interpreter: those of a Python source wait for it.
+    /// Threads that read a Python source need the interpreter in order to end.
     fn drop(&mut self) {
         if self.process.is_this() {
-            // Nothing while the interpreter is shutting down: the process is about to end.
+            // While the interpreter shuts down, the process is about to end: nothing to do.
             if Python::try_attach(|py| py.detach(|| self.inner.close())).is_some() {
                 return;
             }
@@ -407,7 +406,7 @@ fn on_device(_: Loader, _: usize, _: usize) -> warpfeed::Result<(Open, Monitor, 
     Err(Error::new(warpfeed::ErrorKind::Cuda, "this build of the package has no CUDA; use device=\"cpu\""))
 }
 
-/// Batches may be taken by one thread and asked about by another.
+/// One thread may take batches while another asks for statistics.
 const _: fn() = || {
     fn both<T: Send>() {}
     both::<Batches<HostBatch>>();

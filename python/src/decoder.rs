@@ -8,7 +8,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict};
 use warpfeed::{DecoderBuilder, Error, HostBatch, Result};
 
 use crate::batch::{Batch, Delivered};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, PICTURE, type_name};
 use crate::core::json;
 use crate::error::Raised as _;
 use crate::lending::Lending;
@@ -24,7 +24,7 @@ enum Open {
     Cuda(Arc<warpfeed::Decoder<warpfeed::CudaBatch>>),
 }
 
-/// Calls something that both kinds of decoders, or of their answers, have.
+/// Evaluates `$result` with either kind of decoder or answer.
 macro_rules! of {
     ($kind:ident, $value:expr, $it:ident => $result:expr) => {
         match $value {
@@ -42,7 +42,7 @@ pub(crate) struct DecoderCore {
     shared: Arc<Shared>,
 }
 
-/// What a decoder and its answers share.
+/// State shared by a decoder and its answers.
 struct Shared {
     lending: Lending,
     caller: Caller,
@@ -92,7 +92,7 @@ impl DecoderCore {
         Ok(Answer { state, shared: self.shared.clone() })
     }
 
-    /// The most pictures of a request.
+    /// Maximum number of pictures in a request.
     fn max_batch(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(of!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
@@ -110,11 +110,11 @@ impl DecoderCore {
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Ends all threads. Batches that are held stay valid.
+    /// Ends all threads. Batches that the program holds stay valid.
     fn close(&self, py: Python<'_>) {
         if self.shared.process.is_this() {
             py.detach(|| {
-                // The lock is free again before the threads are waited for.
+                // Releases the lock before it waits for the threads.
                 let open = self.lock().take();
                 drop(open);
             });
@@ -128,7 +128,7 @@ impl Drop for DecoderCore {
         if self.shared.process.is_this() {
             Python::try_attach(|py| py.detach(|| drop(open.take())));
         }
-        // After `fork` the threads are not here, and with the interpreter the process is about to end.
+        // After `fork` there are no threads to end, and without an interpreter the process is ending.
         std::mem::forget(open);
     }
 }
@@ -143,16 +143,11 @@ fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
             Ok(PyBytes::new(picture.py(), &[&header, data.as_bytes()].concat()).into())
         }
-        _ => {
-            let kind = picture.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-            Err(PyTypeError::new_err(format!(
-                "a picture is {kind}; want the bytes of an encoded picture, or an array of pixels (height, width, 3) of uint8"
-            )))
-        }
+        _ => Err(PyTypeError::new_err(format!("a picture is {}; want {PICTURE}", type_name(picture)))),
     }
 }
 
-/// A batch that is being made.
+/// An answer that is not taken yet.
 enum Waits {
     Host(warpfeed::Pending<HostBatch>),
     #[cfg(feature = "cuda")]
@@ -160,7 +155,7 @@ enum Waits {
 }
 
 impl Waits {
-    /// The batch, for use on the stream `stream` if it is on a device.
+    /// Takes the batch, for use on the stream `stream` if it is on a device.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     #[allow(unsafe_code)]
     fn taken(self, stream: usize) -> Result<Delivered> {
@@ -174,7 +169,7 @@ impl Waits {
     }
 }
 
-/// Where a request stands.
+/// State of a request.
 enum State {
     Waits(Waits),
     /// A thread or an event loop waits for it.
@@ -195,7 +190,7 @@ impl Answer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer, to wait for it. Nobody else may meanwhile.
+    /// Takes the answer out, to wait for it. Other calls fail meanwhile.
     fn begin(&self) -> Result<Waits> {
         self.shared.process.check()?;
         let mut state = self.lock();
@@ -216,13 +211,13 @@ impl Answer {
 
 #[pymethods]
 impl Answer {
-    /// Waits for the batch, which can be taken once. On a device the stream `stream` waits for it.
+    /// Waits for the batch, which can be taken once. On a device, the stream `stream` waits for it.
     #[pyo3(signature = (stream=0))]
     fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
         let waits = self.begin().raised(py)?;
         let ready = || of!(Waits, &waits, pending => pending.is_ready_within(SLICE)).then_some(());
         if let Err(signal) = patiently(py, ready) {
-            // Unless it was cancelled meanwhile, it may be waited for again.
+            // A later call may wait again, unless the request was cancelled meanwhile.
             let mut state = self.lock();
             if matches!(*state, State::WaitedFor) {
                 *state = State::Waits(waits);
@@ -234,8 +229,8 @@ impl Answer {
         Ok(self.shared.lending.lend(taken.raised(py)?))
     }
 
-    /// Lets `callback` be called on some thread when `wait` would return at once. False if it would
-    /// already: then nothing is called.
+    /// Calls `callback` on some thread as soon as `wait` would return at once. Returns false, and
+    /// calls nothing, if it would already.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
         let waits = self.begin().raised(py)?;

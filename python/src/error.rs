@@ -29,7 +29,7 @@ fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: 
     made.map_or_else(|e| e, PyErr::from_value)
 }
 
-/// The kind as Python spells it: `decode`, `too_many_skipped`.
+/// The kind in Python's spelling: `decode`, `too_many_skipped`.
 fn kind(kind: ErrorKind) -> String {
     let mut spelt = String::new();
     for letter in format!("{kind:?}").chars() {
@@ -44,7 +44,7 @@ fn kind(kind: ErrorKind) -> String {
 /// The Python exception of an error of the loader. An exception of a Python source is its cause.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
-    // Names in the place are the user's own.
+    // The place consists of the user's own names, so only the cause is translated.
     let whole = error.to_string();
     let place = whole.strip_suffix(error.cause()).unwrap_or_default();
     let text = format!("{place}{}", in_python(error.cause()));

@@ -1,7 +1,7 @@
-//! Python objects that Rust keeps, for the garbage collector to see.
+//! References to Python objects that the garbage collector can see.
 //!
-//! A loader keeps its data set and its order. If one of these keeps the loader, they are a cycle, which
-//! only the collector can free. It must know of the reference, so the loader shows it.
+//! A loader keeps its data set and its order. If one of these keeps the loader, they form a cycle, which
+//! only the collector can free. So the loader shows these references to the collector.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -23,8 +23,8 @@ impl Kept {
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
-    /// Shows the reference to the collector. It stands still for that: where another thread has the
-    /// lock, the object is in use, and no garbage.
+    /// Shows the reference to the collector. If another thread has the lock, the object is in use and
+    /// therefore not garbage.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let object = match self.0.try_lock() {
             Ok(object) => object,
@@ -36,17 +36,17 @@ impl Kept {
 
     pub(crate) fn clear(&self) {
         let object = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Without the lock: the object may run code.
+        // After the lock is released, because dropping the object may run code.
         drop(object);
     }
 }
 
 thread_local! {
-    /// What is kept while `noting` runs.
+    /// Objects that were kept since `noting` began.
     static NOTED: RefCell<Option<Vec<Arc<Kept>>>> = const { RefCell::new(None) };
 }
 
-/// Runs `make`, and gives all that it keeps with [`keep`] on this thread.
+/// Runs `make`. Also returns the objects that it kept with [`keep`] on this thread.
 pub(crate) fn noting<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<Kept>>) {
     let before = NOTED.replace(Some(Vec::new()));
     let made = make();

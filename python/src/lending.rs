@@ -23,23 +23,23 @@ impl Lent {
     }
 }
 
-/// The batches that share a slot, of as many slots as there are.
+/// Batches that the program holds in slots.
 pub(crate) struct Lending {
-    /// Whether batches get memory of their own. Left open: those that no slot is left for.
+    /// Whether batches are copied. If it is `None`, those are copied for which no slot is left.
     copy: Option<bool>,
-    /// Slots that a consumer may hold batches in, one of them to be filled meanwhile.
+    /// Number of slots, of which one is filled while the program holds the others.
     slots: usize,
     lent: Mutex<Vec<Lent>>,
 }
 
 impl Lending {
-    /// The batches of what has this `plan`.
+    /// Accounts for the batches of a loader or decoder with this memory plan.
     pub(crate) fn new(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         Lending { copy, slots, lent: Mutex::default() }
     }
 
-    /// The batch as the user gets it.
+    /// Returns the batch for the program: shared, or as a copy.
     pub(crate) fn lend(&self, delivered: Delivered) -> Batch {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         lent.retain(Lent::is_held);

@@ -5,12 +5,12 @@
 //!    `order`: a function becomes an order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack. `decoder`: the same batches, a request each.
-//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages become those of `logging`;
-//!    `words`: both name things as Python does.
-//! 4. `waiting`: waits that signals end; `wake`: event loops are told of answers; `lending`: which
-//!    batches are copied; `kept` and `thread_state`: Python objects and threads of the interpreter.
-//! 5. `stats`: what is made of statistics, and the program's own spans; `pack`: packs a data set.
-//! 6. `program`: the command line, and what needs no loader.
+//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`: both
+//!    use Python's names.
+//! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches that
+//!    are copied; `kept` and `thread_state`: Python objects and threads of the interpreter.
+//! 5. `stats`: reports of statistics, and the program's own spans; `pack`: packs a data set.
+//! 6. `program`: the command line, and functions that need no loader.
 
 mod augment;
 mod batch;
@@ -37,8 +37,8 @@ mod waiting;
 mod wake;
 mod words;
 
-/// The module `warpfeed._warpfeed`. It does not ask for the interpreter's lock: what several threads
-/// may reach is frozen, behind a mutex or an atomic, and a [`stats::Span`] refuses other threads.
+/// The module `warpfeed._warpfeed`. It does not need the interpreter's lock: shared state is frozen,
+/// atomic or behind a mutex, and a [`stats::Span`] refuses other threads.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]

@@ -10,12 +10,12 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::words::in_python;
 
-/// Messages that wait for a thread that is attached to the interpreter. Worker threads must not
-/// wait for the interpreter to say something.
+/// Messages for the next thread that is attached to the interpreter. Worker threads must not wait for
+/// the interpreter in order to log.
 static WAITING: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
-/// Whether there are any, so that a look costs nothing.
+/// Whether there are messages, for a check without the lock.
 static ANY: AtomicBool = AtomicBool::new(false);
-/// How many may wait; the oldest make room.
+/// Maximum number of messages; the oldest are dropped.
 const MOST: usize = 1000;
 
 struct Collected;
@@ -53,7 +53,7 @@ impl Subscriber for Collected {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        // Numbers of `logging`.
+        // The levels of Python's `logging`.
         let level = match *event.metadata().level() {
             Level::ERROR => 40,
             Level::WARN => 30,
@@ -73,13 +73,13 @@ impl Subscriber for Collected {
     fn exit(&self, _: &Id) {}
 }
 
-/// Collects the loader's messages from here on, unless the process has a subscriber already.
+/// Begins to collect the loader's messages, unless the process already has a subscriber.
 #[pyfunction]
 pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(Collected);
 }
 
-/// The messages since the last call, with `logging`'s numbers of their levels.
+/// Returns the messages since the last call, with their levels in Python's `logging`.
 #[pyfunction]
 pub(crate) fn drain_log() -> Vec<(i32, String)> {
     if !ANY.swap(false, Ordering::Relaxed) {

@@ -8,12 +8,12 @@ use warpfeed::order::{Draw, Order};
 use crate::kept::Kept;
 use crate::thread_state::attached;
 
-/// Epochs whose order is kept.
+/// Number of epochs whose order is cached.
 const KEPT: usize = 4;
 
-/// A Python function as an order: of an epoch it gives the indices of the samples, once.
+/// An order by a Python function, which returns the indices of an epoch's samples.
 ///
-/// The mutex is never held while the interpreter is waited for.
+/// The mutex is never held while a thread waits for the interpreter.
 pub(crate) struct PythonOrder {
     function: Arc<Kept>,
     epochs: Mutex<VecDeque<(u64, Arc<[Draw]>)>>,
@@ -28,7 +28,7 @@ impl PythonOrder {
         &self.function
     }
 
-    /// Asks the function now, so that an exception of it is that of the call that needs the epoch.
+    /// Calls the function now, so that its exception reaches the caller that needs the epoch.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Draw]>> {
         if let Some(draws) = self.known(epoch) {
             return Ok(draws);
@@ -45,7 +45,7 @@ impl PythonOrder {
         };
         let draws: Arc<[Draw]> = indices.into_iter().map(draw).collect();
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have asked at the same time. The first answer counts.
+        // Another thread may have called it at the same time. The first answer counts.
         if let Some((_, draws)) = epochs.iter().find(|(have, _)| *have == epoch) {
             return Ok(draws.clone());
         }

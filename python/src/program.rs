@@ -9,8 +9,7 @@ use crate::error::{Raised as _, refused};
 use crate::source;
 use crate::waiting::aside;
 
-/// Runs the command line with `args`, of which the first is the program's name. Gives its exit
-/// code.
+/// Runs the command line with `args`, which begin with the program's name. Returns the exit code.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
     py.detach(|| warpfeed_cli::run(args))
@@ -22,7 +21,7 @@ pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Rank, number of ranks, and both on this machine, by the launcher's environment.
+/// Rank, number of ranks, and both on this machine, according to the launcher's environment.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
@@ -36,7 +35,7 @@ pub(crate) fn in_python(message: &str) -> String {
     crate::words::in_python(message)
 }
 
-/// The number of samples of a data set; with `wanted`, the label of each.
+/// The number of samples of a data set, and with `wanted` the label of each.
 #[pyfunction]
 pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
@@ -47,7 +46,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
     let labels = aside(py, move |stop| {
         let read = |index: usize, scratch: &mut Vec<u8>| {
             if stop.load(Ordering::Relaxed) {
-                return Err(Error::config("nobody waits for the labels any more"));
+                return Err(Error::config("reading of the labels was cancelled"));
             }
             let label = source
                 .label(index, scratch)
@@ -75,7 +74,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
     Ok((labels.len(), Some(labels)))
 }
 
-/// Divides `samples` at random into parts of these `shares`; with `labels`, each class by itself.
+/// Divides `samples` at random into parts of these `shares`; with `labels`, stratified by class.
 #[pyfunction]
 #[pyo3(signature = (samples, shares, seed, labels=None))]
 pub(crate) fn split(
@@ -85,7 +84,7 @@ pub(crate) fn split(
     seed: u64,
     labels: Option<Vec<i64>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    /// The library takes a number of parts that is known to the compiler.
+    /// The crate needs the number of parts at compile time.
     macro_rules! by_number {
         ($($n:literal)*) => {
             match shares.len() {

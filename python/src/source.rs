@@ -9,7 +9,7 @@ use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{Coco, Concat, Options, Sample, Source, TableOptions, Voc, Yolo};
 use warpfeed::{Error, Result};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, PICTURE, type_name};
 use crate::error::Raised as _;
 use crate::kept::{Kept, keep};
 use crate::thread_state::attached;
@@ -149,10 +149,9 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
 }
 
 fn not_encoded(value: &Bound<'_, PyAny>) -> PyErr {
-    let kind = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "__getitem__ returned {kind}; want the bytes of an encoded picture, an array of pixels (height, width, 3) of uint8, a pair \
-         (picture, label), or a dict of fields: the loader decodes and augments on its own threads, without the interpreter"
+        "__getitem__ returned {}; want {PICTURE}, alone, in a pair (picture, label) or in a dict of fields",
+        type_name(value)
     ))
 }
 

@@ -14,21 +14,21 @@ fn read(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not the statistics of a loader: {e}")))
 }
 
-/// What happened between `earlier` and `now`, as JSON, and as a table.
+/// The statistics of the time between `earlier` and `now`, as JSON and as a table.
 #[pyfunction]
 pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
     let stats = read(now)?.since(&read(earlier)?);
     Ok((json(&stats), stats.to_string()))
 }
 
-/// What limited the loader by these statistics, as JSON, and as text.
+/// The verdict of these statistics, as JSON and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     let verdict = read(stats)?.verdict();
     Ok((json(&verdict), in_python(&verdict.to_string())))
 }
 
-/// Writes the page about a run.
+/// Writes a page about a run.
 #[pyfunction]
 #[pyo3(signature = (out, title, stats, trace=None))]
 pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, trace: Option<PathBuf>) -> PyResult<()> {
@@ -36,7 +36,7 @@ pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, tra
     py.detach(|| warpfeed_cli::report(&out, title, &stats, trace.as_deref())).raised(py)
 }
 
-/// A span of the program's own in the trace: a context manager, of one thread.
+/// A span of the program in the trace: a context manager for one thread.
 #[pyclass(unsendable, module = "warpfeed._warpfeed")]
 pub(crate) struct Span {
     name: &'static str,
@@ -62,7 +62,7 @@ impl Span {
     }
 }
 
-/// The name, for as long as the process lives: a program has few of them.
+/// Interns the name. It is never freed, because a program has few names.
 fn kept(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

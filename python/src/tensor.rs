@@ -18,7 +18,7 @@ use warpfeed::{Dtype, HostBatch, TensorView};
 #[cfg(feature = "cuda")]
 use crate::error::Raised as _;
 
-/// What keeps a tensor's memory. It is held, and not looked into.
+/// The owner of a tensor's memory, only kept alive here.
 #[derive(Clone)]
 #[allow(dead_code)]
 pub(crate) enum Memory {
@@ -30,11 +30,11 @@ pub(crate) enum Memory {
     CudaOwn(Arc<warpfeed::device::CudaCopy>),
 }
 
-/// DLPack's default of a consumer that names no stream: the legacy default stream.
+/// The legacy default stream, which DLPack assumes for consumers that name no stream.
 #[cfg(feature = "cuda")]
 const DEFAULT_STREAM: usize = 0;
 
-/// A copy in memory of its own, aligned to 64 bytes.
+/// A copy of a field, aligned to 64 bytes.
 pub(crate) struct Own(Vec<Line>);
 
 #[repr(align(64))]
@@ -58,19 +58,18 @@ impl Own {
     }
 }
 
-/// One field of a batch. It keeps its batch alive.
+/// One field of a batch. It keeps the batch alive.
 ///
-/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and others take it without a
-/// copy.
+/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and others share its memory.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Tensor {
     memory: Memory,
     address: usize,
     device: DlDevice,
     dtype: Dtype,
-    /// As the memory lies.
+    /// Shape in memory order.
     stored: Vec<usize>,
-    /// The order in which the axes are shown.
+    /// Order of the visible axes.
     axes: Vec<usize>,
 }
 
@@ -96,7 +95,7 @@ impl Tensor {
             let own = Arc::new(Own::copy(view.bytes()));
             (Memory::Own(own.clone()), own.0.as_ptr() as usize)
         } else {
-            // By way of an export, since an address through which may be written is needed.
+            // An export has a writable address, a view does not.
             let exported = batch.dlpack(name).expect("a field of this name was just found");
             (Memory::Host(batch.clone()), exported.tensor().data as usize)
         };
@@ -146,12 +145,12 @@ impl Tensor {
         self.axes.iter().map(|&axis| strides[axis]).collect()
     }
 
-    /// Orders the tensor for a consumer that asks as DLPack has it: by the number of its stream.
+    /// Orders the tensor for a consumer's stream, numbered as in DLPack.
     #[cfg(feature = "cuda")]
     fn order(&self, py: Python<'_>, asked: Option<isize>) -> PyResult<()> {
         let stream = match asked {
             None | Some(1) => DEFAULT_STREAM,
-            // The consumer orders it by itself, on streams that nobody names.
+            // The consumer synchronises by itself, on streams that it does not name.
             Some(-1) => {
                 if let Memory::Cuda(batch) = &self.memory {
                     batch.use_anywhere();
@@ -207,7 +206,7 @@ impl Tensor {
         self.stored.iter().product::<usize>() * self.dtype.bytes()
     }
 
-    /// DLPack's numbers of the device.
+    /// Type and number of the device, as in DLPack.
     fn __dlpack_device__(&self) -> (i32, i32) {
         match self.device {
             DlDevice::Host => (1, 0),
@@ -215,10 +214,10 @@ impl Tensor {
         }
     }
 
-    /// DLPack's capsule: of version 1.0 if `max_version` allows that, else of the one before.
+    /// Exports a DLPack capsule: of version 1.0 if `max_version` allows it, otherwise unversioned.
     ///
-    /// On a device the consumer's `stream` waits for the tensor. The memory is written again after
-    /// the work that this stream has been given when the consumer lets go of the tensor.
+    /// On a device, the consumer's `stream` waits for the tensor. The memory is reused after the work
+    /// that was submitted to this stream before the consumer drops the tensor.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -247,7 +246,7 @@ impl Tensor {
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(end)) }
     }
 
-    /// NumPy's description of host memory. It has no bfloat16: such elements are described as
+    /// NumPy's description of host memory. NumPy has no bfloat16, so such elements are described as
     /// uint16.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -284,7 +283,7 @@ impl Tensor {
 const VERSIONED: &CStr = c"dltensor_versioned";
 const UNVERSIONED: &CStr = c"dltensor";
 
-/// The pointer of a capsule that nobody consumed.
+/// The pointer of a capsule, if no consumer has taken it.
 ///
 /// # Safety
 /// `capsule` is a capsule, and the thread is attached to the interpreter.

@@ -1,11 +1,10 @@
-//! One thread state of the interpreter for each thread of ours that runs Python code.
+//! Thread states of the interpreter, which live as long as their Rust threads.
 //!
-//! The interpreter forgets a thread of Rust's when it detaches, and with it its `threading.local`:
-//! files and connections that a data set keeps for each thread. So a thread keeps its state until it
-//! ends.
+//! The interpreter forgets a Rust thread when it detaches, and with it its `threading.local`: files and
+//! connections that a data set keeps for each thread. So a thread keeps its state until it ends.
 //!
 //! **Invariants**
-//! 1. A thread has a `Stays` only if Python knew nothing of it before. Threads of Python's own end
+//! 1. A thread has a `Stays` only if the interpreter did not know it before. Python's own threads end
 //!    their states themselves.
 //! 2. `Stays` is made with one `PyGILState_Ensure` that stays open. It is thread-local, so its `drop`
 //!    runs on that thread, once, and closes it.
@@ -15,7 +14,7 @@ use std::cell::RefCell;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// The state of this thread, kept.
+/// A thread state that stays until the thread ends.
 struct Stays;
 
 thread_local! {
@@ -24,12 +23,12 @@ thread_local! {
 
 /// Runs `call` attached to the interpreter. `None` while the interpreter shuts down.
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
-    // SAFETY: it only looks into thread-local storage.
+    // SAFETY: it only reads thread-local storage.
     let unknown = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
     Python::try_attach(|py| {
         if unknown {
-            // SAFETY: the thread is attached. What counts up here is counted down in `Stays::drop`,
-            // so the state outlives the `try_attach` around it (invariant 2).
+            // SAFETY: the thread is attached. `Stays::drop` balances this call, so the state outlives
+            // the `try_attach` around it (invariant 2).
             unsafe { ffi::PyGILState_Ensure() };
             STAYS.set(Some(Stays));
         }
@@ -39,7 +38,7 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 
 impl Drop for Stays {
     fn drop(&mut self) {
-        // Nothing while the interpreter shuts down: the state goes with it.
+        // While the interpreter shuts down there is nothing to do: it frees the state.
         Python::try_attach(|_| {
             // SAFETY: it closes the `PyGILState_Ensure` of `attached`, at which this thread was attached
             // already (invariant 2). The one of `try_attach` is the last, and ends the state.

@@ -1,8 +1,8 @@
-//! Waits that signals of Python end.
+//! Waits that Python's signals interrupt.
 //!
-//! Python code runs where signals are looked for: handlers, and from CPython 3.12 on the garbage
-//! collector. They may call the loader again. So no wait holds anything of the loader then: it lasts
-//! a slice, ends, and begins again after the look.
+//! A check for signals runs Python code: handlers, and since CPython 3.12 the garbage collector. This
+//! code may call the loader. So a wait consists of slices, and holds no lock of the loader between two
+//! slices, when signals are checked.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::Raised as _;
 
-/// How long a wait lasts before signals are looked for.
+/// Duration of a wait between two checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(25);
 
-/// Repeats `attempt`, which lasts about a [`SLICE`], until it gives a value. The interpreter is free
-/// meanwhile.
+/// Repeats `attempt`, which lasts about one [`SLICE`], until it returns a value. The interpreter's
+/// lock is released meanwhile.
 pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Option<T> + Send) -> PyResult<T> {
     loop {
         if let Some(value) = py.detach(&mut attempt) {
@@ -29,8 +29,8 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
     }
 }
 
-/// Runs `work` on a thread of its own, and waits for it. After a signal nobody waits any more, and
-/// `work` is told to stop. Its value is then dropped on that thread.
+/// Runs `work` on a new thread and waits for it. A signal ends the wait and tells `work` to stop. Its
+/// value is then dropped on that thread.
 pub(crate) fn aside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -53,11 +53,11 @@ pub(crate) fn aside<T: Send + 'static>(
     value.raised(py)
 }
 
-/// The process that something was opened by. In another one its threads are missing, and its locks
-/// may be held for good.
+/// The process that opened a loader or decoder. After a fork its threads are missing in the child, and
+/// its locks may never be released.
 pub(crate) struct Process {
     id: u32,
-    /// What was opened, and the way out.
+    /// The opened object, and advice for an error.
     what: &'static str,
     advice: &'static str,
 }
@@ -82,14 +82,13 @@ impl Process {
     }
 }
 
-/// A value that one thread at a time has in hand. A wait for it ends after a [`SLICE`], as that for a
-/// mutex cannot.
+/// A value that one thread at a time uses. Unlike a mutex, waiting for it ends after a [`SLICE`].
 pub(crate) struct Turns<T> {
     value: Mutex<Option<T>>,
     back: Condvar,
 }
 
-/// The value in hand. Dropping it gives it back.
+/// Exclusive use of the value. Dropping it gives the value back.
 pub(crate) struct Turn<'a, T> {
     of: &'a Turns<T>,
     value: Option<T>,
@@ -104,7 +103,7 @@ impl<T> Turns<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value, if others let go of it within a slice.
+    /// Returns the value if other threads release it within a slice.
     pub(crate) fn within_a_slice(&self) -> Option<Turn<'_, T>> {
         let found = self.back.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
         let value = found.unwrap_or_else(PoisonError::into_inner).0.take()?;

@@ -1,7 +1,7 @@
-//! Tells event loops that answers have come.
+//! Wakes event loops when answers are ready.
 //!
-//! A waker of Rust's is woken on the thread that answers requests, which must not wait for the
-//! interpreter. So the waker hands a callback to a thread that does, one for each decoder.
+//! A Rust waker runs on the thread that answers requests, which must not wait for the interpreter. So
+//! the waker sends its callback to another thread, one for each decoder.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -14,13 +14,13 @@ use warpfeed::{Error, ErrorKind, Result};
 /// A callback without arguments.
 type Callback = Py<PyAny>;
 
-/// The thread that calls callbacks, once one was asked for. It ends with the decoder and its
+/// The thread that calls callbacks. It starts with the first waker, and ends with the decoder and its
 /// wakers.
 #[derive(Default)]
 pub(crate) struct Caller(Mutex<Option<Sender<Callback>>>);
 
 impl Caller {
-    /// A waker that lets `callback` be called, once.
+    /// A waker that calls `callback` once.
     pub(crate) fn waker(&self, callback: Callback) -> Result<Waker> {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = match &*calls {
@@ -37,7 +37,7 @@ fn start() -> Result<Sender<Callback>> {
         while let Ok(first) = called.recv() {
             let attached = Python::try_attach(|py| {
                 for callback in std::iter::once(first).chain(called.try_iter()) {
-                    // The loop may be closed: then nobody waits.
+                    // It fails if the event loop is closed. Then no task waits.
                     let _ = callback.call0(py);
                 }
             });
@@ -60,7 +60,7 @@ impl Wake for Calls {
     fn wake(self: Arc<Self>) {
         let callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(callback) = callback {
-            // Where the thread has ended, the interpreter is shutting down.
+            // The thread ends only while the interpreter shuts down.
             let _ = self.calls.send(callback);
         }
     }

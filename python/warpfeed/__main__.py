@@ -9,8 +9,8 @@ from ._warpfeed import run_program
 
 
 def main() -> int:
-    """Runs the program with this process's arguments. Gives its exit code."""
-    # Python would only note the signal, and the program does not look.
+    """Runs the program with the arguments of this process. Returns its exit code."""
+    # Python's handler would only set a flag, which the program does not check.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return run_program(["warpfeed", *sys.argv[1:]])
 

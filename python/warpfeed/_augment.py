@@ -1,7 +1,7 @@
-"""What is done to each picture, under the names of the Rust crate.
+"""Augmentations, under the names of the Rust crate.
 
 Each object records the calls that made it. So it prints as it was written, compares by value, and
-can be pickled. The options are checked when a loader is opened.
+can be pickled. The values are checked when a loader opens.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def _make(cls: type[_Calls], calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> 
 
 
 class ColorJitter(_Calls):
-    """Changes of colour after the resize, as torchvision's ``ColorJitter``.
+    """Random changes of colour after the resize, as torchvision's ``ColorJitter``.
 
-    Each amount ``a`` draws a factor from ``1 - a`` to ``1 + a``; a hue shifts by ``-a`` to ``a`` of
-    the circle, at most 0.5.
+    An amount ``a`` draws a factor between ``1 - a`` and ``1 + a``. The hue shifts by ``-a`` to ``a``
+    of the colour circle; ``a`` is at most 0.5.
     """
 
     __slots__ = ()
@@ -88,17 +88,17 @@ class RandomErasing(_Calls):
         return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
 
     def value(self, red: float, green: float, blue: float) -> RandomErasing:
-        """What it is filled with, after normalisation; 0 by default."""
+        """The fill value after normalisation; 0 by default."""
         return self._with("value", (float(red), float(green), float(blue)))  # type: ignore[no-any-return]
 
 
 class Mix(_Calls):
     """Mixing of neighbours in a finished batch: torchvision's v2 ``MixUp`` and ``CutMix``.
 
-    A loader that mixes needs ``soft_labels=(classes, smoothing)``, whose rows are mixed as the
-    pictures are, or ``without=["label"]`` for training without labels. All other fields stay as they
-    are stored, :class:`MultiHot` too; ``batch.mixing`` has the weight for a loss of your own, and
-    the partner of sample i is sample i - 1.
+    A loader that mixes needs ``soft_labels=(classes, smoothing)``, whose rows are mixed like the
+    pictures, or ``without=["label"]`` for training without labels. All other fields stay as they are
+    stored, also :class:`MultiHot`. For a loss of your own, ``batch.mixing`` has the weight, and the
+    partner of sample i is sample i - 1.
     """
 
     __slots__ = ()
@@ -108,17 +108,17 @@ class Mix(_Calls):
 
     @classmethod
     def mixup(cls, alpha: float) -> Mix:
-        """Weighted sums of two images; the weight is drawn from Beta(alpha, alpha)."""
+        """Adds two images with weights; the weight is drawn from Beta(alpha, alpha)."""
         return cls._make((("mixup", (float(alpha),)),))  # type: ignore[no-any-return]
 
     @classmethod
     def cutmix(cls, alpha: float) -> Mix:
-        """A rectangle of the one image put into the other."""
+        """Puts a rectangle of one image into the other."""
         return cls._make((("cutmix", (float(alpha),)),))  # type: ignore[no-any-return]
 
     @classmethod
     def either(cls, mixup_alpha: float, cutmix_alpha: float) -> Mix:
-        """Either of them, each for half of the batches."""
+        """Uses MixUp for half of the batches and CutMix for the others."""
         return cls._make((("either", (float(mixup_alpha), float(cutmix_alpha))),))  # type: ignore[no-any-return]
 
     def probability(self, probability: float) -> Mix:
@@ -134,7 +134,7 @@ class Augment(_Calls):
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 
-    Random numbers of a sample depend on (seed, epoch, sample) alone.
+    The random numbers of a sample depend only on (seed, epoch, sample).
     """
 
     __slots__ = ()
@@ -172,25 +172,27 @@ class Augment(_Calls):
 
     @classmethod
     def letterbox(cls, width: int, height: int) -> Augment:
-        """The whole picture, resized to fit with its aspect ratio, in the middle. The rest is filled."""
+        """The whole picture, resized to fit with its aspect ratio and centred. The rest is filled."""
         return cls._make((("letterbox", (width, height)),))  # type: ignore[no-any-return]
 
     @classmethod
     def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
-        """The whole picture, resized to fit into ``side`` by ``side``, times a factor uniform in
-        ``low`` to ``high``: of a larger result a random part, a smaller one in the upper left corner.
-        torchvision's ``ScaleJitter``, then the ``FixedSizeCrop`` of its reference training."""
+        """torchvision's ``ScaleJitter``, then the ``FixedSizeCrop`` of its reference training.
+
+        The whole picture is resized to fit into ``side`` by ``side``, times a factor drawn uniformly
+        from ``low`` to ``high``. A larger result is cropped at random, and a smaller one is placed in
+        the upper left corner."""
         return cls._make((("scale_jitter", (side, float(low), float(high))),))  # type: ignore[no-any-return]
 
     @classmethod
     def iou_crop(cls, width: int, height: int) -> Augment:
-        """A random box that shows enough of the sample's boxes, resized: torchvision's
-        ``RandomIoUCrop()`` and ``Resize((height, width))``. It needs a field of :class:`Boxes`."""
+        """torchvision's ``RandomIoUCrop()`` and ``Resize((height, width))``: a random crop that shows
+        enough of the sample's boxes. It needs a field of :class:`Boxes`."""
         return cls._make((("iou_crop", (width, height)),))  # type: ignore[no-any-return]
 
     def fill(self, red: int, green: int, blue: int) -> Augment:
-        """The colour of what the picture does not cover; black by default. Only for ``letterbox``
-        and ``scale_jitter``."""
+        """The colour where the picture does not cover the output; black by default. Only for
+        ``letterbox`` and ``scale_jitter``."""
         return self._with("fill", (int(red), int(green), int(blue)))  # type: ignore[no-any-return]
 
     def output(self, width: int, height: int) -> Augment:

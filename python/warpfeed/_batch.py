@@ -89,7 +89,7 @@ class Batch(_Facts, tuple[Any, ...]):
 
 
 class FieldBatch(_Facts, dict[str, Any]):
-    """A batch of fields by name, if it has other fields than images and labels."""
+    """A batch with other fields than images and labels, by name."""
 
     def __init__(self, fields: Any = (), native: Any = None, absent: Any = None) -> None:
         super().__init__(fields)

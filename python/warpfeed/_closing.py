@@ -1,5 +1,7 @@
-"""What is open when the program ends is closed before the interpreter goes: threads that read a Python
-source need it."""
+"""Closes loaders and decoders at the end of the program.
+
+Their threads may read a Python source, so they must end before the interpreter does.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-# By address. A dict, for a set of weak references may not be listed while other threads add to it.
+# Open objects by address. A dict, because listing a set of weak references is not thread-safe.
 _open: dict[int, weakref.ref[Closable]] = {}
 
 
 def close_at_exit(opened: Closable) -> None:
-    """Closes `opened` when the program ends, if it lives so long."""
+    """Closes `opened` at the end of the program, unless it is dropped before."""
     key, leave = id(opened), _open.pop
     _open[key] = weakref.ref(opened, lambda _: leave(key, None))
 

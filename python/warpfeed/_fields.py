@@ -2,8 +2,8 @@
 
 Masks, boxes, points and maps lie in the coordinates of the sample's picture. They follow its crop,
 resize, flip and padding, and equal torchvision's v2 with ``tv_tensors``. The other kinds are
-delivered as they are stored. The end of a stored field's name says how its numbers are written:
-``x`` is a little-endian array, ``x.npy``, ``x.json`` and ``x.txt`` are what they are called.
+delivered as they are stored. The suffix of a stored field's name is its encoding: ``x.npy``, ``x.json``,
+``x.txt``, and without a suffix a little-endian array.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Rows:
-    """A varying number of rows a sample, (N, most, ...), with the field ``<name>.count``, (N) i64.
+    """A varying number of rows per sample, (N, most, ...), with the field ``<name>.count``, (N) i64.
 
     Args:
-        dtype: of the numbers, and of ``padding``.
+        dtype: element type of the numbers and of ``padding``.
         row: the shape of a row; ``[]`` for one number.
-        most: room for so many rows a sample.
-        padding: the value of places without a row; 0 by default.
-        truncated: cuts what is longer. Without it a sample with more rows is an error.
+        most: maximum number of rows of a sample.
+        padding: the value where there is no row; 0 by default.
+        truncated: drops further rows. Without it a sample with more rows is an error.
     """
 
     dtype: Any
@@ -82,8 +82,8 @@ class Rows:
 
     @classmethod
     def bytes(cls, most: int, truncated: bool = False) -> Rows:
-        """The stored field's own bytes, at most ``most`` a sample, (N, most) u8: text, or any file.
-        They are not decoded, whatever the field's name says."""
+        """The bytes of the stored field, at most ``most`` per sample, (N, most) u8: text, or any file.
+        They are not decoded, whatever the suffix of the field's name."""
         return cls("u8", (), most, None, truncated, True)
 
     def __repr__(self) -> str:
@@ -99,16 +99,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Mask:
-    """An integer a pixel of the picture, such as its class, (N, H, W). Resizing takes the nearest.
+    """An integer per pixel of the picture, such as its class, (N, H, W). Resizing takes the nearest.
 
     The batch field ``mask`` is made of the sample's field ``mask``, ``mask.png`` (grey of 1 to 16
     bits, or the indices of a palette) or ``mask.npy`` (booleans or integers).
 
     Args:
         dtype: an integer type. A value that it cannot hold is an error.
-        of: the sample's field, in place of one that is called as the batch's.
+        of: the sample's field, if its name differs from the batch's.
         fill: the value where the picture does not cover the output (``Augment.letterbox``).
-        classes: makes a value an error if it is not one of 0 to ``classes`` - 1, or ``fill``.
+        classes: makes values other than 0 to ``classes`` - 1 and ``fill`` an error.
     """
 
     dtype: Any
@@ -129,8 +129,8 @@ class Map:
     The sample's field is an ``.npy`` of shape (height, width), or (height, width, C).
 
     Args:
-        channels: values a pixel; None is one, without an axis of its own.
-        nearest: takes the nearest pixel, for values that must not be mixed with their neighbours.
+        channels: number of values per pixel; None is one value without an axis.
+        nearest: takes the nearest pixel, for values that must not be averaged.
         fill: the value where the picture does not cover the output.
     """
 
@@ -156,14 +156,14 @@ class Map:
 
 @dataclass(frozen=True)
 class Points:
-    """Key points of the whole picture, such as the landmarks of a face: (N, K, 2) f32, x and y in
-    pixels of the output. A point that the crop left out keeps its coordinates, outside of it.
+    """Key points of the picture, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels of
+    the output. A point outside the crop keeps its coordinates.
 
     Args:
-        count: K, the points of a sample.
-        visibility: (N, K, 3): each point has a third number, 0 unlabelled, 1 hidden, 2 visible. A
-            point that is not shown becomes (0, 0, 0).
-        flip_pairs: points that change places in a mirrored picture: ``[(0, 1)]`` for two eyes.
+        count: K, the number of points of a sample.
+        visibility: adds a third number to each point, (N, K, 3): 0 unlabelled, 1 hidden, 2 visible. A
+            point outside the crop becomes (0, 0, 0).
+        flip_pairs: points that swap in a mirrored picture: ``[(0, 1)]`` for two eyes.
     """
 
     count: int
@@ -182,34 +182,34 @@ class Points:
 class Boxes:
     """The boxes of a sample, with their classes, masks and key points.
 
-    With room for ``most`` boxes a sample, the field ``boxes`` becomes these arrays:
+    For up to ``most`` boxes per sample, the field ``boxes`` becomes these arrays:
 
     =================  ==================  ================  =======================================
     array              shape               dtype             padding
     =================  ==================  ================  =======================================
     ``boxes``          (N, most, 4)        f32               0
     ``boxes.count``    (N)                 i64
-    ``boxes.class``    (N, most)           as chosen         -1, or 0 of other types than signed ones
+    ``boxes.class``    (N, most)           as chosen         -1, or 0 for unsigned types and floats
     ``boxes.masks``    (N, most, H, W)     u8                0
     ``boxes.points``   (N, most, K, 3)     f32               0
     =================  ==================  ================  =======================================
 
-    Boxes are clipped to what is shown of the picture. One of which nothing is left is dropped, with
-    all that belongs to it; the others keep their order.
+    Boxes are clipped to the crop. A box outside the crop is dropped with its columns, mask and
+    points; the others keep their order.
 
     Args:
-        most: room for so many boxes. A sample with more is an error, unless ``truncated``.
-        columns: a number of each box by name, and its type: ``{"class": "i64", "crowd": "u8"}``.
-        from_, to: what the four numbers are in the sample, and in the batch: ``"xyxy"`` (left,
-            upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
-        relative: coordinates are stored as parts of the picture's width and height.
-        to_relative: delivers boxes in parts of the output's width and height, not in its pixels.
+        most: maximum number of boxes. A sample with more is an error, unless ``truncated``.
+        columns: numbers of each box, by name with their type: ``{"class": "i64", "crowd": "u8"}``.
+        from_, to: format of the four numbers in the sample and in the batch: ``"xyxy"`` (left, upper,
+            right and lower edge), ``"xywh"`` or ``"cxcywh"``.
+        relative: coordinates are stored as fractions of the picture's width and height.
+        to_relative: delivers boxes as fractions of the output's width and height, not in pixels.
         min_visible: drops a box if less than this share of its area is left.
         min_size: drops a box whose width or height in the output is less than this, in pixels.
         masks: adds a mask of each box, 0 or 1 in each pixel of the output.
-        points: adds so many key points of each box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
-        flip_pairs: points that change places in a mirrored picture.
-        truncated: takes the first ``most`` boxes of a sample with more.
+        points: adds this many key points of each box: x, y, and 0 unlabelled, 1 hidden, 2 visible.
+        flip_pairs: points that swap in a mirrored picture.
+        truncated: takes the first ``most`` boxes of a sample that has more.
     """
 
     most: int
@@ -237,16 +237,16 @@ class Boxes:
 
 @dataclass(frozen=True)
 class MultiHot:
-    """Several labels a sample, as a row with 1 at each of them and 0 elsewhere, (N, classes).
+    """Several labels per sample, as a row with 1 at each label and 0 elsewhere, (N, classes).
 
     The sample's field lists the labels: text with commas between them, a JSON list, or an array of
     integers. Each is the name of a class or its number.
 
     Args:
-        classes: names of the classes, or how many there are.
-        dtype: of the row.
-        separator: what stands between two labels of a text, one character. A comma by default, and
-            white space between numbers without commas.
+        classes: names of the classes, or their number.
+        dtype: element type of the row.
+        separator: the character between two labels of a text. The default is a comma, or white space
+            between numbers without commas.
     """
 
     classes: Sequence[str] | int

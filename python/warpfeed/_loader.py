@@ -392,8 +392,10 @@ class Loader:
             TypeError: for a loader with ``trace``, because two loaders would write one file.
         """
         if "trace" in self._arguments:
-            trace = self._arguments["trace"]
-            raise TypeError(f"trace={trace!r}: a loader with a trace cannot be pickled, because two loaders would write one file")
+            raise TypeError(
+                f"trace={self._arguments['trace']!r}: a loader with a trace cannot be pickled, because two loaders would "
+                "write one file"
+            )
         state = self.state_dict()
         position = state if (state["epoch"], state["batch"]) != (0, 0) else None
         attributes = {name: value for name, value in vars(self).items() if name not in self._own}

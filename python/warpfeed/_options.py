@@ -31,7 +31,7 @@ _DTYPES = {
 }  # fmt: skip
 
 PER_SAMPLE = (
-    "a Python call for each sample would run under the interpreter's lock and bound all workers by one core; use "
+    "a Python call for each sample would run under the interpreter's lock and limit all workers to one core; use "
     "augment=Augment..., or transforms=[f] with functions on whole batches, such as torchvision.transforms.v2 on "
     "the device"
 )
@@ -41,10 +41,10 @@ _ELSEWHERE = {
     "sampler": "choose samples with shuffle, subset, weights or balanced, or order=f, and ranks with distributed=True",
     "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights or balanced",
     "collate_fn": "a batch has named fields, written in place; add some with fields={name: Numbers(...) or Rows(...)}",
-    "worker_init_fn": "random numbers of a sample depend on (seed, epoch, sample) alone; set seed",
-    "generator": "random numbers of a sample depend on (seed, epoch, sample) alone; set seed",
+    "worker_init_fn": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
+    "generator": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
     "multiprocessing_context": "workers are threads of this process",
-    "persistent_workers": "workers live as long as the loader, always",
+    "persistent_workers": "workers always live as long as the loader",
     "prefetch_factor": "set prefetch, in batches; 0 chooses it while running",
     "transform": PER_SAMPLE,
     "target_transform": "map labels of a whole batch with transforms=[f]",
@@ -54,7 +54,7 @@ _ELSEWHERE = {
     "workers": "the option is called num_workers",
 }  # fmt: skip
 
-#: A type of the signature, and the text for a value that is none of it.
+#: A predicate for values of a type, and the text of the error for another value.
 _Taken = tuple[Callable[[Any], bool], str]
 
 
@@ -105,7 +105,7 @@ def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
 
 
 def _taken(kind: Any) -> _Taken:
-    """Which values the type `kind` of a signature takes, and what to write instead of another."""
+    """The check of the type `kind` of a signature."""
     origin = get_origin(kind) or kind
     if kind is Any or origin in (tuple, collections.abc.Mapping):
         # `native` checks what is inside, too.
@@ -123,7 +123,7 @@ def _taken(kind: Any) -> _Taken:
     if origin is collections.abc.Callable:
         return callable, "a function"
     if origin is collections.abc.Sequence:
-        # A text is a sequence too, of its letters.
+        # A str is a sequence of letters, never meant here.
         items = {int: "indices", float: "numbers", str: "names"}.get(get_args(kind)[0], "values")
         return lambda value: hasattr(value, "__iter__") and not isinstance(value, (str, bytes)), f"a list of {items}"
     if origin is os.PathLike:
@@ -146,14 +146,14 @@ def _is_number(value: Any) -> bool:
 
 
 def exclusive(values: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
-    """Refuses two options that decide on the same."""
+    """Refuses pairs of options that contradict each other."""
     for one, other in pairs:
         if values[one] is not None and values[other] is not None:
-            raise ConfigError(f"{one}={values[one]!r} and {other}={values[other]!r} decide on the same; set one of them")
+            raise ConfigError(f"{one}={values[one]!r} and {other}={values[other]!r}: set one of them")
 
 
 def native(values: Mapping[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
-    """The options that are set, as the native part takes them; those that are named `without` are Python's."""
+    """The options that are set, as the native part takes them. `without` names options to leave out."""
     left_out = set(without)
     return {
         name: _CONVERSIONS.get(name, _same)(value)
@@ -167,7 +167,7 @@ def _same(value: Any) -> Any:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The crate's name of an element type: of its own name, NumPy's or torch's."""
+    """The crate's name of an element type, from that name, NumPy's or torch's."""
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(
@@ -178,7 +178,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def _ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
-    """An order whose epochs are lists of integers, of one that returns arrays or other sequences."""
+    """An order that returns lists of integers, made from one that returns arrays or other sequences."""
 
     def indices(epoch: int) -> list[int]:
         found = order(epoch)
@@ -222,7 +222,7 @@ def _fields(fields: Any) -> dict[str, Any]:
         raise TypeError(f"fields={fields!r}: want a dict of kinds by name, such as {{'boxes': Boxes(100)}}")
     for name, kind in fields.items():
         if not hasattr(kind, "_describe"):
-            raise TypeError(f"fields: {name!r} is {kind!r}; want warpfeed.Numbers(...), Rows, Mask, Boxes or another kind")
+            raise TypeError(f"fields: {name!r} is {kind!r}; want warpfeed.Numbers(...), Boxes(...) or another kind")
     return dict(fields)
 
 

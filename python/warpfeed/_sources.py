@@ -1,4 +1,4 @@
-"""Data sets that a path alone does not say enough of, and what the columns of a table mean."""
+"""Data sets that need more than a path, and the columns of tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Voc:
     """Pictures with the annotations of Pascal VOC: its folder, or one of the lists in ``ImageSets``.
 
     The files count pixels from 1, and the last pixel belongs to the box. So 1 is subtracted from the
-    left and upper edge, as in Detectron2: xmin 1 becomes 0, and xmax stays.
+    left and upper edges, as in Detectron2: xmin 1 becomes 0, and xmax does not change.
 
     The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
     ``mask`` for :class:`Mask`, whose 0 is the background, c + 1 the class c of the boxes, and 255
@@ -70,9 +70,9 @@ class Concat:
 
     Args:
         parts: paths, Python sources, or sets of this module.
-        by_class_name: numbers the classes anew, one label for each name.
-        keep_labels: leaves labels as they are, whatever the names say. Without either, sets that
-            give a label different names are an error.
+        by_class_name: gives one label to each class name.
+        keep_labels: keeps the labels as they are, whatever the names say. Without either, sets with
+            different names for a label are an error.
     """
 
     parts: Sequence[Any]
@@ -91,7 +91,7 @@ class Concat:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the columns of a CSV, TSV or JSON-lines file mean: ``Loader("train.csv", table=...)``.
+    """Columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
 
     By default the column ``path``, ``file``, ``image``, ``filename`` or ``file_name`` has the paths
     of the pictures, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other column
@@ -99,15 +99,15 @@ class TableOptions:
 
     Args:
         picture: the column with the paths of the pictures.
-        root: the folder that paths are relative to; that of the table by default.
+        root: the folder that paths are relative to; by default the table's folder.
         label: the column with the labels: integers, or names of classes.
-        without_label: no column has labels: one named ``label`` is a field, as any other.
-        columns: takes these columns alone as fields.
+        without_label: no column has labels, and a column named ``label`` is a field like any other.
+        columns: takes only these columns as fields.
         files: columns with the paths of further files, such as masks. A sample gets the file's
             bytes as the field ``<column>.<extension>``.
         gather: joins numbers of several columns into a vector: ``{"attributes": ["age", "weight"]}``.
-        delimiter: what stands between two cells, one character such as ``";"``.
-        headerless: the first line is a row. The columns are called ``0``, ``1``, ``2``, ….
+        delimiter: the character between two cells, such as ``";"``.
+        headerless: the file has no header, and the columns are named ``0``, ``1``, ``2``, ….
     """
 
     picture: str | None = None

@@ -20,9 +20,9 @@ def split(
 ) -> list[list[int]]:
     """Divides samples at random into parts of these shares, for ``Loader(..., subset=part)``.
 
-    ``samples`` are indices, how many there are, or a data set: a path, or :class:`Coco` and its
-    like. ``seed`` alone decides which sample goes where. With ``labels``, one for each sample, or
-    with ``by_class``, which reads them from the data set, each class is divided by itself.
+    ``samples`` are indices, their number, or a data set: a path, or :class:`Coco` and the like. The
+    parts depend only on ``seed``. With ``labels``, one for each sample, or with ``by_class``, which
+    reads the labels from the data set, the parts are stratified by class.
 
     ::
 
@@ -30,7 +30,7 @@ def split(
     """
     if isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
         if labels is not None and by_class:
-            raise ConfigError("labels and by_class: each says what the classes are; set one of them")
+            raise ConfigError("labels and by_class: each gives the classes; set one of them")
         count, found = _warpfeed.labels(samples, by_class)
         indices, labels = list(range(count)), found if by_class else labels
     elif by_class:

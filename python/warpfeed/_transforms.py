@@ -1,4 +1,4 @@
-"""Functions of the user's on whole batches."""
+"""The user's functions on whole batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Callable, Mapping, Sequence, Union
 
 __all__ = ["Fields", "Transforms"]
 
-#: A batch under way: images and labels, or fields by name.
+#: The fields of a batch: images and labels, or fields by name.
 Fields = Union[tuple[Any, Any], dict[str, Any]]
 
-#: What a transform may ask for, as keyword-only parameters.
+#: Keyword-only parameters that a loader fills in.
 _KNOWN = ("epoch", "number", "seed")
 
 
@@ -33,7 +33,7 @@ class Transforms:
         return bool(self._steps)
 
     def __call__(self, fields: Fields, seed: int, rank: int, epoch: int, number: int) -> Fields:
-        """Calls the functions one after the other. Each decides on the form of what the next one gets."""
+        """Calls the functions in turn. The result of each has the form that the next one gets."""
         for place, (f, wanted, name) in enumerate(self._steps):
             extra: dict[str, int] = {}
             if wanted:
@@ -64,13 +64,13 @@ def _wanted(f: Callable[..., Any], name: str) -> list[str]:
 
 
 def _seed(seed: int, epoch: int, number: int, rank: int, place: int) -> int:
-    """A number for generators, 63 bits, of its own for each batch of each rank."""
+    """A seed of 63 bits, different for each batch, rank and transform."""
     text = f"{seed} {epoch} {number} {rank} {place}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
 def _checked(came: Any, name: str) -> Fields:
-    """What a transform returned, if that is a batch."""
+    """The result of a transform, checked to be a batch."""
     if isinstance(came, Mapping):
         wrong = next((key for key in came if not isinstance(key, str)), None)
         if wrong is None and len(came):
