@@ -32,8 +32,27 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
             unsafe { ffi::PyGILState_Ensure() };
             STAYS.set(Some(Stays));
         }
-        call(py)
+        let hangs = Hangs;
+        let value = call(py);
+        std::mem::forget(hangs);
+        value
     })
+}
+
+/// Stops a thread that the interpreter ends while it shuts down.
+///
+/// Up to CPython 3.13, a thread that returns from a wait then, such as `time.sleep`, is unwound by
+/// `pthread_exit`. Unwinding would release a thread state that is not current, which ends the process
+/// with a fatal error.
+struct Hangs;
+
+impl Drop for Hangs {
+    fn drop(&mut self) {
+        // A panic of Rust unwinds as usual.
+        while !std::thread::panicking() {
+            std::thread::park();
+        }
+    }
 }
 
 impl Drop for Stays {

@@ -11,6 +11,8 @@ use std::task::{Wake, Waker};
 use pyo3::prelude::*;
 use warpfeed::{Error, ErrorKind, Result};
 
+use crate::thread_state::attached;
+
 /// A callback without arguments.
 type Callback = Py<PyAny>;
 
@@ -35,13 +37,13 @@ fn start() -> Result<Sender<Callback>> {
     let (calls, called) = channel::<Callback>();
     let serve = move || {
         while let Ok(first) = called.recv() {
-            let attached = Python::try_attach(|py| {
+            let called_all = attached(|py| {
                 for callback in std::iter::once(first).chain(called.try_iter()) {
                     // It fails if the event loop is closed. Then no task waits.
                     let _ = callback.call0(py);
                 }
             });
-            if attached.is_none() {
+            if called_all.is_none() {
                 break;
             }
         }
