@@ -276,10 +276,15 @@ def test_without_torch_batches_are_numpy_arrays(mini: str) -> None:
             warpfeed.Loader(sys.argv[1], output="torch")
         except ValueError as e:
             print(e)
+        try:
+            warpfeed.Loader(sys.argv[1], device="cuda")
+        except ValueError as e:
+            print(e)
         """,
         mini,
     )
-    assert out == "output='torch', and torch cannot be imported\n"
+    missing = "device='cuda': output='numpy' is the default, because torch is not installed; use output='torch' or 'dlpack'"
+    assert out == f"output='torch', and torch cannot be imported\n{missing}\n"
 
 
 def test_the_command_line_is_the_programs(mini: str, tmp_path: Path) -> None:

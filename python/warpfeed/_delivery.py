@@ -32,7 +32,8 @@ class Delivery:
     """How an open loader or decoder hands out fields."""
 
     def __init__(self, output: str | None, device: Any, layout: Any, copy: bool | None) -> None:
-        output = output or ("torch" if _torch() is not None else "numpy")
+        by_default = "torch" if _torch() is not None else "numpy"
+        output, chosen = output or by_default, output is not None
         if output not in ("torch", "numpy", "dlpack"):
             raise ConfigError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
         if output == "torch" and _torch() is None:
@@ -40,7 +41,8 @@ class Delivery:
         #: The number of the CUDA device; None for host memory.
         self.device = _ordinal(device)
         if self.device is not None and output == "numpy":
-            raise ConfigError("output='numpy' is of host memory; with a device use 'torch' or 'dlpack'")
+            reason = "is of host memory" if chosen else "is the default, because torch is not installed"
+            raise ConfigError(f"device={device!r}: output='numpy' {reason}; use output='torch' or 'dlpack'")
         name = str(("channels_last" if output == "torch" else "nhwc") if layout is None else layout)
         self._layout = _LAYOUTS.get(name.removeprefix("torch.").lower())
         if self._layout is None:

@@ -44,7 +44,7 @@ _ELSEWHERE = {
     "worker_init_fn": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
     "generator": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
     "multiprocessing_context": "workers are threads of this process",
-    "persistent_workers": "workers always live as long as the loader",
+    "persistent_workers": "workers live as long as the loader",
     "prefetch_factor": "set prefetch, in batches; 0 chooses it while running",
     "transform": PER_SAMPLE,
     "target_transform": "map labels of a whole batch with transforms=[f]",
