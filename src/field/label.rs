@@ -7,7 +7,8 @@ use crate::transform::Mixing;
 
 /// The sample's class, i64 of (N).
 ///
-/// The class is the sample's label ([`Sample::label`]): its class folder, or its field `cls`.
+/// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
+/// folder, or its field `cls`.
 /// [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it as rows of shares of (N,
 /// classes). The augmentation changes only the shares: mixed pictures have mixed shares. A device
 /// gets the labels unchanged and makes the rows itself.

@@ -5,10 +5,10 @@ use super::listed::Listed;
 #[cfg(doc)]
 use crate::source::Classes;
 
-/// Which numbers classes have.
+/// Class numbering.
 impl Loader {
-    /// Numbers the classes by this list: a class's label is the place of its name. Without it, each
-    /// data set numbers its classes by itself.
+    /// Numbers the classes by this list: a class's label is the index of its name. By default each
+    /// data set numbers its own classes.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -17,13 +17,13 @@ impl Loader {
     /// let val = Loader::new("val").classes(classes); // Has no cats, and a dog is still 1.
     /// ```
     ///
-    /// It holds for labels and for the classes of boxes, in every data set, and before
+    /// The list applies to labels and to the classes of boxes, in every data set, and before
     /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) see a label.
-    /// The data sets of a [mixture](Loader::mixture) are joined by it. Of a data set without names
-    /// of classes the numbers are places in the list.
+    /// The data sets of a [mixture](Loader::mixture) are joined by it. Without class
+    /// names in the data set, its labels are indices into the list.
     ///
-    /// Opening is an error for a class that is not in the list, for an empty list, and for a name
-    /// that occurs twice. With [`OnError::Skip`](crate::OnError::Skip), samples of a class that is
+    /// Opening fails for a class that is not in the list, for an empty list, and for a name that
+    /// occurs twice. With [`OnError::Skip`](crate::OnError::Skip), samples of a class that is
     /// not in the list are skipped instead.
     pub fn classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes = Listed::Names(names.into_iter().map(Into::into).collect());

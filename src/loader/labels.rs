@@ -11,9 +11,9 @@ use crate::source::{self, Source};
 pub(super) struct Labels<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) workers: usize,
-    /// How often a read that failed for a moment is tried again.
+    /// Number of retries after a transient error.
     pub(super) retries: usize,
-    /// The option that needs them.
+    /// The option that needs the labels, for messages.
     pub(super) asked_by: &'static str,
 }
 

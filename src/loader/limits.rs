@@ -5,9 +5,9 @@ use crate::engine::OnError;
 #[cfg(doc)]
 use crate::error::Error;
 
-/// What happens when something fails, and how much may be claimed, kept and waited for.
+/// Errors, limits and timeouts.
 impl Loader {
-    /// What happens if a sample cannot be read, decoded or transformed; [`OnError::Stop`] by
+    /// Sets what happens if a sample cannot be read, decoded or transformed; [`OnError::Stop`] by
     /// default.
     ///
     /// ```
@@ -19,7 +19,7 @@ impl Loader {
         self
     }
 
-    /// How often a sample is read again after a [transient](Error::is_transient) error of its
+    /// Sets how often a sample is read again after a [transient](Error::is_transient) error of its
     /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, a timeout); 3 by default. 0 means never. If the
     /// last attempt fails too, the error counts.
     ///
@@ -40,7 +40,7 @@ impl Loader {
         self
     }
 
-    /// Whether damage in a picture is an error of its sample; off by default.
+    /// Sets whether damage in a picture is an error of its sample; off by default.
     ///
     /// A JPEG that is damaged inside decodes: libjpeg warns and continues, and this crate delivers
     /// the same pixels. By default a loader counts such pictures in
@@ -68,7 +68,7 @@ impl Loader {
         self
     }
 
-    /// The most pixels that a picture may have by its header; 2^28 (16,384 by 16,384) by default. A
+    /// Limits the pixels that a picture's header may claim; 2^28 (16,384 by 16,384) by default. A
     /// picture that claims more is a failed sample, and no memory is allocated for it.
     ///
     /// The limit holds for every codec, including your own.
@@ -82,7 +82,7 @@ impl Loader {
         self
     }
 
-    /// The most bytes that all stored fields of a sample may have together; 2^31 by default. A
+    /// Limits the bytes of all stored fields of a sample together; 2^31 by default. A
     /// sample that has more fails before it is decoded.
     ///
     /// Mapped sources (tar and LMDB) and requests are checked before any copy. Sources that read files are
@@ -98,9 +98,8 @@ impl Loader {
         self
     }
 
-    /// How long a call for the next batch waits while the consumer itself keeps every slot; then it
-    /// is an error. 30 s by default. The time that a slow worker takes does not count: it is
-    /// logged.
+    /// Sets how long a call for the next batch waits while the consumer holds every slot; 30 s by
+    /// default. Then it fails. The time of a slow worker does not count: it is logged.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -112,8 +111,8 @@ impl Loader {
         self
     }
 
-    /// The most bytes that the loader may hold, on host and device together. They cover slots and
-    /// workers' scratch; see [`MemoryPlan`](crate::MemoryPlan).
+    /// Limits the bytes that the loader holds, on host and device together: slots and workers'
+    /// scratch; see [`MemoryPlan`](crate::MemoryPlan).
     ///
     /// ```
     /// # use warpfeed::Loader;

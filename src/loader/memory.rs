@@ -1,7 +1,7 @@
-//! What batch memory may take, how much the machine has left, and where it comes from.
+//! Limits of batch memory, the memory that is available, and the allocation of slots.
 //!
-//! The control groups are read by hand: the crate `sysinfo` (0.40.1) counts the files in the page
-//! cache as memory in use, and there a data set that was read lies.
+//! The control groups are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
+//! memory in use, and the page cache holds the data set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ impl Room {
         Some(if let Room::Limit(_) = self { all } else { host + fixed })
     }
 
-    /// What is needed, what there is, and what would fit.
+    /// The error for a plan that does not fit: the need, the limit, and values that would fit.
     fn refusal(self, demand: &Demand<'_>) -> Error {
         let Demand { schema, prefetch, scratch, beside } = *demand;
         let (ahead, batch, slots) = (prefetch.most, schema.batch, Settings::slots_for(prefetch.most));
@@ -126,7 +126,7 @@ impl Room {
     }
 }
 
-/// What a loader would take.
+/// Memory demand of a loader.
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
     pub(super) schema: &'a Schema,
@@ -146,7 +146,7 @@ fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     (fitting > 0).then_some(fitting)
 }
 
-/// A number of bytes for people; in `exact` bytes where it must be told from another.
+/// Formats a number of bytes, in `exact` bytes if rounding would hide a difference.
 fn size(bytes: usize, exact: bool) -> String {
     match bytes {
         _ if exact => format!("{bytes} bytes"),
@@ -217,8 +217,7 @@ fn locked_memory(_bytes: usize, _slots: usize, _rank: Rank) -> Result<Vec<Memory
 /// control groups of this process have left. None where the system does not say; it is asked on
 /// Linux only.
 ///
-/// A figure of now and for this process alone: who opens several loaders, or shares the machine,
-/// may be given less.
+/// The figure is a snapshot for this process: other loaders and programs share the same memory.
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -3,7 +3,7 @@ use std::path::Path;
 use super::Loader;
 use crate::trace;
 
-/// What is told of a run.
+/// Observability.
 impl Loader {
     /// Writes a trace of the batches that `schedule` names to `path`, as Chrome trace events.
     /// [Perfetto](https://ui.perfetto.dev), `chrome://tracing` and TensorBoard open it. Off by

@@ -42,7 +42,7 @@ use crate::source::{Source, Store, Stores};
 /// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`store`](Loader::store), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
-/// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed) |
+/// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed), [`local_world_size`](Loader::local_world_size) |
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`annotations_follow`](Loader::annotations_follow), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
 /// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
 /// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`decode_share`](Loader::decode_share), [`mmap`](Loader::mmap) |
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Loader {
-    /// A loader of the data set at `path`:
+    /// Creates a loader of the data set at `path`:
     ///
     /// - a folder of class folders, or a flat folder of pictures;
     /// - an LMDB;
@@ -135,8 +135,8 @@ impl Loader {
         self
     }
 
-    /// Whether the listing of a folder is kept in a file beside it; off by default. A folder of
-    /// millions of files so opens without listing them; see
+    /// Sets whether the listing of a folder is kept in a file next to it; off by default. A folder of
+    /// millions of files then opens without listing them; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```
@@ -148,7 +148,7 @@ impl Loader {
         self
     }
 
-    /// What the columns of a table mean, if the data set is one.
+    /// Sets the meaning of a table's columns. Other data sets ignore it.
     ///
     /// ```
     /// # use warpfeed::{Loader, source::TableOptions};

@@ -13,7 +13,7 @@ use crate::order::{Mixture, Weighted, Windowed};
 use crate::source;
 use crate::source::Source;
 
-/// Which samples come, and in which order.
+/// The choice of samples and their order.
 impl Loader {
     /// Creates a loader of several data sets. Samples are drawn from them in these proportions. A
     /// data set is a path or an open source.
@@ -77,7 +77,7 @@ impl Loader {
         self
     }
 
-    /// Shuffles the samples anew in each epoch, and sets the [`seed`](Loader::seed). Off by
+    /// Shuffles the samples differently in each epoch, and sets the [`seed`](Loader::seed). Off by
     /// default.
     ///
     /// ```

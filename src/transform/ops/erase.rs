@@ -50,7 +50,7 @@ impl RandomErasing {
         self
     }
 
-    /// The fill value, in the units of [`Erase::value`]; 0 by default.
+    /// The fill value, in the units of `Erase::value`; 0 by default.
     #[must_use]
     pub fn value(mut self, value: [f32; 3]) -> Self {
         self.value = value;
