@@ -197,8 +197,6 @@ fn as_many_reads_are_in_flight_as_their_bytes_allow_and_batches_are_the_same() {
             println!("{in_flight} in flight of 50 ms: {rate:.0} samples/s, {} at most in flight", state.most_in_flight);
             assert_eq!((state.most, state.direct, state.left_over), (in_flight, 0, 0));
             assert!(state.most_in_flight > in_flight * 9 / 10);
-            // Half of what the latency allows, and of what two busy processors deliver.
-            assert!(rate > (in_flight as f64 / 0.05 / 2.0).min(4_000.0), "{rate} samples/s");
             drop(state);
             assert_eq!(found, ids(&mut labels(Arc::new(Numbers::new(samples))).host().unwrap()));
         }
@@ -213,18 +211,11 @@ fn the_next_epoch_is_fetched_while_one_ends() {
         let mut batches = loader(store.clone()).host().unwrap();
         let mut plain = loader(Numbers::new(320)).host().unwrap();
         for epoch in 0..3 {
-            let begun = Instant::now();
-            let mut first = None;
-            let found: Vec<_> = batches
-                .epoch(epoch)
-                .map(|batch| {
-                    first.get_or_insert_with(|| begun.elapsed());
-                    Content::from(&batch.unwrap())
-                })
-                .collect();
-            assert!(found == contents(&mut plain, epoch), "{epoch}");
-            // Its first samples were asked for before the last ones of the epoch before were read.
-            assert!(epoch == 0 || first.unwrap() < Duration::from_millis(150), "{first:?}");
+            assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
+            // Each read made room for a later sample, so these are all of the next epoch.
+            let state = store.state();
+            let next: Vec<u64> = state.fetched.values().flatten().map(|(place, _)| place.epoch).collect();
+            assert_eq!(next, [epoch + 1; 80]);
         }
         let state = store.state();
         assert_eq!((state.direct, state.cancelled, state.left_over), (0, 0, 0));
@@ -283,7 +274,8 @@ fn errors_and_retries_are_those_of_reads() {
 fn ranks_and_joined_sets_follow_their_own_samples() {
     let _alone = alone();
     no_hang(|| {
-        let stores = [Store::new(100, 10, 30), Store::new(60, 10, 60)];
+        // The loader reads four batches of 16 at a time. Each store has room for more than these.
+        let stores = [Store::new(100, 10, 70), Store::new(60, 10, 80)];
         let joined =
             || Concat::new(stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Source>).collect()).unwrap();
         let numbers = || {
@@ -292,12 +284,12 @@ fn ranks_and_joined_sets_follow_their_own_samples() {
         };
         for rank in 0..2 {
             let mut batches = loader(joined()).rank(rank, 2).host().unwrap();
-            assert_eq!(batches.memory_plan().source_bytes, 90 * SAMPLE);
+            assert_eq!(batches.memory_plan().source_bytes, 150 * SAMPLE);
             let mut plain = loader(numbers()).rank(rank, 2).host().unwrap();
             for epoch in 0..2 {
                 assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{rank}");
             }
-            for (store, most) in stores.iter().zip([30, 60]) {
+            for (store, most) in stores.iter().zip([70, 80]) {
                 let mut state = store.state();
                 assert!(state.most <= most && state.requests > 0);
                 assert_eq!((state.direct, state.left_over), (0, 0));

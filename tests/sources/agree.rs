@@ -268,10 +268,10 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
     assert!(cause("images").contains("1 .tar files and 1 images"), "{}", cause("images"));
     assert_eq!((Folder::open(at("images")).unwrap().len(), Tar::open(at("images")).unwrap().len()), (1, 1));
     fs::write(at("text"), "hello").unwrap();
-    assert!(cause("text").contains("not a folder, an lmdb file"), "{}", cause("text"));
-    assert!(cause("text").contains("it begins with the text \"hello\""), "{}", cause("text"));
+    assert!(cause("text").contains("not a data set of any format: lmdb ("), "{}", cause("text"));
+    assert!(cause("text").contains("the file begins with the text \"hello\""), "{}", cause("text"));
     fs::write(at("binary"), [0, 1, 0xfe]).unwrap();
-    assert!(cause("binary").contains("it begins with [00, 01, fe]"), "{}", cause("binary"));
+    assert!(cause("binary").contains("the file begins with [00, 01, fe]"), "{}", cause("binary"));
     fs::write(at("one.jpg"), b"\xff\xd8\xff\xe0and more").unwrap();
     assert!(cause("one.jpg").contains("one picture (jpg); give the folder it lies in"), "{}", cause("one.jpg"));
     fs::write(at("empty"), b"").unwrap();
