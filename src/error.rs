@@ -10,15 +10,15 @@ use std::sync::Arc;
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, where, and why.
+/// An error with its place and its cause.
 ///
-/// Match on [`kind`](Error::kind); print it for a person. It stays one pointer wide, so a `Result`
-/// costs the hot path nothing.
+/// Programs match on [`kind`](Error::kind); people read the printed text. The type is one pointer
+/// wide, so a `Result` costs the hot path nothing.
 ///
-/// `Debug` is the same text as `Display`, since `fn main() -> Result<()>` prints that.
-/// [`source`](std::error::Error::source) is the error that this one was made of, where there is
-/// one: of [`Error::io`] a [`std::io::Error`], else what [`with_source`](Error::with_source) was
-/// given. The text names the cause already.
+/// `Debug` prints the same text as `Display`, because `fn main() -> Result<()>` prints `Debug`.
+/// [`source`](std::error::Error::source) returns the underlying error, if there is one: a
+/// [`std::io::Error`] for [`Error::io`], otherwise the argument of
+/// [`with_source`](Error::with_source). The text already names the cause.
 ///
 /// It is `Send`, `Sync` and `Clone`; clones share their source.
 pub struct Error(Box<Inner>);
@@ -35,10 +35,10 @@ struct Inner {
     source: Option<Arc<Source>>,
 }
 
-/// What an error may be made of.
+/// Type of the underlying error.
 type Source = dyn std::error::Error + Send + Sync;
 
-/// The class of an [`Error`], for a program to decide on.
+/// The class of an [`Error`], for programs to match on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -56,21 +56,21 @@ pub enum ErrorKind {
     Panic,
     /// More samples failed than [`OnError::Skip`](crate::OnError::Skip) allows.
     TooManySkipped,
-    /// Memory could not be had, or the plan exceeds the limit that was set.
+    /// Memory could not be allocated, or the plan exceeds the limit that was set.
     Memory,
     /// The CUDA driver is missing, or one of its calls failed.
     Cuda,
-    /// Nothing moved for longer than the set time.
+    /// A wait exceeded its timeout.
     Timeout,
-    /// The stream is being captured into a CUDA graph. The loader goes on when the capture has
+    /// The stream is being captured into a CUDA graph. The loader continues when the capture has
     /// ended.
     Capturing,
-    /// As many requests are queued as [`Loader::max_queued`](crate::DecoderBuilder::max_queued) allows.
+    /// As many requests are queued as [`max_queued`](crate::DecoderBuilder::max_queued) allows.
     Busy,
 }
 
 impl ErrorKind {
-    /// The word that stands between place and cause in the message.
+    /// The word between place and cause in the message.
     fn word(self) -> &'static str {
         match self {
             ErrorKind::Io => "io",
@@ -90,8 +90,8 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind`; `cause` is lower case, without a full stop, and gives both numbers where
-    /// two disagree.
+    /// Creates an error of `kind`. `cause` is in lower case, without a full stop, and gives both
+    /// numbers if two disagree.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
         Error(Box::new(Inner {
             kind,
@@ -105,41 +105,41 @@ impl Error {
         }))
     }
 
-    /// An [`ErrorKind::Decode`] error, the one a custom [`Codec`](crate::decode::Codec) returns.
+    /// Creates an [`ErrorKind::Decode`] error, for a custom [`Codec`](crate::decode::Codec).
     pub fn decode(cause: impl Into<String>) -> Self {
         Self::new(ErrorKind::Decode, cause)
     }
 
-    /// An [`ErrorKind::Config`] error.
+    /// Creates an [`ErrorKind::Config`] error.
     pub fn config(cause: impl Into<String>) -> Self {
         Self::new(ErrorKind::Config, cause)
     }
 
-    /// An [`ErrorKind::Source`] error, the one a custom [`Source`](crate::source::Source) returns.
+    /// Creates an [`ErrorKind::Source`] error, for a custom [`Source`](crate::source::Source).
     pub fn in_source(cause: impl Into<String>) -> Self {
         Self::new(ErrorKind::Source, cause)
     }
 
-    /// An operating-system error at `path`. It is [transient](Error::is_transient) if trying again
-    /// may help. Its [source](std::error::Error::source) is a [`std::io::Error`] of the same kind,
-    /// number and text.
+    /// Creates an operating-system error at `path`. It is [transient](Error::is_transient) if a
+    /// retry may help. Its [source](std::error::Error::source) is a [`std::io::Error`] of the same
+    /// kind, number and text.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let mut e = Self::new(ErrorKind::Io, error.to_string()).at_path(path);
         e.0.os_code = error.raw_os_error();
-        // A network file system says EIO for what is over a moment later; a disk that says it is
-        // asked in vain, and not for long.
+        // A network file system reports EIO for faults that pass in a moment. For a disk's EIO,
+        // retries are futile but short.
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
             || error.raw_os_error() == Some(libc::EIO);
-        // Errors of this type cannot be cloned.
+        // `std::io::Error` cannot be cloned.
         e.with_source(match error.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
             None => std::io::Error::new(error.kind(), error.to_string()),
         })
     }
 
-    /// The same error with the error that it was made of, for
-    /// [`source`](std::error::Error::source). A later call replaces it.
+    /// Adds the underlying error, for [`source`](std::error::Error::source). A later call replaces
+    /// it.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -155,24 +155,23 @@ impl Error {
         self
     }
 
-    /// The same error as one that may be gone when the sample is read again: for a source over a
-    /// network. See [`Loader::retries`](crate::Loader::retries).
+    /// Marks the error as transient: a retry may succeed. For sources that read over a network. See
+    /// [`Loader::retries`](crate::Loader::retries).
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// The same error with the file it belongs to. A path that is already there stays: the
-    /// innermost place is the exact one.
+    /// Adds the file that the error belongs to. An existing path stays, because the innermost place
+    /// is the exact one.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// The same error as one of line `line` of the file `file`, which is its path now. A path that
-    /// it had stands in the cause.
+    /// Sets the place to line `line` of `file`. A previous path moves into the cause.
     #[must_use]
     pub(crate) fn at_line(mut self, file: impl Into<PathBuf>, line: usize) -> Self {
         let inner = self.0.path.replace(file.into()).map_or(String::new(), |path| format!("{}: ", path.display()));
@@ -180,8 +179,8 @@ impl Error {
         self
     }
 
-    /// The same error with the sample it belongs to. A sample that is already there stays.
-    /// [`source::sample_error`](crate::source::sample_error) adds its file too.
+    /// Adds the sample that the error belongs to. An existing sample stays.
+    /// [`source::sample_error`](crate::source::sample_error) also adds its file.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
         if self.0.sample.is_none() {
@@ -191,7 +190,7 @@ impl Error {
         self
     }
 
-    /// The same error as one of sample `id`, whatever it named before.
+    /// Sets the sample to `id` and removes the key.
     #[must_use]
     pub(crate) fn of_sample(mut self, id: u64) -> Self {
         (self.0.sample, self.0.key) = (Some(id), None);
@@ -213,8 +212,8 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// The file or folder the error belongs to; of an error of a sample the file that it lies in,
-    /// if the [source](crate::source::Source::path) knows one.
+    /// The file or folder that the error belongs to. For the error of a sample, the file that
+    /// contains it, if the [source](crate::source::Source::path) knows one.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -224,8 +223,9 @@ impl Error {
         &self.0.cause
     }
 
-    /// Whether reading again may help: an operating-system error `EIO`, `EINTR`, `EAGAIN`, `ESTALE`
-    /// or a timeout, or one that its source [called so](Error::transient).
+    /// Whether reading again may help: for the operating-system errors `EIO`, `EINTR`, `EAGAIN`,
+    /// `ESTALE` and timeouts, and for errors that their source [marked as
+    /// transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }

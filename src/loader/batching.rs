@@ -11,7 +11,7 @@ use crate::order::LastBatch;
 #[cfg(doc)]
 use crate::order::Rank;
 
-/// Batch size, the share of this process, and the start of a run.
+/// Setters for the batch size, the share of this process, and the start of a run.
 impl Loader {
     /// Sets the number of samples in a batch, N; 32 by default. Every slot has room for N samples.
     /// 0 is an error.
@@ -97,11 +97,12 @@ impl Loader {
         self
     }
 
-    /// Number of ranks on this machine, this one included. They share its processors: with automatic
-    /// [`workers`](Loader::workers) each rank starts its part of them. 0 is an error.
+    /// Sets the number of ranks on this machine, including this one. They share its processors:
+    /// with automatic [`workers`](Loader::workers), each rank starts its share of the threads. 0 is
+    /// an error.
     ///
-    /// By default the launcher's environment says so ([`Rank::from_env`]). Set it where ranks are
-    /// started in another way, such as by a program that starts itself again.
+    /// By default the number comes from the launcher's environment ([`Rank::from_env`]). Set it if
+    /// the ranks are started in another way, for example by a program that starts itself again.
     ///
     /// ```
     /// # use warpfeed::Loader;

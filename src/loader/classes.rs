@@ -17,21 +17,22 @@ impl Loader {
     /// let val = Loader::new("val").classes(classes); // Has no cats, and a dog is still 1.
     /// ```
     ///
-    /// The list applies to labels and to the classes of boxes, in every data set, and before
-    /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) see a label.
-    /// The data sets of a [mixture](Loader::mixture) are joined by it. Without class
-    /// names in the data set, its labels are indices into the list.
+    /// The list applies to labels and to the classes of boxes, in every data set.
+    /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) see the new
+    /// labels. The data sets of a [mixture](Loader::mixture) share the list. If a data set has no
+    /// class names, its labels are indices into the list.
     ///
-    /// Opening fails for a class that is not in the list, for an empty list, and for a name that
-    /// occurs twice. With [`OnError::Skip`](crate::OnError::Skip), samples of a class that is
-    /// not in the list are skipped instead.
+    /// Opening fails if a class is not in the list, if the list is empty, or if a name occurs
+    /// twice. With [`OnError::Skip`](crate::OnError::Skip), samples of a class that is not in the
+    /// list are skipped instead.
     pub fn classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes = Listed::Names(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// [`classes`](Loader::classes), from a text file with one name a line, or from a `.json` file
-    /// with an array of names. Opening reads it; see [`Classes::read`].
+    /// Numbers the classes as [`classes`](Loader::classes) does, by a text file with one name per
+    /// line or a `.json` file with an array of names. Opening reads the file; see
+    /// [`Classes::read`].
     ///
     /// ```
     /// # use warpfeed::Loader;

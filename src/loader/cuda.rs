@@ -12,12 +12,12 @@ use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
 use crate::field::{Device, FieldKind, Maker, Room, Written};
 
-/// Room for a picture that the device decodes, on average of a batch: crops of usual photographs
-/// take about half of it.
+/// Mean room per picture for the data that a device decodes. Crops of usual photographs take about
+/// half of it.
 const ENCODED_BYTES: usize = 128 << 10;
 const BLOCKS: usize = 10 << 10;
-/// Such pictures that a decoder has room for at least, however small its requests are. A photograph
-/// of 12 megapixels takes about as much.
+/// Minimum number of such pictures that a decoder has room for, even if its requests are smaller. A
+/// photograph of 12 megapixels takes about as much.
 const LEAST_ROOM: usize = 32;
 
 /// A loader that is open on a device.
@@ -42,10 +42,9 @@ impl Loader {
     /// [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect here: host slots are always page-locked.
     ///
-    /// Asking for a batch while `stream` is captured into a CUDA graph is an
-    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing). The loader and the capture then go
-    /// on. Take the batch before the capture, copy it into a buffer that the graph keeps, and
-    /// replay.
+    /// Asking for a batch while `stream` is captured into a CUDA graph fails with
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing). The loader and the capture continue.
+    /// Take the batch before the capture, copy it into a buffer that the graph keeps, and replay.
     ///
     /// When the loader and its batches are dropped, a thread frees the device memory as soon as the
     /// device has finished its work.
@@ -65,8 +64,8 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader with batches on `gpu`, and host slots in the memory that `slot` gives for a
-    /// number of bytes.
+    /// Opens the loader with batches on `gpu`. `slot` allocates the memory of a host slot, given
+    /// its size in bytes.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(
         self,
         gpu: G,
@@ -78,13 +77,13 @@ impl Loader {
         Writer::new(size, dtype, layout, normalize)?;
         let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
         let decode_on = decode_on.unwrap_or_default();
-        // Your own transforms come last of what is done to pixels, and run on the host.
+        // User transforms come after all other pixel steps, and run on the host.
         let own = !transforms.is_empty();
         if own && decode_on != DecodeOn::Cpu {
             tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
         }
         let (leaves, retouches) = (!own && decode_on != DecodeOn::Cpu, !own && augment.changes_pixels());
-        // Bytes that are used as they come are changed where they are written; everything else after
+        // Unconverted bytes are changed where they are written. All other values are changed after
         // normalisation.
         let in_place = dtype == Dtype::U8 && !leaves;
         let records = retouches || augment.mixes() || (augment.changes_values() && !in_place);
@@ -100,8 +99,8 @@ impl Loader {
 
         let spec = spec(&parts.schema);
         spec.check()?;
-        // An automatic number is of the host's slots alone: they even out what varies, and the
-        // device's memory is the model's.
+        // The automatic depth applies to host slots only: they even out variation, and device
+        // memory belongs to the model.
         let (prefetch, timeout) = (parts.prefetch.least, parts.timeout);
         let (device, slots, slot_bytes) = (spec.memory(prefetch), parts.memory.slots, parts.schema.bytes);
         parts.memory = MemoryPlan {
@@ -128,7 +127,7 @@ impl Loader {
 }
 
 impl Loader {
-    /// The rows of shares that the device makes of the labels.
+    /// Rows of class shares that the device computes from the labels.
     fn shares(&self) -> Result<Option<Shares>> {
         let label = self.label();
         let has_class = self.fields()?.iter().any(|(_, FieldKind(kind))| kind.maker() == Maker::Class);

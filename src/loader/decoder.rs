@@ -25,8 +25,8 @@ const AHEAD: usize = 3;
 
 /// The options of a [`Decoder`], which turns requests of encoded pictures into batches.
 ///
-/// [`Decoder::builder`] creates one, and so does [`Loader::decoder`], with the options of a loader.
-/// [`host`](DecoderBuilder::host) or `cuda` opens it. Options have the meaning that they have for a
+/// [`Decoder::builder`] creates one, and [`Loader::decoder`] creates one with the options of a
+/// loader. [`host`](DecoderBuilder::host) or `cuda` opens it. Options mean the same as for a
 /// [`Loader`].
 ///
 /// ```
@@ -48,17 +48,17 @@ pub struct DecoderBuilder {
 }
 
 impl Decoder<HostBatch> {
-    /// The options of a decoder, with default values. [`DecoderBuilder::cuda`] opens a decoder with
+    /// Returns the default options of a decoder. [`DecoderBuilder::cuda`] opens a decoder with
     /// batches in device memory.
     pub fn builder() -> DecoderBuilder {
         DecoderBuilder::new(PictureOptions::default(), 32)
     }
 }
 
-/// Decoders of pictures that come in requests.
+/// Decoders of requested pictures.
 impl Loader {
-    /// The options of a [`Decoder`] that makes the same pixels as this loader: its options of
-    /// pictures, speed and limits, and its batch size. The data set is not opened.
+    /// Returns the options of a [`Decoder`] that makes the same pixels as this loader: its batch
+    /// size and its options for pictures, speed and limits. The data set is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -90,8 +90,8 @@ impl DecoderBuilder {
     }
 
     /// Opens a decoder with batches in device memory, ordered on `stream`. The device decodes JPEGs
-    /// as [`decode_on`](DecoderBuilder::decode_on) says, as long as its memory has room. Workers
-    /// decode all others, to the same bits.
+    /// according to [`decode_on`](DecoderBuilder::decode_on), as long as its memory has room.
+    /// Workers decode all others, to the same bits.
     ///
     /// ```no_run
     /// # use warpfeed::{Augment, Decoder};
@@ -119,7 +119,7 @@ impl DecoderBuilder {
         Decoder::new(requests, open(loader)?)
     }
 
-    /// The loader whose batches are the requests.
+    /// Returns the loader whose batches are the requests.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
         let DecoderBuilder { pictures, batch_size, max_queued } = self;
         if pictures.augment.mixes() {
@@ -136,7 +136,8 @@ impl DecoderBuilder {
         let pictures = PictureOptions {
             prefetch: if prefetch == 0 { AHEAD } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Each request has its own timeout, which is checked this often while no batch is free.
+            // Each request has its own timeout, which is checked at this interval while no batch is
+            // free.
             timeout: timeout / 4,
             ..pictures
         };
@@ -154,8 +155,8 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the maximum number of queued requests; 1,024 by default. A request beyond that is
-    /// refused with [`ErrorKind::Busy`]. Dropped requests do not count. 0 is an error.
+    /// Sets the maximum number of queued requests; 1,024 by default. Requests beyond it are refused
+    /// with [`ErrorKind::Busy`]. Dropped requests do not count. 0 is an error.
     ///
     /// ```
     /// # use warpfeed::Decoder;
@@ -203,10 +204,10 @@ impl DecoderBuilder {
     }
 }
 
-/// Defines the options that [`Loader`] documents.
+/// Defines options that [`Loader`] documents.
 macro_rules! as_for_a_loader {
     ($($name:ident($value:ident: $type:ty) |$options:ident| $set:expr;)*) => {
-        /// Options that mean the same for a [`Loader`].
+        /// Options that [`Loader`] has too, with the same meaning.
         impl DecoderBuilder {
             $(
                 #[doc = concat!("As [`Loader::", stringify!($name), "`].")]

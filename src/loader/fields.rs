@@ -26,15 +26,16 @@ impl Loader {
         self
     }
 
-    /// Says which picture the annotations were made on where EXIF turns it and their size does not
-    /// tell: the pixels as the file stores them, or the picture upright. Unset by default.
+    /// Sets which picture the annotations refer to if EXIF turns it and the sizes do not tell: the
+    /// pixels as stored, or the upright picture. Unset by default.
     ///
-    /// It concerns boxes with their masks and points, [`Mask`](crate::field::Mask),
-    /// [`Map`](crate::field::Map) and [`Points`](crate::field::Points). They declare the size of the
-    /// picture that was annotated, or have a size of their own. If only the stored or only the
-    /// upright picture has this size, that one was annotated, whatever is set here. Otherwise this
+    /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
+    /// [`Map`](crate::field::Map) and [`Points`](crate::field::Points). They declare the size of
+    /// the annotated picture, or have a size of their own. If only the stored or only the upright
+    /// picture has this size, that one was annotated, and the option has no effect. Otherwise the
     /// option decides: for pictures that are square, turned by 180 degrees or mirrored, and for
-    /// coordinates without a size, as those of YOLO. Without it, such a sample is an error.
+    /// coordinates without a size, such as those of YOLO. Without the option, such a sample is an
+    /// error.
     ///
     /// ```
     /// # use warpfeed::{Exif, Loader};
@@ -109,7 +110,7 @@ impl Loader {
         self
     }
 
-    /// How classes are written.
+    /// Representation of the classes.
     pub(super) fn label(&self) -> Label {
         Label::of(self.soft_labels, self.unlabelled)
     }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::source::{self, Concat, Join, Source};
 
-/// Where the samples come from.
+/// Origin of the samples.
 #[derive(Clone)]
 pub(super) enum Input {
     Path(PathBuf),
     Source(Arc<dyn Source>),
-    /// Several, and what share of the samples each has.
+    /// Several inputs, each with its proportion of the samples.
     Mixture(Vec<(Input, f64)>),
 }
 
 /// A data set of a [`Loader`](crate::Loader): a path, or an open [`Source`].
 ///
-/// [`Loader::mixture`](crate::Loader::mixture) takes paths or sources directly. A list of both is a
-/// list of this type:
+/// [`Loader::mixture`](crate::Loader::mixture) takes paths or sources directly. Use this type for a
+/// list of both:
 ///
 /// ```no_run
 /// use warpfeed::{DataSet, Loader, source};
@@ -51,7 +51,7 @@ from_paths!(&str, String, &String, &Path, PathBuf, &PathBuf, OsString);
 pub(super) type Proportions = Vec<(u64, f64)>;
 
 impl Input {
-    /// The source; of a mixture with its proportions, its labels joined as `join` says.
+    /// Opens the source. For a mixture, also returns its proportions; `join` combines its labels.
     pub(super) fn open(
         self,
         options: &source::Options,

@@ -18,8 +18,7 @@ pub(super) struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    /// A weight for every sample of `range`, or every one of `subset`, that makes the classes
-    /// equally frequent.
+    /// Weights of the samples of `range`, or of `subset`, that make the classes equally frequent.
     pub(super) fn balanced(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<f64>> {
         let labels = self.of(range, subset)?;
         let mut counts = HashMap::<i64, u32>::new();
@@ -44,14 +43,14 @@ impl Labels<'_> {
             })
         };
         let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
-        // The pool is gone before the loader's starts.
+        // This pool is dropped before the loader's pool starts.
         rayon::ThreadPoolBuilder::new()
             .num_threads(workers)
             .build()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
             .install(|| (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>())
-            // In order, so that of several bad samples the first is named, whichever thread was
-            // faster.
+            // In order, so that the reported bad sample does not depend on the speed of the
+            // threads.
             .into_iter()
             .collect()
     }

@@ -42,19 +42,17 @@ impl Loader {
 
     /// Sets whether damage in a picture is an error of its sample; off by default.
     ///
-    /// A JPEG that is damaged inside decodes: libjpeg warns and continues, and this crate delivers
-    /// the same pixels. By default a loader counts such pictures in
+    /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning, and gives
+    /// libjpeg's pixels. By default a loader counts such pictures in
     /// [`Stats::damaged`](crate::Stats::damaged) and names each sample once in the log, as a
-    /// warning. It sees the damage that decoding meets. A crop is decoded without the rest of its
-    /// file, so damage outside the crop, and damage that leaves valid codes, is neither counted
-    /// nor named.
+    /// warning. It sees only the damage that decoding meets: damage outside the crop, and damage
+    /// that leaves valid codes, is neither counted nor named.
     ///
     /// A strict loader first reads all of each picture, as [`check`](crate::decode::check) and
     /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every
-    /// crop, and wherever the picture is decoded. The workers do this reading, also for pictures
-    /// that a device decodes, and it takes longer than decoding all of the picture: photographs then
-    /// take two to three times as long as without it. For a large data set run `warpfeed verify
-    /// --strict` once instead.
+    /// crop, and wherever the picture is decoded. Workers do this reading, also for pictures that a
+    /// device decodes. It takes longer than decoding the whole picture, so photographs take two to
+    /// three times as long. For a large data set run `warpfeed verify --strict` once instead.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -62,14 +60,14 @@ impl Loader {
     /// ```
     ///
     /// The [`decode`](crate::decode) module lists what counts as damage.
-    /// [`on_error`](Loader::on_error) says what becomes of such a sample.
+    /// [`on_error`](Loader::on_error) sets the policy for such a sample.
     pub fn strict(mut self, strict: bool) -> Self {
         self.pictures.strict = strict;
         self
     }
 
     /// Limits the pixels that a picture's header may claim; 2^28 (16,384 by 16,384) by default. A
-    /// picture that claims more is a failed sample, and no memory is allocated for it.
+    /// picture that claims more fails, and no memory is allocated for it.
     ///
     /// The limit holds for every codec, including your own.
     ///
@@ -82,11 +80,11 @@ impl Loader {
         self
     }
 
-    /// Limits the bytes of all stored fields of a sample together; 2^31 by default. A
-    /// sample that has more fails before it is decoded.
+    /// Limits the bytes of all stored fields of a sample together; 2^31 by default. A larger sample
+    /// fails before it is decoded.
     ///
-    /// Mapped sources (tar and LMDB) and requests are checked before any copy. Sources that read files are
-    /// checked after reading, at most 2 GiB: folders, and tar shards with
+    /// Mapped sources (tar and LMDB) and requests are checked before any copy. Sources that read
+    /// files are checked after reading, at most 2 GiB: folders, and tar shards with
     /// [`mmap(false)`](Loader::mmap).
     ///
     /// ```
@@ -99,7 +97,7 @@ impl Loader {
     }
 
     /// Sets how long a call for the next batch waits while the consumer holds every slot; 30 s by
-    /// default. Then it fails. The time of a slow worker does not count: it is logged.
+    /// default. Then the call fails. Time spent on a slow worker does not count, but is logged.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -32,8 +32,8 @@ type Set = (String, Vec<String>);
 /// Names of folders that hold a part of a data set.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// Warns if a split of the data set at `path`, whose classes these are, lies next to it and numbers
-/// them otherwise. It compares names of folders, as opening the other split would.
+/// Warns if another split of the data set at `path` lies next to it and numbers `classes`
+/// differently. Compares folder names, as opening the other split would.
 pub(super) fn compare_splits(path: &Path, classes: &[String]) {
     let Some(folder) = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name)) else { return };
     let set: Set = (path.display().to_string(), classes.to_vec());
@@ -56,8 +56,8 @@ fn class_folders(folder: &Path) -> Vec<String> {
     names
 }
 
-/// How two sets that have a class in common number it, or another one, differently. Sets without a
-/// common class have nothing to do with each other.
+/// Describes the first difference in numbering between two sets that share a class. Sets without a
+/// common class are unrelated.
 fn disagree((one, classes): &Set, (two, others): &Set) -> Option<String> {
     let numbers: HashMap<&String, usize> = others.iter().zip(0..).collect();
     let mut common = classes.iter().enumerate().filter_map(|(label, name)| Some((name, label, *numbers.get(name)?)));

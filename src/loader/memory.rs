@@ -1,6 +1,6 @@
 //! Limits of batch memory, the memory that is available, and the allocation of slots.
 //!
-//! The control groups are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
+//! Control groups are read here, because the crate `sysinfo` (0.40.1) counts the page cache as
 //! memory in use, and the page cache holds the data set.
 
 use std::fs;
@@ -14,10 +14,10 @@ use crate::order::Rank;
 /// Bytes that batch memory may take.
 #[derive(Clone, Copy)]
 pub(super) enum Room {
-    /// As the user says, on host and device together.
+    /// Limit set by the user, for host and device together.
     Limit(usize),
-    /// What the host has left; its memory alone is held against it, the device's is for its driver
-    /// to refuse.
+    /// Memory available on the host. It bounds host memory only: the driver refuses device memory
+    /// that does not fit.
     Available(usize),
 }
 
@@ -26,8 +26,9 @@ impl Room {
         limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
     }
 
-    /// What an automatic number of batches of `schema` ahead may be, with `beside(schema, n)` bytes on
-    /// the device for n of them. More than it begins with only where `scratch` has room too.
+    /// Bounds of the automatic prefetch for batches of `schema`. `beside(schema, n)` is the device
+    /// memory for a prefetch of n, in bytes. The upper bound exceeds the initial depth only if
+    /// `scratch` fits too.
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
@@ -43,7 +44,7 @@ impl Room {
             }),
             Room::Available(left) => {
                 let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
-                // What is on the device is not adapted.
+                // The number of batches on the device is fixed.
                 automatic_prefetch(most.min(left), host).or_more(AHEAD)
             }
         }
@@ -55,27 +56,26 @@ impl Room {
         }
     }
 
-    /// Bytes of all host slots, and what workers may take beside them, if there is room for both.
+    /// Bytes of all host slots, and the scratch that remains for workers, if both fit.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<(usize, ScratchPlan)> {
         let Demand { schema, prefetch, scratch, .. } = *demand;
         let Some(need) = self.need(demand, schema, prefetch.most).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
-        // The program needs memory too; with a limit that is not asked.
+        // Leaves memory for the program, unless the user set a limit.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
         let fixed = scratch.fixed.saturating_mul(scratch.workers);
         let host = Settings::slots_for(prefetch.most) * schema.bytes;
         Ok((host, scratch.within(left.saturating_add(fixed))))
     }
 
-    /// Bytes that are needed with batches of `schema`, `prefetch` of them ahead; none if they cannot
-    /// be counted.
+    /// Bytes needed for batches of `schema` at this prefetch; `None` on overflow.
     fn need(self, demand: &Demand<'_>, schema: &Schema, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schema.bytes)?;
         let device = (demand.beside)(schema, prefetch.min(demand.prefetch.least));
         let fixed = demand.scratch.fixed.checked_mul(demand.scratch.workers)?;
-        // The device's memory is for its driver to refuse, where no limit is set.
+        // Without a limit, device memory is left to the driver.
         let all = host.checked_add(device)?.checked_add(fixed)?;
         Some(if let Room::Limit(_) = self { all } else { host + fixed })
     }
@@ -85,7 +85,7 @@ impl Room {
         let Demand { schema, prefetch, scratch, beside } = *demand;
         let (ahead, batch, slots) = (prefetch.most, schema.batch, Settings::slots_for(prefetch.most));
         let all = slots.checked_mul(schema.bytes);
-        // Two numbers that read the same would say nothing.
+        // Shows exact bytes if both numbers would otherwise look equal.
         let exact = self.need(demand, schema, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
         let size = |bytes| size(bytes, exact);
         let what = if ahead == 1 {
@@ -132,11 +132,11 @@ pub(super) struct Demand<'a> {
     pub(super) schema: &'a Schema,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
-    /// Bytes on the device for a number of batches ahead.
+    /// Device memory in bytes for a given prefetch.
     pub(super) beside: &'a dyn Fn(&Schema, usize) -> usize,
 }
 
-/// The largest number from 1 to `most` that fits, where all smaller ones do too.
+/// The largest number from 1 to `most` that fits. All numbers below a fitting one must fit.
 fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut fitting, mut beyond) = (0, most.checked_add(1)?);
     while beyond - fitting > 1 {
@@ -156,23 +156,22 @@ fn size(bytes: usize, exact: bool) -> String {
     }
 }
 
-/// Batches ahead that an automatic number begins with; on a device there are never more.
+/// Initial depth of the automatic prefetch, and its maximum on a device.
 const AHEAD: usize = 2;
-/// The most that it tries.
+/// Maximum depth of the automatic prefetch.
 const MOST_AHEAD: usize = 16;
-/// Bytes that it stays within where the user sets no limit: of memory that costs something only
-/// when it is used, and of page-locked memory.
+/// Maximum bytes of an automatic prefetch without a limit by the user. Pageable memory costs
+/// nothing until it is used; page-locked memory (`LOCKED_BYTES`) does.
 const ORDINARY_BYTES: usize = 1 << 30;
 const LOCKED_BYTES: usize = 1 << 28;
 
-/// What an automatic number of batches ahead may be, where `n` of them take `bytes(n)` of `limit`:
-/// 1 at least, fit or not.
+/// Bounds of the automatic prefetch if `n` batches take `bytes(n)` of `limit`. Never less than 1.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     let most = (1..=MOST_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
     Bounds { least: most.min(AHEAD), most }
 }
 
-/// Memory for `slots` slots, page-locked if that is wanted and can be had.
+/// Memory for `slots` slots, page-locked if requested and possible.
 pub(super) fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) -> Result<Vec<Memory>> {
     if pinned {
         match locked_memory(bytes, slots, rank) {
@@ -188,8 +187,8 @@ pub(super) fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) 
 
 #[cfg(feature = "cuda")]
 fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
-    // A context takes memory of its device: that of the rank's own, unless the launcher shows each
-    // rank but one.
+    // A context takes memory of its device: the rank's own, unless the launcher shows each rank
+    // only one device.
     let context = match rank.local_rank {
         Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
         None => crate::cuda::Context::new(0),
@@ -213,9 +212,8 @@ fn locked_memory(_bytes: usize, _slots: usize, _rank: Rank) -> Result<Vec<Memory
     Err(Error::config("this build is without the feature \"cuda\""))
 }
 
-/// Bytes that the machine has available (`MemAvailable`: without swapping), and no more than the
-/// control groups of this process have left. None where the system does not say; it is asked on
-/// Linux only.
+/// Bytes that are available on this machine (`MemAvailable`: without swapping) and within the
+/// control groups of this process. `None` if the system does not report them; only Linux does.
 ///
 /// The figure is a snapshot for this process: other loaders and programs share the same memory.
 pub(super) fn available() -> Option<usize> {
@@ -225,15 +223,15 @@ pub(super) fn available() -> Option<usize> {
     Some(usize::try_from(left).unwrap_or(usize::MAX))
 }
 
-/// What `/proc/meminfo` says, in bytes.
+/// `MemAvailable` of `/proc/meminfo`, in bytes.
 fn machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The folders of all groups that limit a process of these groups (the text of
-/// `/proc/self/cgroup`), of cgroup's second version and of its first. A container sees its own as
-/// the root, whatever the name says.
+/// Folders of all control groups that limit a process of `groups` (the text of
+/// `/proc/self/cgroup`), for cgroup v1 and v2. A container sees its own group as the root, whatever
+/// name it reports.
 fn folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -250,11 +248,11 @@ fn folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Bytes that the group of `folder` has left, if it has a limit. What it holds of files is given
-/// back when it is asked for, and counts as left.
+/// Bytes left to the group of `folder`, if it has a limit. Its page cache counts as left, because
+/// the kernel reclaims it on demand.
 fn left(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-    // No limit is `max` in the second version, and a number beyond all memory in the first.
+    // An absent limit is `max` in v2, and a number beyond all memory in v1.
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     let (limit, used, files) = match number("memory.max") {
         Some(limit) => (limit, number("memory.current")?, ["active_file", "inactive_file"]),

@@ -1,15 +1,15 @@
 //! The options of a loader, and how it is opened.
 //!
-//! 1. `input`: where the samples come from; `listed`: the list that numbers their classes.
-//!    `sampling`: which samples, in which order; `labels` asks for the labels that this takes.
-//!    `share`: how large a batch is, and of which rank.
+//! 1. `input`: the origin of the samples; `listed`: the list that numbers their classes.
+//!    `sampling`: the choice and order of samples; `labels` reads the labels that it needs.
+//!    `share`: the batch size, and the rank that it applies to.
 //! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
-//!    `classes`, `speed`, `limits`, `observe`.
-//!    `pictures`: the options that it shares with [`DecoderBuilder`], which `decoder` has.
-//! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: for batches on a
-//!    device.
-//! 4. `memory`: the memory that is available, and what a loader may take of it; `processors`: how
-//!    many processors it may use.
+//!    `classes`, `speed`, `limits`, `observe`. `pictures`: the options that it shares with
+//!    [`DecoderBuilder`], which is in `decoder`.
+//! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: the same for
+//!    batches on a device.
+//! 4. `memory`: available memory, and the loader's share of it; `processors`: the number of
+//!    processors that it may use.
 
 // First, so that the documentation of `Loader` begins with `new`.
 mod options;

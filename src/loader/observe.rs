@@ -20,9 +20,9 @@ impl Loader {
     /// sample, its key, its bytes and its batch. [`trace::span`](crate::trace::span()) adds spans
     /// of your own.
     ///
-    /// The cost outside the schedule's windows is close to zero. Making the file is the last step
-    /// of opening. The file is complete after each window, and when the loader is dropped,
-    /// whoever keeps a [`Monitor`](crate::Monitor) of it.
+    /// The cost outside the schedule's windows is close to zero. Opening creates the file as its
+    /// last step. The file is complete after each window and when the loader is dropped, even if a
+    /// [`Monitor`](crate::Monitor) of the loader remains.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.pictures.trace = Some((path.as_ref().to_owned(), schedule));
         self

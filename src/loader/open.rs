@@ -56,7 +56,7 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
-    /// How a data set is opened.
+    /// Options for opening the data set.
     ///
     /// # Errors
     /// If the list of classes cannot be read.
@@ -74,9 +74,9 @@ impl Loader {
         })
     }
 
-    /// Checks the options and opens the source; images are to be written by the host as `format`
-    /// says, into memory that is `pinned` or not. `device` is none for batches that stay on the
-    /// host. `beside` is what a number of batches ahead takes beside the slots, in bytes.
+    /// Checks the options and opens the source. The host writes images in `format`, into memory
+    /// that is `pinned` or not. `device` is `None` for batches that stay on the host. `beside`
+    /// gives the memory, in bytes, that a prefetch takes in addition to the slots.
     pub(super) fn open(
         self,
         format: Written,
@@ -119,11 +119,11 @@ impl Loader {
         some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
         let room = Room::of(pictures.memory_limit);
-        // An image, and a copy of the last one of a batch that workers mix.
+        // An image, and for mixing by workers a copy of the last image of a batch.
         let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
         let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
         let scratch = ScratchPlan::ample(workers, processors, image + mixing).with_source(source.ahead_bytes());
-        // The pictures of requests lie in memory.
+        // The pictures of requests are already in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match pictures.prefetch {
             0 => room.automatic_prefetch(pinned, &schema, &scratch, &beside),
@@ -185,8 +185,8 @@ impl Loader {
     }
 }
 
-/// Makes the file of the trace and begins it. The last step of opening, so that a loader that is
-/// refused leaves a file of that name as it was.
+/// Creates the trace file and starts tracing. This is the last step of opening, so that a refused
+/// loader does not touch an existing file.
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) -> Result<()> {
     if let Some((path, schedule)) = trace {
         run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers, MOST_READERS)?);
@@ -194,7 +194,7 @@ pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) 
     Ok(())
 }
 
-/// Who keeps page-locked batches that a device may still read.
+/// Keeper of page-locked batches that a device may still read.
 #[cfg(feature = "cuda")]
 fn keeper() -> Option<MakeKeeper> {
     Some(Box::new(|free| Ok(Arc::new(Handoff::new(Devices::new(), free)?))))

@@ -74,7 +74,7 @@ pub struct Loader {
     pub(super) retries: usize,
     pub(super) soft_labels: Option<(usize, f32)>,
     pub(super) unlabelled: bool,
-    /// Requests, which decide what goes into a batch in place of the order.
+    /// Requests, which replace the order as the source of batches.
     pub(super) asked: Option<Arc<dyn BatchSampler>>,
 }
 
@@ -100,7 +100,7 @@ impl Loader {
     /// - a JSON file of COCO, the `data.yaml` or folder of a YOLO set, or the folder or a list of a
     ///   Pascal VOC set.
     ///
-    /// Opening the loader finds out which one it is; see [`source::open`].
+    /// Opening detects which one it is; see [`source::open`].
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -112,7 +112,7 @@ impl Loader {
         Self::from_input(Input::Path(path.as_ref().to_owned()))
     }
 
-    /// Creates a loader of your own [`Source`], or of an open one. Several loaders can share an
+    /// Creates a loader of your own [`Source`], or of an open source. Several loaders can share an
     /// open source.
     ///
     /// ```no_run
@@ -126,8 +126,9 @@ impl Loader {
         Self::from_input(DataSet::from(source).0)
     }
 
-    /// Opens URLs of `scheme` with `store`: `s3` for `Loader::new("s3://bucket/train-{000..099}.tar")`.
-    /// Call it once for each scheme. Tar shards are read from stores.
+    /// Opens URLs of `scheme` with `store`: `s3` for
+    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call it once per scheme. Only tar shards
+    /// are read from stores.
     ///
     /// A URL whose scheme has no store is an error when the loader opens.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {

@@ -73,7 +73,7 @@ impl std::fmt::Debug for PictureOptions {
 }
 
 impl PictureOptions {
-    /// The format in which the host writes images of a batch that has `layout`.
+    /// The format in which the host writes the images of a batch with `layout`.
     ///
     /// # Errors
     /// If the element type or the scale does not suit the normalisation.

@@ -15,8 +15,8 @@ use crate::source::Source;
 
 /// The choice of samples and their order.
 impl Loader {
-    /// Creates a loader of several data sets. Samples are drawn from them in these proportions. A
-    /// data set is a path or an open source.
+    /// Creates a loader of several data sets. Samples are drawn from them in the given proportions.
+    /// A data set is a path or an open source.
     ///
     /// ```no_run
     /// # use warpfeed::{Loader, source};
@@ -30,12 +30,11 @@ impl Loader {
     /// A mixture is always shuffled, under the [`seed`](Loader::seed). In every 10,000 draws the
     /// proportions are exact, and each sample of a set comes equally often, ±1; see
     /// [`order::Mixture`](Mixture). A set with fewer samples than its share of 10,000 repeats some
-    /// before others have come. An epoch has as many draws as all sets have samples.
-    /// `batches.source().part(id)` says which set a sample comes from.
+    /// before others have come. An epoch has as many draws as there are samples in all sets.
+    /// `batches.source().part(id)` returns the set of a sample.
     ///
-    /// Samples keep their labels. If two sets give one label different names, opening fails.
-    /// [`by_class_name`](Loader::by_class_name) or [`keep_labels`](Loader::keep_labels) then says
-    /// what is meant.
+    /// Samples keep their labels. If two sets give one label different names, opening fails unless
+    /// [`by_class_name`](Loader::by_class_name) or [`keep_labels`](Loader::keep_labels) is set.
     ///
     /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and
     /// [`shuffle_window`](Loader::shuffle_window) choose within each set. The proportions stay the
@@ -107,7 +106,7 @@ impl Loader {
         self
     }
 
-    /// An order of your own.
+    /// Sets an order of your own.
     ///
     /// ```
     /// # use warpfeed::{Loader, order::Order};
@@ -127,16 +126,16 @@ impl Loader {
     ///
     /// It excludes every other choice of an order: [`shuffle`](Loader::shuffle),
     /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights),
-    /// [`balanced`](Loader::balanced) and mixtures. Set the [`seed`](Loader::seed) by itself. With
-    /// a [`subset`](Loader::subset), its indices are places in the subset. Opening is an error if
-    /// epoch 0 has no batch. Later epochs may be empty.
+    /// [`balanced`](Loader::balanced) and mixtures. Set the [`seed`](Loader::seed) separately. With
+    /// a [`subset`](Loader::subset), indices of the order are places in the subset. Opening is an
+    /// error if epoch 0 has no batch. Later epochs may be empty.
     pub fn order(mut self, order: impl Order + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
         self
     }
 
-    /// Delivers only these samples, by their index in the source. They come in this order, or
-    /// shuffled. PyTorch's `Subset`.
+    /// Delivers only these samples, given by their index in the source, in this order or shuffled.
+    /// Like PyTorch's `Subset`.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -151,7 +150,7 @@ impl Loader {
     }
 
     /// Splits the data set at random into parts of these `shares`. Each part is a loader with the
-    /// same options and the same open source. PyTorch's `random_split`.
+    /// same options and the same open source. Like PyTorch's `random_split`.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -175,9 +174,9 @@ impl Loader {
         loader.parts(order::split(samples, shares, seed)?)
     }
 
-    /// Splits as [`split`](Loader::split) does, each class by itself: a stratified split. Every
-    /// part has the classes in the proportions of the whole. It asks for every label, as
-    /// [`balanced`](Loader::balanced) does.
+    /// Splits each class separately, as [`split`](Loader::split) does: a stratified split. Every
+    /// part has the classes in the proportions of the whole. All labels are read, as for
+    /// [`balanced`](Loader::balanced).
     ///
     /// ```no_run
     /// # use warpfeed::Loader;
@@ -196,7 +195,7 @@ impl Loader {
         loader.parts(order::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
     }
 
-    /// The loader over its source, which is open now.
+    /// Opens the source, and returns it with a loader over it.
     fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
         if matches!(self.input, Input::Mixture(_)) {
             return Err(Error::config("split: this is a mixture; split its data sets, and mix the parts"));
@@ -215,8 +214,8 @@ impl Loader {
         Ok(parts.map(|part| self.clone().subset(part)))
     }
 
-    /// Draws samples with replacement, with chances in proportion to `weights`. PyTorch's
-    /// `WeightedRandomSampler`; see [`order::Weighted`](Weighted).
+    /// Draws samples with replacement, with probabilities in proportion to `weights`. Like
+    /// PyTorch's `WeightedRandomSampler`; see [`order::Weighted`](Weighted).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -240,7 +239,7 @@ impl Loader {
     /// let loader = Loader::new("train").balanced().seed(42);
     /// ```
     ///
-    /// Opening asks for every label. That is free for a folder, and a short read a sample for tar
+    /// Opening reads every label. That is free for a folder, and one short read per sample for tar
     /// shards and LMDB. A source of your own without [`Source::label`] is read once in full, on all
     /// workers. A sample without a label is an error.
     pub fn balanced(mut self) -> Self {
@@ -248,9 +247,9 @@ impl Loader {
         self
     }
 
-    /// Makes one epoch of `passes` passes, for data sets that are too small. Epoch e consists of
-    /// the former epochs `e * passes` to `(e + 1) * passes - 1`, without a break between them. 1 by
-    /// default; 0 is an error.
+    /// Combines `passes` passes into one epoch, for small data sets. Epoch e consists of the former
+    /// epochs `e * passes` to `(e + 1) * passes - 1`, without a break between them. 1 by default; 0
+    /// is an error.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -22,7 +22,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// How labels of joined data sets are to be combined, if that was set.
+    /// Treatment of the labels of joined data sets, if it was set.
     pub(super) fn join(&self) -> Result<Option<Join>> {
         match (self.by_class_name, self.keep_labels) {
             (false, false) => Ok(None),
@@ -48,7 +48,7 @@ impl Sampling {
             ("weights", self.weights.is_some()),
             ("balanced", self.balanced),
             ("shuffle_window", self.window.is_some()),
-            // Weights and windows use its seed, and always shuffle.
+            // Weights and windows use the seed, and always shuffle.
             ("shuffle", self.shuffle && self.order.is_some()),
         ];
         let chosen: Vec<_> = chosen.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
@@ -100,7 +100,7 @@ impl Sampling {
                             }
                         })?
                     } else {
-                        // Nothing is drawn from this source, but its samples count for the length
+                        // This source is never drawn from, but its samples count towards the length
                         // of an epoch.
                         Arc::new(Sequential::new(part.subset.as_ref().map_or(samples, |indices| indices.len() as u64)))
                     };

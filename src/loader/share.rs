@@ -1,7 +1,7 @@
 use crate::error::{Error, Result};
 use crate::order::Rank;
 
-/// How large a batch is.
+/// Size of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Share {
     /// Samples of each rank.
@@ -33,7 +33,7 @@ impl Share {
     }
 }
 
-/// Which rank this is.
+/// The rank of this process, or where to find it.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     Given { rank: usize, world: usize },
@@ -41,8 +41,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The rank. Without a number of `local` ranks, a rank that the launcher's environment also
-    /// has takes the number from there.
+    /// The rank. If the number of `local` ranks is not given, the launcher's environment supplies
+    /// it when it names the same rank.
     pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
         let found = match self {
             Place::Environment => Rank::of_launcher()?,

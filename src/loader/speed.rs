@@ -5,8 +5,8 @@ use crate::engine::DecodeOn;
 
 /// Performance. These options do not change the batches.
 impl Loader {
-    /// Sets the number of worker threads, which read, decode and transform. It only affects the
-    /// speed: batches are the same, bit for bit, for any number.
+    /// Sets the number of worker threads, which read, decode and transform. The number only affects
+    /// speed: batches stay the same, bit for bit.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -15,9 +15,9 @@ impl Loader {
     ///
     /// 0, the default, means one thread for each processor that this process may use. Set more for
     /// a decoder or a transform that blocks. Slow storage does not need more workers: if reads
-    /// block on a disk or a network, up to 32 reader threads read ahead for the workers. They start
-    /// at the first blocking read, and sleep while reads do not block. Their samples stay within
-    /// the memory of [`Batches::memory_plan`].
+    /// block on a disk or a network, 32 reader threads read ahead for the workers, and up to 512
+    /// while more make reading faster. They start at the first blocking read, and sleep while reads
+    /// do not block. Their samples stay within the memory of [`Batches::memory_plan`].
     ///
     /// Each worker costs a thread and scratch memory for its pictures. More than 768 workers are an
     /// error when the loader is opened.
@@ -26,7 +26,7 @@ impl Loader {
         self
     }
 
-    /// Sets the number of batches that are prepared ahead of the consumer. It only affects the
+    /// Sets the number of batches that are prepared ahead of the consumer. The number only affects
     /// speed.
     ///
     /// ```
@@ -34,8 +34,8 @@ impl Loader {
     /// let loader = Loader::new("train").prefetch(4);
     /// ```
     ///
-    /// The loader holds `prefetch + 2` slots: one more is with the consumer, and one more is being
-    /// filled. More than a few batches help only if the times of samples or steps vary a lot.
+    /// The loader holds `prefetch + 2` slots: the consumer has one, and one is being filled. More
+    /// than a few batches help only if the times of samples or steps vary a lot.
     ///
     /// 0, the default, is automatic. It starts with 2 batches. If the consumer waits while workers
     /// are idle for lack of slots, the number is doubled, up to 16. An increase that does not raise
@@ -85,8 +85,8 @@ impl Loader {
         self
     }
 
-    /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Cpu`] by default. It
-    /// only affects the speed: batches are the same, bit for bit.
+    /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Cpu`] by default. The
+    /// choice only affects speed: batches stay the same, bit for bit.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -19,6 +19,7 @@ pub enum LastBatch {
     /// no batch.
     Drop,
     /// Fills the batch with samples from the start of the epoch, marked as not valid (see
+    /// [`BatchInfo::valid`](crate::BatchInfo::valid)).
     ///
     /// All batches of all ranks have the same number of samples, even if the world size does not
     /// divide the global batch.
@@ -109,7 +110,7 @@ impl Schedule {
     }
 
     /// Replaces `entries` with this rank's entries of batch `number` of `epoch`. `number` must be
-    /// less than
+    /// less than [`num_batches`](Schedule::num_batches).
     ///
     /// # Panics
     /// If the order panics, or has fewer samples than before.

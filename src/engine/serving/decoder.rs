@@ -17,11 +17,11 @@ use crate::trace::Stats;
 /// Interval at which a wait for a batch checks whether the decoder is closed.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Decodes pictures that come in requests, for inference servers. A request is some encoded
+/// Decodes pictures that come in requests, for inference servers. A request is a list of encoded
 /// pictures. Its answer is one batch, with the pixels that a loader with the same options gives.
 ///
-/// [`Decoder::builder`] has the options, and
-/// [`Loader::decoder`](crate::Loader::decoder) those of a loader.
+/// [`Decoder::builder`] sets its options, and [`Loader::decoder`](crate::Loader::decoder) takes
+/// those of a loader.
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Normalize};
@@ -46,35 +46,37 @@ const TICK: Duration = Duration::from_millis(20);
 /// ```
 ///
 /// - **Pictures** are bytes of any kind that a [loader reads](crate::decode#what-is-read): JPEGs
-///   (progressive, turned or CMYK ones too), PNG, WebP and others, told by their first bytes.
-/// - **Bad pictures** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) says
-///   why, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false there.
-/// - **Threads.** [`decode`](Decoder::decode) may be called by many threads at once. While one
-///   request is on the device, workers already prepare the next. Answers come in the order of the
-///   requests.
-/// - **No waiting.** [`submit`](Decoder::submit) returns at once, and gives a [`Pending`] that is
-///   waited for, or awaited as a future. Dropping the [`Pending`] cancels the request.
-/// - **Overload.** If [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued, the next is
-///   refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). A picture of more than
-///   [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) is let go at once, and is an error at its
-///   place.
+///   (also progressive, turned or CMYK), PNG, WebP and others, detected by their first bytes.
+/// - **Bad pictures** are black in the batch. At their places,
+///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
+///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
+/// - **Threads.** Many threads may call [`decode`](Decoder::decode) at once. While one request is
+///   on the device, workers already prepare the next. Answers come in the order of the requests.
+/// - **No waiting.** [`submit`](Decoder::submit) returns a [`Pending`] at once. Wait for it, or
+///   await it as a future. Dropping the [`Pending`] cancels the request.
+/// - **Overload.** If [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued, the
+///   next is refused with [`ErrorKind::Busy`](crate::ErrorKind::Busy). A picture of more than
+///   [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) is dropped at once, and is an
+///   error at its place.
 /// - **Streams.** On a device, batches are ordered on the stream that the decoder was opened with.
-///   Its own threads never touch that stream: the thread that takes an answer makes it wait.
-/// - **Memory** is allocated on opening and reused; [`memory_plan`](Decoder::memory_plan) says how
-///   much. The bytes of a request are yours, and are kept until it is answered.
-///   [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of requests under way, 3 by default. On
-///   a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` + 2. Answers
-///   that nobody has taken yet count. If all of them are alive, a request waits, and is an error
-///   after [`timeout`](crate::DecoderBuilder::timeout). So take answers about in the order of the requests,
-///   and copy what you keep.
-/// - **Large pictures** are decoded by the device too, as far as those of a request have room there
+///   The decoder's own threads never touch that stream: the thread that takes an answer makes it
+///   wait.
+/// - **Memory** is allocated on opening and reused; see [`memory_plan`](Decoder::memory_plan). The
+///   bytes of a request are yours, and are kept until it is answered.
+///   [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of requests in flight, 3 by
+///   default. On a device `prefetch` + 1 batches may be alive at once, in host memory `prefetch` +
+///   2, including answers that were not taken yet. If all of them are alive, a request waits, and
+///   fails after [`timeout`](crate::DecoderBuilder::timeout). So take answers about in the order of
+///   the requests, and copy what you keep.
+/// - **Large pictures** are decoded on the device too, as long as the pictures of a request fit
 ///   together: 10,240 blocks of 64 samples for each of the
-///   [`batch_size`](crate::DecoderBuilder::batch_size) pictures, and 327,680 at least. That is a photograph
-///   of 12 megapixels. Workers decode the others, to the same bits.
-///   [`max_pixels`](crate::DecoderBuilder::max_pixels) refuses what nobody should upload.
+///   [`batch_size`](crate::DecoderBuilder::batch_size) pictures, and at least 327,680 blocks, which
+///   is a photograph of 12 megapixels. Workers decode the others, to the same bits.
+///   [`max_pixels`](crate::DecoderBuilder::max_pixels) refuses pictures that are too large to
+///   serve.
 ///
-/// Dropping the decoder ends its threads. Requests that it has not answered become errors. Batches
-/// that you hold stay valid.
+/// Dropping the decoder ends its threads. Unanswered requests become errors. Batches that you hold
+/// stay valid.
 pub struct Decoder<B> {
     requests: Arc<Requests<B>>,
     monitor: Monitor,
@@ -102,16 +104,16 @@ impl<B: Send + 'static> Decoder<B> {
         Ok(Decoder { requests, monitor, memory, thread: Some(thread), taken, process })
     }
 
-    /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it waits until
-    /// the pictures are decoded, since only then is known which of them are damaged; work that your
-    /// stream has been given is not waited for.
+    /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it also waits
+    /// for decoding, because only decoding shows which pictures are damaged. It does not wait for
+    /// work on your stream.
     ///
-    /// `P` is whatever owns the bytes: `Vec<u8>`, `Arc<[u8]>`, `bytes::Bytes`. They are not copied
-    /// by the calling thread.
+    /// `P` is any owner of the bytes: `Vec<u8>`, `Arc<[u8]>`, `bytes::Bytes`. The calling thread
+    /// does not copy them.
     ///
     /// # Errors
     /// Those of [`submit`](Decoder::submit) and of [`Pending::wait`]. A bad picture is an error at
-    /// its place, not of the batch.
+    /// its place, but not of the batch.
     pub fn decode<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -133,8 +135,8 @@ impl<B: Send + 'static> Decoder<B> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for no picture, for more than
-    /// [`max_batch`](Decoder::max_batch), and in another process than the one that opened the
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) without pictures, with more than
+    /// [`max_batch`](Decoder::max_batch), and in a process other than the one that opened the
     /// decoder. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if
     /// [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued.
     pub fn submit<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<Pending<B>>
@@ -149,13 +151,13 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B> Decoder<B> {
-    /// Maximum number of pictures of a request: [`batch_size`](crate::DecoderBuilder::batch_size).
+    /// Maximum number of pictures per request: [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
         self.requests.limits().pictures
     }
 
-    /// The memory that the decoder holds. The bytes of requests that wait, and batches that you
-    /// copy, are yours, and not in the plan.
+    /// The memory that the decoder holds. It does not include pending requests, or copies that you
+    /// make of batches.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.memory
     }
@@ -169,7 +171,8 @@ impl<B> Decoder<B> {
 impl<B> Drop for Decoder<B> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // After `fork` the thread is not here, and may have held locks.
+        // After `fork` the thread does not exist in this process, and locks may be held
+        // permanently.
         if std::process::id() == self.process {
             self.requests.close();
             let _ = thread.join();
@@ -183,7 +186,7 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
-/// An error in another process than `process`: no thread answers there, and locks may be held
+/// An error in a process other than `process`: no thread answers there, and locks may be held
 /// permanently.
 fn check_process(process: u32) -> Result<()> {
     let here = std::process::id();
@@ -195,7 +198,7 @@ fn check_process(process: u32) -> Result<()> {
     )))
 }
 
-/// The answer to a request of a [`Decoder`], while it is being made. It is a future too.
+/// The pending answer to a request of a [`Decoder`]. It is also a future.
 ///
 /// Dropping it cancels the request: pictures whose decoding has not begun are not decoded.
 #[must_use = "dropping it cancels the request"]
@@ -212,18 +215,18 @@ impl<B> Pending<B> {
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all batches that the decoder has room
-    /// for are alive, for longer than [`timeout`](crate::DecoderBuilder::timeout).
+    /// for stay alive for longer than [`timeout`](crate::DecoderBuilder::timeout).
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
     /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the decoder is dropped before, and in
-    /// another process than the one that opened it.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the decoder is dropped first, and in a
+    /// process other than the one that opened it.
     pub fn wait(self) -> Result<B> {
         let batch = self.batch()?;
         (self.taken)(&batch)?;
         Ok(batch)
     }
 
-    /// Waits for the batch, which no stream waits for yet.
+    /// Waits for the batch, without making a stream wait for it.
     pub(crate) fn batch(&self) -> Result<B> {
         check_process(self.process)?;
         self.reply.wait()
@@ -234,14 +237,14 @@ impl<B> Pending<B> {
         self.is_ready_within(Duration::ZERO)
     }
 
-    /// Waits for the batch, at most for `timeout`. Whether [`wait`](Pending::wait) would now return
-    /// at once.
+    /// Waits for the batch for at most `timeout`. Returns whether [`wait`](Pending::wait) would now
+    /// return at once.
     pub fn is_ready_within(&self, timeout: Duration) -> bool {
         check_process(self.process).is_err() || self.reply.is_given(timeout)
     }
 
-    /// Whether [`wait`](Pending::wait) would return at once. If not, the waker of `context` is woken
-    /// when it would. The waker of an earlier call is forgotten.
+    /// Whether [`wait`](Pending::wait) would return at once. If not, wakes the waker of `context`
+    /// when it would. Only the waker of the last call is woken.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         if check_process(self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
     }
@@ -249,9 +252,9 @@ impl<B> Pending<B> {
 
 #[cfg(feature = "cuda")]
 impl Pending<crate::device::CudaBatch> {
-    /// As [`wait`](Pending::wait), for use on a stream of another library, by its handle: that stream
-    /// waits for the batch in place of the decoder's. The memory is written again after the work
-    /// that the stream has been given when the batch is dropped.
+    /// As [`wait`](Pending::wait), for a stream of another library, given by its handle. That
+    /// stream waits for the batch instead of the decoder's. The memory is reused only after the
+    /// work that the stream was given before the batch is dropped.
     ///
     /// # Safety
     /// As [`CudaBatch::use_on`](crate::CudaBatch::use_on).
@@ -298,8 +301,8 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// Takes batches and answers the requests. It does not touch the user's stream: the thread that takes
-/// an answer does.
+/// Takes batches and answers the requests. It does not touch the user's stream: the thread that
+/// takes an answer does.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,

@@ -46,14 +46,14 @@ impl<B> Reply<B> {
         state.batch.take().expect("waited for above")
     }
 
-    /// Waits for at most `timeout`. Returns whether the answer is given.
+    /// Waits for at most `timeout`. Returns whether the answer has been given.
     pub(crate) fn is_given(&self, timeout: Duration) -> bool {
         let waits = |state: &mut State<B>| state.batch.is_none();
         let state = self.given.wait_timeout_while(self.state(), timeout, waits);
         state.expect("nothing panics while holding it").0.batch.is_some()
     }
 
-    /// Ready once the answer is given. Otherwise wakes the waker of the last call when it is.
+    /// Ready once the answer is given. Otherwise wakes the last call's waker at that time.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         // Cloning or dropping a waker runs the user's code too, so the lock is not held.
         let waker = context.waker().clone();

@@ -1,8 +1,8 @@
 //! Requests of pictures, each of which becomes a batch.
 //!
-//! A request is first *pending* in a queue. When a slot is filled for it, it has *begun*, and is one
-//! batch of the run. A cancelled request leaves the queue. If it has begun, its batch continues without
-//! its pictures, so that later batches keep their numbers.
+//! A request is first *pending* in a queue. When a slot is filled for it, it has *begun*, and is
+//! one batch of the run. A cancelled request leaves the queue. If it has begun, its batch continues
+//! without its pictures, so that later batches keep their numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use crate::order::Entry;
 use crate::recipe::guarded;
 use crate::source::{Sample, Source};
 
-/// An encoded picture, in a container of the user's.
+/// An encoded picture in a container supplied by the user.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A picture of a request.
@@ -38,7 +38,7 @@ pub(crate) struct Limits {
     pub(crate) timeout: Duration,
 }
 
-/// Requests that are not answered yet. As a source, it has the pictures of those that have begun.
+/// Requests that are not answered yet. As a source, it holds the pictures of those that have begun.
 pub(crate) struct Requests<B> {
     limits: Limits,
     state: Mutex<State<B>>,
@@ -56,7 +56,7 @@ struct State<B> {
     ticket: u64,
     /// The source index of the next picture.
     next: u64,
-    /// Number of the run. After an error that ends a run, another begins.
+    /// Number of the run. After an error that ends a run, the next begins.
     epoch: u64,
     closed: bool,
 }
@@ -77,7 +77,7 @@ struct Begun<B> {
 }
 
 impl<B> State<B> {
-    /// The place in `begun` of the request with this ticket.
+    /// The place of the request with this ticket in `begun`.
     fn place(&self, ticket: u64) -> Option<usize> {
         self.begun.binary_search_by_key(&ticket, |begun| begun.ticket).ok()
     }
@@ -93,7 +93,7 @@ impl<B> State<B> {
 }
 
 impl<B> Requests<B> {
-    /// The field of a sample that is its picture.
+    /// Name of the sample field that holds the picture.
     pub(crate) const FIELD: &'static str = "picture";
 
     pub(crate) fn new(limits: Limits) -> Self {
@@ -120,7 +120,7 @@ impl<B> Requests<B> {
     /// Queues a request. Returns its ticket and its reply.
     ///
     /// # Errors
-    /// For no picture, for too many, and for a full queue.
+    /// If there is no picture, if there are too many, or if the queue is full.
     pub(crate) fn ask(&self, pictures: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
         let Limits { pictures: most, picture_bytes, queued, .. } = self.limits;
         let count = pictures.len();
@@ -163,7 +163,7 @@ impl<B> Requests<B> {
         let queued = state.queued.remove(&ticket);
         let begun = state.place(ticket).and_then(|place| state.begun[place].request.take());
         drop(state);
-        // The pictures are dropped without the lock: their code is the user's.
+        // Dropping pictures runs the user's code, so the lock is not held.
         drop((queued, begun));
     }
 
@@ -191,8 +191,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Answers the requests that have waited for too long with an error: all `room` batches are held, or
-    /// `cause`. Other requests keep their progress.
+    /// Answers requests that have waited too long with an error: that all `room` batches are held,
+    /// or `cause`. Other requests keep their progress.
     pub(crate) fn give_up_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
@@ -215,7 +215,7 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Ends the run. Returns the number of the next run, and that of its first batch.
+    /// Ends the run. Returns the numbers of the next run and of its first batch.
     pub(crate) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;

@@ -2,10 +2,10 @@ use std::collections::HashSet;
 
 use crate::error::Error;
 
-/// What happens if a sample cannot be read, decoded or transformed.
+/// Policy for samples that cannot be read, decoded or transformed.
 ///
 /// A panic in your own source, decoder or transform is such an error too. The loader does not touch
-/// the program's panic hook: by default it prints the place of each panic to standard error.
+/// the program's panic hook, which by default prints the place of each panic to standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The batch is an `Err` that names the sample, and the epoch ends.
@@ -34,8 +34,8 @@ pub struct Fault {
     pub error: Error,
 }
 
-/// The samples that failed, each once. The list is bounded: `max_skipped` entries and one more,
-/// which shows that there are too many.
+/// The samples that failed, each once. The list is bounded: `max_skipped` entries, and one more
+/// that shows that there are too many.
 #[derive(Default)]
 pub(crate) struct Faults {
     listed: Vec<Fault>,
@@ -47,8 +47,8 @@ impl Faults {
         &self.listed
     }
 
-    /// Records that sample `sample` of the source failed, and says so. Does nothing if it is
-    /// recorded already, or if there are more than `max_skipped`.
+    /// Records that sample `sample` of the source failed. Returns false and does nothing if the
+    /// sample is recorded already, or if there are more than `max_skipped`.
     pub(crate) fn note(&mut self, sample: u64, fault: Fault, max_skipped: u64) -> bool {
         let new = !self.are_more_than(max_skipped) && self.samples.insert(sample);
         if new {

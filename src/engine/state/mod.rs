@@ -1,4 +1,4 @@
-//! The progress of a run, and what the user may ask of it.
+//! Progress of a run, and the user's view of it.
 //!
 //! Delivered batches and failed samples enter. Checkpoints, statistics and the list of faults
 //! leave.

@@ -10,7 +10,7 @@ use crate::order::Schedule;
 use crate::recipe::Recipe;
 use crate::trace::{Stats, Verdict};
 
-/// The state of an open loader that does not depend on what it delivers.
+/// State of an open loader that does not depend on the type of its batches.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -43,8 +43,8 @@ impl Shared {
 
 /// A handle to an open loader, for use inside a `for` loop and on another thread.
 ///
-/// [`Batches::monitor`](crate::Batches::monitor) returns it. It can be cloned and sent. It holds no
-/// threads and no batch memory. It may outlive the loader and then reports the final state.
+/// [`Batches::monitor`](crate::Batches::monitor) returns it. It can be cloned and sent, and holds
+/// no threads and no batch memory. If it outlives the loader, it reports the final state.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -67,14 +67,14 @@ impl Shared {
 pub struct Monitor(pub(crate) Arc<Shared>);
 
 impl Monitor {
-    /// Where the run stands; see [`Batches::checkpoint`](crate::Batches::checkpoint).
+    /// Checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
         let Shared { recipe, run, schedule, probes, .. } = &*self.0;
         let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule)).clone();
         Checkpoint::new(recipe, schedule, self.0.position(), probes)
     }
 
-    /// What the loader has done so far; see [`Batches::stats`](crate::Batches::stats).
+    /// Statistics of the loader so far; see [`Batches::stats`](crate::Batches::stats).
     pub fn stats(&self) -> Stats {
         let Shared { recipe, run, memory, .. } = &*self.0;
         let settings = &run.settings;
@@ -93,7 +93,7 @@ impl Monitor {
         stats
     }
 
-    /// What limits the loader, and what would lift that limit: [`Stats::verdict`] of the whole run.
+    /// The bottleneck of the loader and how to remove it: [`Stats::verdict`] of the whole run.
     pub fn verdict(&self) -> Verdict {
         self.stats().verdict()
     }

@@ -17,8 +17,8 @@ pub(crate) struct Position {
     pub(crate) batch: u64,
 }
 
-/// Where a run stands. It is all that another process needs to go on, with any number of workers or
-/// ranks. It is a few hundred bytes in any `serde` format.
+/// Position of a run. Another process can continue from it, with any number of workers or ranks. It
+/// takes a few hundred bytes in any `serde` format.
 ///
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
 /// [`Monitor::checkpoint`](crate::Monitor::checkpoint) return it.
@@ -27,12 +27,11 @@ pub(crate) struct Position {
 ///
 /// It holds the seed, the global batch size, the number of samples in the source and in the epoch,
 /// and the index and key of the samples at eight places of an epoch. A loader that differs in any
-/// of these is refused. So another seed, batch size, order, subset or set of weights is noticed,
-/// and so are samples that were added or removed. Renamed samples are noticed if one of the eight
-/// is among them.
+/// of these is refused. This detects another seed, batch size, order, subset or set of weights, and
+/// added or removed samples. Renamed samples are detected if one of the eight is among them.
 ///
-/// Three changes are not noticed: new bytes under the same key, weights that differ very little,
-/// and options for what happens after reading, such as [`augment`](crate::Loader::augment).
+/// Three changes are not detected: new bytes under the same key, weights that differ very little,
+/// and options for steps after reading, such as [`augment`](crate::Loader::augment).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]
 pub struct Checkpoint {
@@ -57,7 +56,7 @@ pub(crate) struct Probe {
 }
 
 impl Checkpoint {
-    /// Fills in what is missing in a checkpoint of another version, so that its version can be
+    /// Fills in the missing fields of a checkpoint of another version, so that its version can be
     /// read.
     fn unknown() -> Self {
         Checkpoint {
@@ -72,7 +71,7 @@ impl Checkpoint {
         }
     }
 
-    /// The epoch in which the run goes on.
+    /// The epoch in which the run continues.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -110,7 +109,7 @@ impl Checkpoint {
             )));
         }
         let epoch = self.epoch;
-        // The order may be the user's, and may panic for an epoch that it was never asked about.
+        // The order may be the user's, and may panic for an epoch that was never requested.
         let asked = guarded(|| {
             let next = Position { epoch, batch: self.batch };
             let now = Checkpoint::new(recipe, schedule, next, probe(recipe, counters, schedule));

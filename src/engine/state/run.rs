@@ -9,12 +9,12 @@ use crate::trace::Counters;
 /// Maximum number of threads that read: 10,000 reads a second if each takes 50 ms.
 pub(crate) const MOST_READERS: usize = 512;
 
-/// What goes on around the recipe: the run that is wanted, what is counted, and the numbers in use.
+/// State around the recipe: the current run, the counters and the settings in use.
 pub(crate) struct Run {
     /// Number of the current run. Parts of other runs are passed on without work.
     wanted: AtomicU64,
     pub(crate) counters: Arc<Counters>,
-    /// The numbers of workers and slots in use, and who changes them, if they may change.
+    /// Numbers of workers and slots in use.
     pub(crate) settings: Arc<Settings>,
     tuner: Option<Tuner>,
     pub(crate) scratch: Scratch,

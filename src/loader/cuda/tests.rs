@@ -42,7 +42,7 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     bytes
 }
 
-/// Pictures of many kinds: some that a device decodes, some that it does not, some damaged.
+/// Pictures of many kinds: decodable by the device, not decodable by it, and damaged.
 fn pictures(damaged: bool) -> Vec<Vec<u8>> {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let picture = |n: u64| {
@@ -89,7 +89,7 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
     Ok((batches, left))
 }
 
-/// The pixels of a batch on the simulated device, when its work is done.
+/// The pixels of a batch on the simulated device, once its work is done.
 fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
     sim.synchronize(&batch.shared.consumer).unwrap();
     let (slot, shared) = (batch.slot(), &batch.shared);
@@ -122,7 +122,7 @@ fn the_device_decodes_to_the_bits_of_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // The encoder writes one scan for each component of every third one, and some
+                    // The encoder writes one scan per component for every third picture, and some
                     // are progressive.
                     DecodeOn::Gpu => assert!(left > 24, "{left} pictures of 48"),
                     DecodeOn::Auto => assert!(left > 0),
@@ -192,7 +192,8 @@ fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
     assert_eq!(left, 0);
 }
 
-/// Damaged pictures that an epoch counts on the simulated device, and how many it decoded.
+/// Number of damaged pictures that an epoch counts on the simulated device, and number that it
+/// decoded.
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
@@ -224,7 +225,7 @@ fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
             assert_eq!(damaged, expected, "{decode_on:?}");
             assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
         }
-        // Copies of a sample stand in for those that fail; each counts once.
+        // Failing samples are replaced by copies of others. Each failure counts once.
         let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
         let mut host = skip.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
@@ -264,7 +265,7 @@ fn an_epoch_that_is_resumed_or_left_goes_on_with_the_same_pixels() {
     let expected = on_host(loader.clone(), 1);
     let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
     assert!(rest == expected[4..], "from batch 4 on");
-    // Dropped in the middle, with batches on their way.
+    // Dropped in the middle of an epoch, with batches in flight.
     let sim = Sim::new(Mistake::None, 200);
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
     for epoch in 0..20 {
@@ -277,7 +278,7 @@ fn an_epoch_that_is_resumed_or_left_goes_on_with_the_same_pixels() {
 
 #[test]
 fn pictures_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
-    // One picture is larger than all the room of its batch.
+    // One picture is larger than the whole room of its batch.
     let mut rgb = vec![0; 1200 * 1200 * 3];
     let mut rng = Rng::new(1, 1, 1);
     rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
@@ -312,7 +313,7 @@ fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_pi
         on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    // All at once, so that several are under way.
+    // All at once, so that several requests are in flight.
     let ask = |pictures: &[Vec<u8>]| -> Vec<_> {
         pictures.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect()
     };
@@ -359,7 +360,7 @@ fn a_request_of_one_large_picture_is_decoded_by_the_device() {
     assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has room for more than a usual picture");
 }
 
-/// A picture that counts how often it is looked at.
+/// A picture that counts the accesses to its bytes.
 #[derive(Clone)]
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
@@ -389,7 +390,7 @@ fn a_client_that_holds_every_batch_costs_the_others_nothing_that_is_prepared() {
     for answer in behind {
         assert!(pixels(&sim, &answer.wait().unwrap()) == expected[0]);
     }
-    // Its length is asked for once, and its bytes are read once.
+    // One access asks for the length, and one reads the bytes.
     assert_eq!(reads.load(Relaxed), 3 * 8 * 2);
 }
 
@@ -416,8 +417,8 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 #[test]
 fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
     let loader = loader(&pictures(false)).decode_on(DecodeOn::Gpu);
-    // Some tens of batches, of which each takes the simulated device longer than this share gives
-    // it in all that time.
+    // Decoding one of these batches takes the simulated device longer than this share allows for
+    // all of them.
     let left = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();

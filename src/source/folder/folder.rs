@@ -15,20 +15,21 @@ use crate::source::{Sample, Source};
 /// pictures keeps its label (`allow_empty=True`). Pictures next to the class folders are left out,
 /// and a warning counts them.
 ///
-/// A folder without pictures in sub-folders is flat: its own pictures, sorted by name, without
-/// labels.
+/// A folder without pictures in sub-folders is flat: it consists of its own pictures, sorted by
+/// name, without labels.
 ///
 /// - The extensions are `jpg jpeg png webp gif bmp tif tiff`, in any case, and those of your own
-///   [formats](crate::source::Options::formats). The field is named after the format: `jpg` for both
-///   extensions of JPEG, `tif` for both of TIFF.
-/// - Files with other extensions are left out, and a warning counts them: `.ppm`, `.heic`, `.txt`.
-/// - A sample's key is its path below the folder without the extension, with `/` on every system. So
-///   files that differ in the extension alone are samples with one key; their numbers differ, and
+///   [formats](crate::source::Options::formats). The field is named after the format: `jpg` for
+///   both extensions of JPEG, `tif` for both of TIFF.
+/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are left out, and a warning
+///   counts them.
+/// - A sample's key is its path below the folder without the extension, with `/` on every system.
+///   Files that differ only in the extension are different samples with one key;
 ///   [`pack`](crate::pack) counts such keys.
-/// - Names that begin with a dot are ignored. A name that is not UTF-8 is one bad sample. Symbolic links are followed, unless they lead to a
-///   folder that contains them.
+/// - Names that begin with a dot are ignored. A name that is not UTF-8 is one bad sample. Symbolic
+///   links are followed, unless they lead to a folder that contains them.
 ///
-/// Opening reads only names, some 100,000s of files a second. A picture is opened when it is read.
+/// Opening reads only names, several 100,000 per second. A picture is opened when it is read.
 #[derive(Debug)]
 pub struct Folder {
     /// Ends with `/`.
@@ -43,15 +44,15 @@ impl Folder {
     /// [`Options::formats`](crate::source::Options::formats) adds others.
     ///
     /// # Errors
-    /// If the path does not exist or is not a folder, a folder cannot be listed, or there is no
-    /// picture. The last error says what was looked for and what was found
-    /// instead.
+    /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there is
+    /// no picture. The last error lists the extensions that were looked for and the files that were
+    /// found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), false)
     }
 
-    /// [`open`](Folder::open), with files of `formats` too. With `indexed`, the listing is taken
-    /// from the index next to the folder if it is current, and is written there otherwise.
+    /// As [`open`](Folder::open), and includes files of `formats`. With `indexed`, the listing
+    /// comes from the index next to the folder if it is current. Otherwise it is written there.
     pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>, indexed: bool) -> Result<Self> {
         let Some(root) = path.to_str() else {
             return Err(Error::in_source("the folder's path is not UTF-8").at_path(path));
@@ -89,7 +90,7 @@ impl Source for Folder {
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
         let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
 
-        // The full path is put together in `scratch` too: the file's bytes need the room only
+        // The full path is assembled in `scratch` too, because the file's bytes need the room only
         // afterwards.
         let full = self.root.len() + path.len();
         if scratch.len() < full {
@@ -144,7 +145,7 @@ mod tests {
         root
     }
 
-    /// Key, field name, label and content of every sample; all read with one `scratch`.
+    /// Key, field name, label and content of every sample, all read with one `scratch`.
     fn all(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
         let read = |i| {

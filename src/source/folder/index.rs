@@ -1,13 +1,13 @@
 //! The listing of the folder `x`, kept in `x.warpfeed-index` next to it.
 //!
-//! A file of [`kept`]: the hash of the formats that were looked for, numbers of folders, samples,
-//! classes, labels and bad names, length of all paths (each `u64`); then the folders (`u64` time in
-//! ns, name), the samples (`u64` end of the path), the labels (`u32`), the bad names (`u64`), the
-//! classes, and the paths.
+//! The file has the format of [`kept`]: hash of the known formats; numbers of folders, samples,
+//! classes, labels and bad names; length of all paths (each `u64`). Then follow the folders (`u64`
+//! time in ns, name), the samples (`u64` end of the path), the labels (`u32`), the bad names
+//! (`u64`), the classes, and the paths.
 //!
-//! A folder's time changes when an entry comes, goes or is renamed. So the index is that of the
-//! present state if the time of every folder is the one it had. A file that was written to in place
-//! changes no name, and no time of a folder.
+//! A folder's time changes when an entry is added, removed or renamed. So the index is current if
+//! the times of all folders are unchanged. Writing to a file in place changes neither a name nor
+//! the time of a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ use crate::source::kept::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// A folder whose time is nearer than this to the time of its listing may change once more without
-/// another time: file systems count in steps.
+/// Minimum age of a folder's time for an index. File systems count time in steps, so a younger
+/// folder may change again under the same time.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The index of the folder at `path`.
@@ -34,7 +34,7 @@ fn path_of(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// The listing of the folder at `path`, if there is one of its present state.
+/// The listing of the folder at `path`, if the index is current.
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
     let file = path_of(path)?;
     let bytes = fs::read(&file).ok()?;
@@ -46,8 +46,8 @@ pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
     names.map(|(names, _)| names)
 }
 
-/// Writes the listing of the folder at `path`, whole or not at all. A folder that changed a moment
-/// ago has no index yet. Where it cannot be written, the next opening lists again.
+/// Writes the listing of the folder at `path` atomically. A folder that has just changed gets no
+/// index yet. If writing fails, the next opening lists the folder again.
 pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Visited) {
     let Some(target) = path_of(path) else { return };
     let settled = |time: &Option<SystemTime>| {
@@ -61,7 +61,7 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Vi
     }
 }
 
-/// The formats that are looked for.
+/// Hash of the formats' extensions.
 fn hash(formats: &[Format]) -> u64 {
     let names: Vec<&str> = formats.iter().flat_map(|format| format.extensions).copied().collect();
     fnv1a(names.join(",").as_bytes())
@@ -89,8 +89,8 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
 }
 
 /// The listing, and the folders with their times. `None` for everything that is not exactly what
-/// `encode` writes. Any byte is taken for hostile: no vector is reserved before the bytes for it are
-/// known to be there, and no number is kept that leads outside.
+/// `encode` writes. The bytes may be hostile: no vector is reserved before its bytes are known to
+/// exist, and no number that leads outside is kept.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [looked, folders, samples, classes, labels, bad, length] = rest.longs()?;
@@ -129,7 +129,7 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     }
     names.paths = rest.rest()?.to_owned();
     let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
-    // Where the last one ends, all others end before.
+    // Ends ascend, so all ends are within the text if the last one is.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
     (whole && cut).then_some((names, visited))
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        /// Changed numbers under a hash that was made to fit: nothing panics, no path lies outside.
+        /// Numbers are changed under a forged hash: nothing panics, and no path lies outside.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

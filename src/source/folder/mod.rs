@@ -2,7 +2,7 @@
 //!
 //! 1. `walk`: lists folders.
 //! 2. `names`: the pictures of a folder, their labels and classes.
-//! 3. `index`: these in a file next to the folder.
+//! 3. `index`: a file next to the folder that keeps them.
 //! 4. `folder`: [`Folder`], the source.
 
 #[allow(clippy::module_inception)]

@@ -11,8 +11,8 @@ use crate::format::{FORMATS, Format};
 /// The pictures of a folder, their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// All paths below the root, one after the other: a name costs its bytes and 12 more, no
-    /// allocation of its own.
+    /// All paths below the root, concatenated: a name takes its bytes and 12 more, without its own
+    /// allocation.
     pub(super) paths: String,
     pub(super) ends: Vec<usize>,
     /// Empty if there are no classes.
@@ -22,7 +22,7 @@ pub(super) struct Names {
     pub(super) bad: Vec<usize>,
 }
 
-/// The folders that were listed, the root as an empty name, and their times before that.
+/// The listed folders, the root as an empty name, with their times before listing.
 pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Names {
@@ -40,22 +40,22 @@ impl Names {
             let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, found, others: Others::default(), visited };
             walk.folder(folder, name.clone(), formats)?;
-            // ImageFolder sorts the folders of a class by their path ("a-b" so stands before
-            // "a/b"), then the files of each by name.
+            // ImageFolder sorts the folders of a class by path (so "a-b" comes before "a/b"), then
+            // the files of each by name.
             walk.found.sort();
             Ok(walk)
         };
         let mut classes: Vec<Walk> = match class_paths.len() {
             0 | 1 => class_paths.iter().map(walk_class).collect::<Result<_>>()?,
-            // Listing waits on the disk or the network far longer than it computes, hence more
-            // threads than cores. The pool is gone before the loader's starts.
+            // Listing spends far more time waiting for storage than computing, hence more threads
+            // than cores. This pool is dropped before the loader's pool starts.
             _ => rayon::ThreadPoolBuilder::new()
                 .num_threads(class_paths.len().min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
                 .install(|| class_paths.par_iter().map(walk_class).collect::<Vec<_>>())
-                // In order, so that of several bad folders the first is named, whichever thread was
-                // faster.
+                // In order, so that the reported bad folder does not depend on the speed of the
+                // threads.
                 .into_iter()
                 .collect::<Result<_>>()?,
         };

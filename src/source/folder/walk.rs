@@ -15,7 +15,7 @@ pub(super) struct Listing {
     pub(super) others: Others,
 }
 
-/// A name as text. One that is not UTF-8 is shown as well as it can be, and its file cannot be read.
+/// A name as text. If it is not UTF-8, the text is lossy, and the file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -31,7 +31,7 @@ impl Name {
     }
 }
 
-/// Files that are not pictures: their number, and some of their extensions, each with its dot.
+/// Files that are not pictures: their number, and some of their extensions, with the dot.
 #[derive(Default)]
 pub(super) struct Others {
     pub(super) count: usize,
@@ -39,12 +39,12 @@ pub(super) struct Others {
 }
 
 impl Others {
-    /// Extensions that are named; of more the first by name.
+    /// Maximum number of extensions in the message; the first by name are kept.
     const NAMED: usize = 8;
 
     fn push(&mut self, extension: Option<&str>) {
         self.count += 1;
-        // A long ending is part of a name, not a kind of file.
+        // A long extension is part of the name, not a kind of file.
         if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
             self.extensions.insert(format!(".{}", extension.to_lowercase()));
         }
@@ -81,9 +81,9 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
         if name.as_encoded_bytes().starts_with(b".") {
             continue;
         }
-        // The listing itself tells files from folders; only links need a look of their own. A link
-        // that leads nowhere stays a file, so that reading it says so, instead of the sample
-        // silently missing. A pipe or a device is left out: opening one could block.
+        // The listing tells files from folders; only links need another system call. A dangling
+        // link counts as a file, so that reading it fails instead of the sample silently missing. A
+        // pipe or a device is left out: opening one could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();
@@ -104,7 +104,7 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// The pictures at any depth below `path`, as paths below it, in the order of
+/// Paths of the pictures at any depth below `path`, relative to it, in the order of
 /// [`Folder`](super::Folder).
 ///
 /// # Errors
@@ -129,18 +129,17 @@ pub(in crate::source) fn pictures_below(path: &Path, formats: &[Format]) -> Resu
 
 /// A class folder being walked.
 pub(super) struct Walk {
-    /// The folders that the current one lies in, as the system sees them once all links are
-    /// resolved.
+    /// Canonical paths of the folders that contain the current one.
     pub(super) ancestors: Vec<PathBuf>,
     /// Path of each folder below the root, and the pictures in it.
     pub(super) found: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
-    /// Every folder that was listed, with its time before that.
+    /// Every listed folder, with its time before listing.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
-    /// Lists the folder at `path`, which is `below_root`, and all below it.
+    /// Lists the folder at `path`, named `below_root`, and all folders in it.
     pub(super) fn folder(&mut self, path: &Path, below_root: Name, formats: &[Format]) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
@@ -164,7 +163,7 @@ impl Walk {
     }
 }
 
-/// When an entry of the folder at `path` came or went last.
+/// The last time an entry of the folder at `path` was added or removed.
 pub(super) fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }

@@ -1,7 +1,7 @@
 //! The two meta pages of an LMDB file, read before LMDB maps it.
 //!
-//! LMDB trusts the file: it maps what the meta page claims, and touching a page beyond the end of
-//! the file kills the process. What can be told from the outside is so checked here. ValueFormat:
+//! LMDB trusts the file: it maps the size that the meta page claims, and touching a page beyond the
+//! end of the file kills the process. This module checks that claim against the file. Layout:
 //! `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`, data version 1, 64 bit, native byte order.
 
 use std::fs::File;
@@ -14,11 +14,11 @@ use crate::source::layout::{LMDB_MAGIC, is_lmdb};
 const VERSION: u32 = 1;
 /// `MDB_page`'s header (16 bytes) and `MDB_meta` (136 bytes).
 const META_BYTES: usize = 152;
-/// liblmdb's `MAX_PAGESIZE` is 64 KiB; below 256 bytes no page could hold the header of one.
+/// liblmdb's `MAX_PAGESIZE` is 64 KiB; a page below 256 bytes could not hold a page header.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 
 /// Checks that `data` (`data.mdb`, or the single file) is an LMDB file with all the pages that its
-/// newer meta page claims. Returns the bytes of the map that its writer asked for.
+/// newer meta page claims. Returns the map size in bytes that its writer requested.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = File::open(data).map_err(io)?;
@@ -27,7 +27,7 @@ pub(super) fn check(data: &Path) -> Result<u64> {
         .map_err(|e| e.at_path(data))
 }
 
-/// [`check`] of a file of `len` bytes of which `read` gives those at an offset.
+/// [`check`] for a file of `len` bytes. `read` fills a buffer from an offset.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
     let bad = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;

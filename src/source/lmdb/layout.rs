@@ -19,20 +19,20 @@ use crate::source::Sample;
 /// }
 /// ```
 pub trait ValueFormat: Send + Sync {
-    /// The sample in `value`, which stands under `key` (in hexadecimal, should it not be text).
+    /// Returns the sample in `value`, stored under `key` (in hexadecimal if it is not text).
     ///
     /// # Errors
     /// If the value is not what the layout expects; the source adds the key.
     fn sample<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>>;
 }
 
-/// MessagePack maps with WebDataset's field names, as `msgpack.packb({"__key__": "n014/x", "jpg":
-/// jpeg, "cls": 3})` writes them.
+/// MessagePack maps with WebDataset's field names, as written by `msgpack.packb({"__key__":
+/// "n014/x", "jpg": jpeg, "cls": 3})`.
 ///
-/// - `cls`, an integer or decimal text, is the label; `__key__` the sample's key, and the
-///   database's key stands in for it.
-/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are passed over:
-///   a field is bytes.
+/// - `cls`, an integer or decimal text, is the label. `__key__` is the sample's key; the default is
+///   the database's key.
+/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are skipped,
+///   because a field is bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
@@ -55,8 +55,8 @@ impl ValueFormat for MsgPack {
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
                 ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at} is not an integer"))),
-                // Python users name a field after the file; every source of the same data has the
-                // same names.
+                // Python users name a field after the file. This gives the same names in every
+                // source of the same data.
                 (name, Value::Bytes(bytes)) => sample.push(format::field(name), bytes)?,
                 (_, value) => reader.skip(value)?,
             }
@@ -89,8 +89,8 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Values that are the encoded picture and nothing else, without labels. The field is named after
-/// the format, from the first bytes.
+/// Values that consist of the encoded picture, without labels. The field is named after the format,
+/// which the first bytes tell.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bare;
 
@@ -102,8 +102,8 @@ impl ValueFormat for Bare {
 
 /// The layout of a database whose first value is `value`.
 pub(super) fn detect(value: &[u8]) -> Result<Box<dyn ValueFormat>> {
-    // A PNG begins with the byte of a MessagePack map of nine pairs, so pictures are looked for
-    // first.
+    // Pictures are tried first, because a PNG begins with the byte of a MessagePack map of nine
+    // pairs.
     if format::of(value).is_some() {
         return Ok(Box::new(Bare));
     }

@@ -1,7 +1,8 @@
 //! One LMDB database.
 //!
 //! 1. `read`: [`Lmdb`], its keys, and the sample at each.
-//! 2. [`ValueFormat`]: what a value holds: [`MsgPack`] maps, [`Bare`] pictures, or a form of your own.
+//! 2. [`ValueFormat`]: content of a value: [`MsgPack`] maps, [`Bare`] pictures, or a format of your
+//!    own.
 //! 3. `msgpack`: MessagePack in place.
 //! 4. `snapshot`: the environment, and slices of its map that live as long as the source.
 //! 5. `header`: the meta pages, checked before LMDB maps the file.

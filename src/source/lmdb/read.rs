@@ -13,11 +13,10 @@ use crate::source::identity::Identity;
 use crate::source::pages::{Map, fetch};
 use crate::source::{Sample, Source};
 
-/// The key under which the names of the classes stand, a MessagePack array of texts. A database
-/// without it is fine.
+/// Key of the class names, a MessagePack array of texts. It may be missing.
 pub(crate) const CLASSES_KEY: &str = "__classes__";
 
-/// Samples in an LMDB database, without copying: fields borrow from the memory map.
+/// Samples in an LMDB database, read without copies: fields borrow from the memory map.
 ///
 /// ```python
 /// env = lmdb.open("train.lmdb", map_size=1 << 40)                                      # writes what `MsgPack` reads
@@ -30,75 +29,73 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 ///     sample = msgpack.unpackb(txn.get(b"00000000"))
 /// ```
 ///
-/// **Keys.** Decimal keys of one width, zero-padded, `0` to `n - 1` without a gap, give the
-/// sample's index. Opening looks at all keys of a small database, and at the first, the last and a
-/// thousand places between them of a large one (one with more than 16 MiB of pages that hold keys).
-/// Should a large one have a gap all the same, that sample is an error when it is read. Any other
-/// keys are listed once on opening, in the order of the database; decimal keys without padding are
-/// put in the order of their numbers. Keys of the form `__name__` are not samples; `__classes__`
-/// holds the names of the classes as a MessagePack array of texts.
+/// **Keys.** Decimal keys of one width, zero-padded, from `0` to `n - 1` without a gap, are the
+/// indices of the samples. Opening checks all keys of a small database. In a large one, with more
+/// than 16 MiB of pages that hold keys, it checks the first key, the last key and a thousand places
+/// between them. A missing key that this check misses is an error of its sample. Other keys are
+/// listed once on opening, in the order of the database; decimal keys without padding are sorted as
+/// numbers. Keys of the form `__name__` are not samples; `__classes__` holds the class names as a
+/// MessagePack array of texts.
 ///
-/// **Values.** [`MsgPack`] or [`Bare`](crate::source::Bare), told apart by the first sample, or any
+/// **Values.** [`MsgPack`] or [`Bare`](crate::source::Bare), depending on the first sample, or any
 /// [`ValueFormat`] of your own.
 ///
-/// **Other processes** may write meanwhile, and make the database larger: the source goes on seeing
-/// the state it was opened in. To see a newer one, open it again, which costs a few pages of
-/// reading. LMDB keeps track of that in a lock file next to the data; where that cannot be written
-/// (a read-only file system) the database is opened without, and must then not be written. Copying
-/// a new file over one that is open, or cutting it short, is undefined, as for every memory-mapped
-/// file. Within a process, opening one database several times is fine; another LMDB library on the
-/// same file is not.
+/// **Other processes** may write meanwhile, and may enlarge the database: the source keeps the
+/// state in which it was opened. To see a newer state, open the database again, which reads only a
+/// few pages. LMDB records its readers in a lock file next to the data. If the lock file cannot be
+/// written (on a read-only file system), the database is opened without it, and must then not be
+/// written. Overwriting or truncating an open file is undefined, as for every memory-mapped file. A
+/// process may open one database several times, but not with another LMDB library.
 ///
-/// **What that costs a writer.** The source holds read transactions from its opening to its drop, a
-/// loader's as long as the loader lives. Until then no writer can use pages again that were freed
-/// after the opening. So the file grows by every page that is written: for each commit the new
-/// values and the pages of the tree above them, 3 or 4 pages of 4 KiB as a rule, even if the values
-/// only replace others. Appending 1,000 samples in one commit costs little more than their
-/// bytes; replacing the same 1,000 a hundred times costs a hundred times their bytes. The first
-/// commits after the drop use the freed pages again; the file itself never gets smaller. A growth
-/// of 64 MiB, and each doubling of it, is a warning when an epoch begins;
-/// [`growth_limit`](Lmdb::growth_limit) makes it an error.
+/// **Cost for a writer.** The source holds read transactions from its opening to its drop, and a
+/// loader keeps its source. Until then writers cannot reuse pages that were freed after the
+/// opening. So the file grows by every page that is written: each commit adds its new values and
+/// the pages of the tree above them, usually 3 or 4 pages of 4 KiB, even if the values replace
+/// others. Appending 1,000 samples in one commit takes little more than their bytes; replacing the
+/// same 1,000 a hundred times takes a hundred times their bytes. The first commits after the drop
+/// reuse the freed pages, but the file never shrinks. A growth of 64 MiB, and each doubling of it,
+/// is a warning when an epoch begins; [`growth_limit`](Lmdb::growth_limit) makes it an error.
 pub struct Lmdb {
     snapshot: Snapshot,
     layout: Box<dyn ValueFormat>,
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
-    /// `path`, or the file in it.
+    /// `path`, or the data file in it.
     data: PathBuf,
     identity: Identity,
-    /// The newest state that this one can see.
+    /// Number of the newest commit that the source sees.
     commit: usize,
     growth_limit: Option<u64>,
-    /// The growth of which the last warning was given.
+    /// Growth at the last warning.
     warned: AtomicU64,
 }
 
-/// Growth of an open database that is worth a warning, in bytes.
+/// Minimum growth of an open database for a warning, in bytes.
 const WORTH_A_WARNING: u64 = 64 << 20;
 
 enum Keys {
     /// Zero-padded decimal, 0 to `len` - 1.
     Decimal { width: usize, len: usize },
-    /// All keys one after the other, and where each ends.
+    /// All keys, concatenated, and their ends.
     Listed { bytes: Vec<u8>, ends: Vec<usize> },
 }
 
 impl Lmdb {
-    /// Opens a database, a folder with `data.mdb` or a single file, whose values are MessagePack
-    /// maps or encoded pictures.
+    /// Opens a database whose values are MessagePack maps or encoded pictures. `path` is a folder
+    /// with `data.mdb`, or a single file.
     ///
     /// # Errors
-    /// If it does not exist, is no LMDB database, is cut short, holds no samples, or the first
-    /// value is of neither kind.
+    /// If the database does not exist, is not an LMDB database, is truncated, or holds no samples,
+    /// or if the first value is of neither kind.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::new(path.as_ref(), None)
     }
 
-    /// Opens a database whose values are read by `layout`.
+    /// Opens a database with values in the format `layout`.
     ///
     /// # Errors
-    /// As [`open`](Lmdb::open), but no value is looked at.
+    /// As [`open`](Lmdb::open), but values are not checked.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         Self::new(path.as_ref(), Some(Box::new(layout)))
     }
@@ -143,21 +140,20 @@ impl Lmdb {
         Ok(source)
     }
 
-    /// Lets the file grow by `bytes` while it is open, and no more. No limit by default.
+    /// Limits the growth of the file while it is open to `bytes`. No limit by default.
     ///
-    /// For a loader that lives long while another process writes: pages that this process frees cannot be
-    /// used again before the loader is dropped, and the file grows (see [`Lmdb`]). An epoch that
-    /// begins after it has grown by more is an error of
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source). Dropping the loader and opening another
-    /// one, which goes on where the first one stood ([`Loader::resume`](crate::Loader::resume)),
-    /// lets the pages go.
+    /// For a long-lived loader while another process writes: freed pages cannot be reused before
+    /// the loader is dropped, so the file grows (see [`Lmdb`]). If it has grown by more than
+    /// `bytes`, the next epoch fails with [`ErrorKind::Source`](crate::ErrorKind::Source). To
+    /// release the pages, drop the loader and open another one that continues at its checkpoint
+    /// ([`Loader::resume`](crate::Loader::resume)).
     #[must_use]
     pub fn growth_limit(mut self, bytes: u64) -> Self {
         self.growth_limit = Some(bytes);
         self
     }
 
-    /// Tells that the file, which has `len` bytes now, has grown since it was opened.
+    /// Reports the growth of the file since it was opened, given its length `len` now.
     fn check_growth(&self, len: u64) -> Result<()> {
         let grown = len.saturating_sub(self.identity.len());
         let held = || {
@@ -181,7 +177,7 @@ impl Lmdb {
         Ok(())
     }
 
-    /// Key and value of sample `index`; a key that is not text comes in hexadecimal.
+    /// Key and value of sample `index`. A key that is not text is given in hexadecimal.
     fn record<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a str, &'a [u8])> {
         scratch.clear();
         let (key, value) = match &self.keys {
@@ -226,7 +222,7 @@ impl Source for Lmdb {
     fn check(&self) -> Result<()> {
         match self.identity.check(&self.data, true)? {
             Some(len) => self.check_growth(len),
-            // The open file continues to exist without a name, and no process writes to it.
+            // The open file still exists, but has no name, so no process writes to it.
             None => Ok(()),
         }
     }
@@ -259,19 +255,19 @@ impl Keys {
     }
 }
 
-/// Pages with keys up to which all keys are looked at: 16 MiB of 4 KiB, some 600,000 keys whose
-/// values have pages of their own.
+/// Maximum number of pages with keys for a check of all keys: 16 MiB in pages of 4 KiB, some
+/// 600,000 keys if values have their own pages.
 const FEW_PAGES: usize = 4096;
-/// Places that are looked at in a larger database.
+/// Number of places that are checked in a larger database.
 const PLACES: usize = 1000;
 
-/// The keys, if they are zero-padded decimals without a gap.
+/// Returns the keys if they are zero-padded decimals without a gap.
 ///
-/// All keys are looked at if they lie in a few pages. Else this is told from the first key, the
-/// last one, their number, and a thousand places between them. That is no proof: a missing key and
-/// one that does not belong, far from all places, pass. Then the missing one is an error when it is
-/// read. So an epoch of all samples without an error is the proof: `len` different keys of a
-/// database of `len` keys are all of them.
+/// All keys are checked if they lie in a few pages. Otherwise the check reads the first key, the
+/// last key, the number of keys, and a thousand places between them. It can miss a missing key and
+/// a foreign key that lie far from all places. Reading the missing sample then fails. An epoch of
+/// all samples without an error proves the keys correct: `len` different keys of a database of
+/// `len` keys are all of them.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;
@@ -280,8 +276,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // Everything after the digits is metadata, or this is no such database; a handful is counted,
-    // no more.
+    // All keys after the digits must be metadata. Only a few are counted.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {
@@ -299,7 +294,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     }
     let stat = txn.stat(database)?;
     let sound = if stat.leaf_pages() <= FEW_PAGES {
-        // No key is decoded: each is compared to the one that belongs there.
+        // Keys are not decoded: each is compared with the expected one.
         is_counted(cursor.iter_start().take(len), 0, width)?
     } else {
         let mut sound = true;
@@ -338,7 +333,7 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb:
         }
     }
     if keys.iter().all(|key| key.iter().all(u8::is_ascii_digit)) {
-        // "10" stands before "9" in the database, but such keys are meant as numbers.
+        // The database puts "10" before "9", but such keys are meant as numbers.
         keys.sort_by_key(|key| (key.len(), *key));
     }
     let mut bytes = Vec::new();

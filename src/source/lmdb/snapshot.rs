@@ -1,10 +1,10 @@
-//! Read transactions that all see one state of a database, and slices into its map that live as
-//! long as they do.
+//! Read transactions that all see one state of a database, and slices of its map that live as long
+//! as they do.
 //!
 //! # Invariants
-//! 1. *One environment a file and process.* LMDB's locks belong to the process: a second
-//!    environment of the same file would release the first one's on closing. `ENVIRONMENTS` holds
-//!    every open one; its mutex is held while one is opened, shared or closed.
+//! 1. *One environment per file and process.* LMDB's locks belong to the process: closing a second
+//!    environment of the same file would release the first one's locks. `ENVIRONMENTS` holds every
+//!    open environment; its mutex is held while one is opened, shared or closed.
 //! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before
 //!    `environment`, and fields drop in that order.
 //! 3. *Slices outlive the lock, not the snapshot.* A page that a transaction can see is neither
@@ -14,9 +14,9 @@
 //! 4. *A transaction is used by one thread at a time*, through its mutex. `NO_TLS` unties it from
 //!    the thread that began it.
 //!
-//! Not covered: LMDB has no checksums and trusts its pages, so a file that another program
-//! damages or cuts short while it is open can end in wrong bytes or a bus error, as with any
-//! memory-mapped file. Opening checks the length; nothing checks it later.
+//! Not covered: LMDB has no checksums and trusts its pages. If another program damages or truncates
+//! an open file, reads may return wrong bytes or cause a bus error, as with any memory-mapped file.
+//! Only opening checks the length.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -37,18 +37,19 @@ const MAX_READERS: u32 = 1024;
 /// Maximum number of attempts at a snapshot while other processes commit.
 const TRIES: usize = 64;
 
-/// Addresses that a database gets at least, so that another process can make it larger while it is
-/// open. They cost no memory; an x86-64 process has 128 times as many. The map of an environment
-/// that is in use cannot be moved (invariant 3), and a second environment of the same file cannot
-/// be had (invariant 1).
+/// Minimum address space of a database, so that another process can enlarge it while it is open. It
+/// costs no memory; an x86-64 process has 128 times as much. The map of an environment in use
+/// cannot be moved (invariant 3), and a second environment of the same file is not allowed
+/// (invariant 1).
 const ROOM: u64 = 1 << 40;
 
 pub(super) struct Snapshot {
-    /// One for each worker that reads at the same time; more workers than cores share.
+    /// One per worker that reads at the same time. If there are more workers than cores, they
+    /// share.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
-    /// Dropped, and so perhaps closed, after the slots.
+    /// Declared last: it is dropped, and perhaps closed, after the slots.
     environment: Shared,
 }
 
@@ -63,12 +64,12 @@ impl Snapshot {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..TRIES {
-            // Anew each time: an environment that no other snapshot has is closed after a try, and
-            // then gets a larger map.
+            // Opened again on each attempt: if no other snapshot shares the environment, it was
+            // closed after the last attempt, and now gets a larger map.
             let environment = Shared::open(path)?;
             let Environment { env, database } = environment.get();
-            // SAFETY: the slots are dropped here, or kept beside the environment, which outlives
-            // them by invariant 2: `Shared` keeps it at a fixed address behind an `Arc`.
+            // SAFETY: the slots are dropped here, or stored with the environment, which outlives
+            // them by invariant 2: `Shared` keeps it at a fixed address in an `Arc`.
             match unsafe { begin(env) } {
                 Ok(Some(slots)) => {
                     return Ok(Snapshot { slots, database: *database, path: path.to_owned(), environment });
@@ -101,15 +102,14 @@ impl Snapshot {
         let txn = self.slots[slot % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner);
         match txn.0.get(self.database, &key) {
             // SAFETY: the bytes live as long as the snapshot and never change (invariant 3), not
-            // only as long as the lock.
+            // only while the lock is held.
             Ok(value) => Ok(Some(unsafe { std::slice::from_raw_parts::<'a>(value.as_ptr(), value.len()) })),
             Err(lmdb::Error::NotFound) => Ok(None),
             Err(e) => Err(lmdb_error(&self.path, e)),
         }
     }
 
-    /// Number of the last transaction that was committed to the database, here or in another
-    /// process.
+    /// Number of the last transaction committed to the database, by any process.
     pub(super) fn last_commit(&self) -> Result<usize> {
         let env = &self.environment.get().env;
         env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
@@ -125,7 +125,7 @@ impl Snapshot {
     }
 }
 
-/// Transactions that all see one state: none if another process has committed between them.
+/// Transactions that all see one state. `None` if another process committed between them.
 ///
 /// # Safety
 /// `env` stays open, at its address, for as long as the slots live.
@@ -135,12 +135,12 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
     let mut slots = Vec::new();
     while slots.len() < want {
         match env.begin_ro_txn() {
-            // SAFETY: lengthens the borrow of the environment, which outlives the transaction as
-            // the caller promises.
+            // SAFETY: lengthens the borrow of the environment, which outlives the transaction by
+            // the caller's promise.
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
-            // Other processes hold the rest of the table: fewer slots serve all the same.
+            // Other processes hold the rest of the table. Fewer slots suffice.
             Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -148,24 +148,24 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment with the handle of its main database. Handles are taken once, before anybody
-/// reads: `mdb_dbi_open` writes to what readers look at.
+/// An environment with the handle of its main database. The handle is opened once, before any
+/// reads, because `mdb_dbi_open` writes to memory that readers use.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
 }
 
-/// An environment shared by all that have the same file open. `None` only while it is dropped.
+/// An environment shared by all users of one file. `None` only during drop.
 struct Shared(Option<Arc<Environment>>);
 
-/// Identity of a file: device and inode, so that a database that was replaced under
-/// its name is another one.
+/// Identity of a file: device and inode, so that a database that replaces another under its name is
+/// a different one.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
 type FileId = std::path::PathBuf;
 
-/// Every environment this process has open (invariant 1). They are few, so a list will do.
+/// All open environments of this process (invariant 1). There are few, so a list suffices.
 static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<Environment>)>> = Mutex::new(Vec::new());
 
 impl Shared {
@@ -182,7 +182,7 @@ impl Shared {
             }
             None => {
                 let env = open_environment(path, is_folder, map)?;
-                // Taking the handle needs a slot itself.
+                // Opening the handle needs a slot itself.
                 free_dead_slots(&env);
                 let database = env.open_db(None).map_err(|e| lmdb_error(path, e))?;
                 let environment = Arc::new(Environment { env, database });
@@ -202,25 +202,25 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("dropped once");
-        // Clones are made and dropped under the lock alone, so these two are the list's and this
+        // Clones are made and dropped only under the lock, so these two are the list's and this
         // one.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
-        // Closes while no other thread can open the file again; `open` was declared first, so it is unlocked
-        // last.
+        // Closes while no other thread can open the file: `open` was declared first, so it is
+        // unlocked last.
         drop(environment);
     }
 }
 
-/// Frees the reader slots that dead processes held. A failure leaves them taken, no more.
+/// Frees the reader slots of dead processes. If that fails, they just stay taken.
 fn free_dead_slots(env: &lmdb::Environment) {
-    // SAFETY: the environment is open. No slot of a living process is touched, nor one of this
-    // process.
+    // SAFETY: the environment is open. Slots of living processes, including this one, are not
+    // touched.
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// Opens `path`, whose writer asked for a map of `map` bytes.
+/// Opens `path`, whose writer requested a map of `map` bytes.
 fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {
@@ -230,11 +230,11 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
     builder.set_max_readers(MAX_READERS);
     let mut open = |flags| {
         builder.set_flags(flags);
-        // Windows maps no more than the file has.
+        // Windows cannot map more than the file has.
         if let (true, Ok(room)) = (cfg!(unix), usize::try_from(map.saturating_mul(2).max(ROOM))) {
             match builder.set_map_size(room).open(path) {
-                // So many addresses cannot be had (`ulimit -v`): LMDB then takes as many as the
-                // writer did.
+                // The address space is limited (`ulimit -v`): LMDB then takes as much as the writer
+                // requested.
                 Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
                 result => return result,
             };
@@ -242,8 +242,8 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
         builder.open(path)
     };
     match open(flags) {
-        // The lock file cannot be made or written. Without it other processes do not know that this
-        // one reads.
+        // The lock file cannot be created or written. Without it, other processes do not see this
+        // reader.
         Err(lmdb::Error::Other(libc::EACCES | libc::EROFS | libc::EPERM)) => {
             tracing::info!(
                 "{}: read-only, opened without LMDB's lock; it must not be written meanwhile",

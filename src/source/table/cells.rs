@@ -3,7 +3,7 @@ use std::ops::Range;
 /// Content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// Nothing: a key that the row lacks, or `null`.
+    /// No value: a key that the row lacks, or `null`.
     Missing,
     /// Text or a number.
     Text,
@@ -11,10 +11,10 @@ pub(super) enum Cell {
     Json,
 }
 
-/// The cells of one row. Its memory is kept from row to row.
+/// The cells of one row. The memory is reused from row to row.
 #[derive(Debug)]
 pub(super) struct Cells {
-    /// The cells' text, one after the other.
+    /// Text of all cells, concatenated.
     pub(super) text: Vec<u8>,
     /// Ends of the cells in `text`, for parsers that report ends.
     pub(super) ends: Vec<usize>,

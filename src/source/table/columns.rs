@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::source::file::is_below;
 use crate::source::sample::MAX_FIELDS;
 
-/// Names of the column of pictures, the first that a table has.
+/// Default names of the column of pictures. The first one in this list that a table has is used.
 const PICTURES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
 
-/// Names of the column of labels.
+/// Default names of the column of labels.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
 /// Use of each column in a sample.
@@ -19,12 +19,12 @@ pub(super) struct Columns {
     pub(super) names: Vec<String>,
     pub(super) picture: Option<usize>,
     pub(super) label: Option<usize>,
-    /// Paths of further files, and the beginning of the field's name.
+    /// Columns with the paths of further files, and the stems of their fields.
     pub(super) files: Vec<(usize, String)>,
-    /// Columns of paths that no option names: these lead below the table's folder alone.
+    /// Columns of paths that no option names. Their paths must stay below the table's folder.
     pub(super) guessed: Vec<usize>,
     pub(super) fields: Vec<Field>,
-    /// Columns that are one vector, and the field's name.
+    /// Vector fields: the name, and the columns that are joined.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
 }
 
@@ -32,20 +32,20 @@ pub(super) struct Columns {
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,
-    /// The field's name if a cell holds text, and if it holds JSON.
+    /// Names of the field, for a cell with text and for a cell with JSON.
     pub(super) text: String,
     pub(super) json: String,
-    /// Whether its first value is a list; in a CSV all of them are then.
+    /// Whether the first value is a list. In a CSV, all values are JSON then.
     pub(super) all_json: bool,
 }
 
 impl Columns {
-    /// Decides on each column of `names`; `first` has the first value of each that has one. Paths
-    /// are relative to `root`.
+    /// Decides the use of each column of `names`. `first` holds the first value of each column, if
+    /// any. Paths are relative to `root`.
     ///
     /// # Errors
-    /// For a column that the options name and the table lacks, two of one name, and more columns
-    /// than a sample can have fields.
+    /// If the table lacks a column that the options name, if two columns have one name, or if there
+    /// are more columns than a sample can have fields.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],
@@ -106,7 +106,7 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Makes the column of labels a field: its values are no labels.
+    /// Makes the column of labels a field, because its values are not labels.
     pub(super) fn label_is_a_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
         if let Some(column) = self.label.take() {
             self.fields.push(field(column, &self.names[column], value));
@@ -139,7 +139,7 @@ fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
     Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
 }
 
-/// The beginning of the field's name: a file extension in lower case, as in WebDataset.
+/// Stem of the field's name: in lower case, like a file extension in WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }

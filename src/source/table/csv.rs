@@ -2,20 +2,20 @@ use csv_core::{ReadRecordResult, ReaderBuilder};
 
 use super::cells::{Cell, Cells};
 
-/// Values with a delimiter between them ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)): a cell
-/// in quotes may hold delimiters, line ends and doubled quotes. Empty lines are no rows.
+/// Values separated by a delimiter ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)): a quoted
+/// cell may contain delimiters, line ends and doubled quotes. Empty lines are ignored.
 #[derive(Debug)]
 pub(super) struct Csv {
     delimiter: u8,
 }
 
-/// The end of what is parsed.
+/// Reason for which parsing ended.
 pub(super) enum End {
-    /// Of a row; where the next one begins.
+    /// End of a row, with the start of the next one.
     Row(usize),
-    /// Of the text: there is no further row.
+    /// End of the text, without a further row.
     Text,
-    /// Of the text, within quotes. [`Csv::open_quote`] says where they begin.
+    /// End of the text within quotes. [`Csv::open_quote`] returns where they begin.
     Quoted,
 }
 
@@ -24,8 +24,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// The delimiter of a text that begins with this header line: a comma, or the semicolon or tab
-    /// of a header without one.
+    /// The delimiter of a text with this header line: a comma, or a semicolon or tab if the header
+    /// has no comma.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',
@@ -35,7 +35,7 @@ impl Csv {
         }
     }
 
-    /// Where the quote opens that the row at byte `start` never closes.
+    /// Position of the quote that the row at byte `start` opens and never closes.
     pub(super) fn open_quote(&self, text: &[u8], start: usize) -> usize {
         let (mut opened, mut quoted, mut begun) = (start, false, false);
         let mut bytes = (start..).zip(&text[start..]).peekable();
@@ -60,7 +60,7 @@ impl Csv {
             return End::Text;
         }
         let Cells { text: out, ends: out_ends, spans, csv } = cells;
-        // A clone of a reader does not work, and building one takes longer than most rows.
+        // A cloned reader does not work, and building one takes longer than most rows.
         let reader = match csv {
             Some((delimiter, reader)) if *delimiter == self.delimiter => {
                 reader.reset();
@@ -85,7 +85,8 @@ impl Csv {
             (input, written, ends) = (&input[read..], written + wrote, ends + ended_cells);
             match result {
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {}
-                // A line end completes the last row of a text without one, unless it is quoted.
+                // If the text lacks a final line end, add one to complete the last row, unless it
+                // is quoted.
                 ReadRecordResult::InputEmpty if !ended => (input, ended) = (b"\n", true),
                 ReadRecordResult::InputEmpty => return End::Quoted,
                 ReadRecordResult::End => return End::Text,

@@ -6,17 +6,17 @@ use serde_json::value::RawValue;
 
 use super::cells::{Cell, Cells};
 
-/// Parses a line of JSON, an object. `column` says the place of each key, and whether it came
-/// before in the same row is checked.
+/// Parses one line of JSON, an object. `column` maps a key to its column. A key that occurs twice
+/// is an error.
 ///
 /// # Errors
-/// The cause of a syntax error.
+/// If the line is not a JSON object; the error is the cause.
 pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
     cells.spans.clear();
     let mut json = serde_json::Deserializer::from_str(line);
     let read = json.deserialize_map(Object { cells, column }).and_then(|()| json.end());
-    // Its line is always 1.
+    // The line number is always 1.
     read.map_err(|e| e.to_string().replace(" at line 1 column ", " at column "))
 }
 
@@ -62,6 +62,6 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     }
 }
 
-/// Text that is borrowed where it has no escapes.
+/// Text that is borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use crate::source::Classes;
 
-/// Values of a column of labels.
+/// Type of the labels of a column.
 #[derive(Debug)]
 pub(super) enum Labels {
     /// Integers.
@@ -11,18 +11,18 @@ pub(super) enum Labels {
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },
 }
 
-/// Learns what the values of a column are, one after the other.
+/// Determines the type of a column's labels from its values, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Learner {
     /// Whether a value is a number but not an integer.
     floats: bool,
     /// The first row with a value that is not a number.
     text: Option<usize>,
-    /// Names that came from then on, each with its first row.
+    /// Values from that row on, as class names, each with its first row.
     names: HashMap<String, usize>,
 }
 
-/// A class that is not in the list that was given.
+/// A class that is missing in the given list.
 #[derive(Debug)]
 pub(super) struct Unknown {
     pub(super) name: String,
@@ -51,9 +51,9 @@ impl Learner {
         }
     }
 
-    /// What the values are; none if they are numbers that are not all integers. `again` is asked
-    /// for the values of the first rows once more, if these were numbers and later ones are not.
-    /// With `list` its names are the classes.
+    /// Returns the labels, or `None` if the values are numbers and not all are integers. If only
+    /// later rows have text, calls `again` to revisit the values of the rows before them. With
+    /// `list`, its names are the classes.
     pub(super) fn labels(
         mut self,
         list: Option<&Classes>,
@@ -80,10 +80,10 @@ impl Learner {
 }
 
 impl Labels {
-    /// The label that `value` says.
+    /// Returns the label for `value`.
     ///
     /// # Errors
-    /// If it is none.
+    /// If `value` is not a label.
     pub(super) fn of(&self, value: &str) -> Result<i64, String> {
         match self {
             Labels::Numbers => whole(value).ok_or_else(|| format!("label {value:?} is not an integer")),
@@ -98,7 +98,7 @@ impl Labels {
     }
 }
 
-/// An integer, also as programs write it that keep integers as floats: `3.0`.
+/// Parses an integer, also in the form of a float, such as `3.0`.
 fn whole(value: &str) -> Option<i64> {
     value.parse().ok().or_else(|| {
         let float: f64 = value.parse().ok()?;

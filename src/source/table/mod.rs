@@ -1,10 +1,10 @@
-//! Tables: a row a sample.
+//! Tables: one row per sample.
 //!
-//! 1. `options`: [`TableOptions`], what the columns mean.
+//! 1. `options`: [`TableOptions`], the meaning of the columns.
 //! 2. `text`: the file's text, and the numbers of its lines.
-//! 3. `cells`: the cells of a row. `csv` and `json` parse them: comma- and tab-separated values, and
-//!    JSON lines; `syntax`: one of them. `scan`: one pass over all rows.
-//! 4. `columns`: what each column becomes in a sample.
+//! 3. `cells`: the cells of a row. `csv` and `json` parse them: comma- and tab-separated values,
+//!    and JSON lines. `syntax`: either of the two. `scan`: one pass over all rows.
+//! 4. `columns`: the use of each column in a sample.
 //! 5. `label`: the labels of a column, and the names of their classes.
 //! 6. `page`: the bytes of a sample while they are gathered.
 //! 7. `table`: [`Table`], the source.

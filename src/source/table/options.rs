@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 /// let loader = Loader::new("train.csv").table(columns);
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
-///
-/// By default, the column `path`, `file`, `image`, `filename`, `file_name` or `img` has the paths of the
-/// pictures, relative to the table's folder, and `label`, `class`, `cls` or `category` the labels.
-/// Capitals do not matter here. Every other column is a field. [`Table`](super::Table) says which.
+/// By default, the column `path`, `file`, `image`, `filename`, `file_name` or `img` holds the paths
+/// of the pictures, relative to the table's folder, and `label`, `class`, `cls` or `category` holds
+/// the labels, in upper or lower case. Every other column is a field, as [`Table`](super::Table)
+/// lists.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
     pub(super) picture: Option<String>,
@@ -32,75 +32,75 @@ pub struct TableOptions {
 }
 
 impl TableOptions {
-    /// Columns by their default names.
+    /// Creates options with the default names of columns.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The column with the paths of the pictures. They may lead anywhere; those of a column that is
-    /// chosen by its name stay below the folder.
+    /// Sets the column with the paths of the pictures. These paths may lead anywhere; paths in a
+    /// column with a default name must stay below the folder.
     #[must_use]
     pub fn picture(mut self, column: impl Into<String>) -> Self {
         self.picture = Some(column.into());
         self
     }
 
-    /// The folder that paths are relative to; that of the table by default.
+    /// Sets the folder that paths are relative to; the table's folder by default.
     #[must_use]
     pub fn root(mut self, folder: impl AsRef<Path>) -> Self {
         self.root = Some(folder.as_ref().to_owned());
         self
     }
 
-    /// The column with the labels: integers, or names of classes.
+    /// Sets the column with the labels: integers or class names.
     #[must_use]
     pub fn label(mut self, column: impl Into<String>) -> Self {
         self.label = Some(column.into());
         self
     }
 
-    /// No column has labels: one named `label` is a field, as any other. For several labels a
-    /// picture; see [`MultiHot`](crate::field::MultiHot).
+    /// Reads no labels: a column named `label` is a field like any other. For several labels per
+    /// picture see [`MultiHot`](crate::field::MultiHot).
     #[must_use]
     pub fn without_label(mut self) -> Self {
         self.without_label = true;
         self
     }
 
-    /// Takes these columns alone as fields, besides the picture, the label, and those that
-    /// [`file`](TableOptions::file) and [`gather`](TableOptions::gather) name. All by default.
+    /// Limits the fields to these columns, the picture, the label, and the columns of
+    /// [`file`](TableOptions::file) and [`gather`](TableOptions::gather). All columns by default.
     #[must_use]
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
         self
     }
 
-    /// A column with the paths of further files, such as masks. A sample gets the file's bytes as
-    /// the field `<column>.<extension>`: `mask.png`. Without it, a column is taken for such paths
-    /// if its first value is the path of a file below the folder.
+    /// Adds a column with the paths of further files, such as masks. A sample gets the file's bytes
+    /// as the field `<column>.<extension>`: `mask.png`. Other columns hold such paths if their
+    /// first value is the path of a file below the folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());
         self
     }
 
-    /// Joins the numbers of several columns into the vector field `name`. A sample has at most 16
-    /// fields; so tables with more columns fit.
+    /// Joins the numbers of several columns into the vector field `name`. This makes room for more
+    /// columns: a sample has at most 16 fields.
     #[must_use]
     pub fn gather(mut self, name: impl Into<String>, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.gathered.push((name.into(), columns.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Delimiter of the cells, such as `b';'`. By default a tab in `.tsv` and `.tab` files,
-    /// else a comma, or the semicolon or tab of a header without commas.
+    /// Sets the delimiter of the cells, such as `b';'`. By default it is a tab in `.tsv` and `.tab`
+    /// files, otherwise a comma, or the semicolon or tab of a header without commas.
     #[must_use]
     pub fn delimiter(mut self, delimiter: u8) -> Self {
         self.delimiter = Some(delimiter);
         self
     }
 
-    /// The first line is a row. The columns are called `0`, `1`, `2`, ….
+    /// Reads the first line as a row. The columns are called `0`, `1`, `2`, ….
     #[must_use]
     pub fn headerless(mut self) -> Self {
         self.headerless = true;

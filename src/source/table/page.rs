@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use crate::source::file::{self, read_whole};
 
-/// The bytes of a sample while they are gathered, one piece after the other. The buffer keeps its
+/// Buffer that gathers the bytes of a sample, one piece after the other. The buffer keeps its
 /// length from sample to sample, so that nothing is zeroed twice.
 pub(super) struct Page<'b> {
     buffer: &'b mut Vec<u8>,
@@ -18,7 +18,7 @@ impl<'b> Page<'b> {
         self.len
     }
 
-    /// Adds `bytes`. Returns where they lie.
+    /// Adds `bytes`. Returns their place.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Range<usize> {
         let place = self.len..self.len + bytes.len();
         if self.buffer.len() < place.end {
@@ -29,7 +29,7 @@ impl<'b> Page<'b> {
         place
     }
 
-    /// Adds the bytes of the file whose path lies in `path`. Returns where they lie.
+    /// Adds the bytes of the file whose path is stored at `path`. Returns their place.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("its parts are text");
         let mut file = file::open(path)?;

@@ -2,7 +2,7 @@ use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
 use super::text::Starts;
 
-/// The most columns of a table: different keys of all rows, of JSON lines.
+/// Maximum number of columns of a table. In JSON lines, the distinct keys of all rows are columns.
 const MOST_COLUMNS: usize = 4096;
 
 /// Result of one pass over the text.
@@ -11,16 +11,17 @@ pub(super) struct Scan {
     pub(super) starts: Starts,
     /// The first value of each column.
     pub(super) first: Vec<Option<(Cell, String)>>,
-    /// The first bad row, what is wrong with it, and the number of bad rows.
+    /// The first bad row, and its error.
     pub(super) bad: Option<(usize, String)>,
     pub(super) bad_rows: usize,
 }
 
-/// One pass over the rows of `text`.
+/// Scans all rows of `text` once.
 ///
 /// # Errors
-/// With its place in the text, what makes the table unusable as a whole: a quote that is never
-/// closed takes all rows behind it, and columns without number make each row dearer than the last.
+/// With its position in the text, an error that makes the whole table unusable: a quote that is
+/// never closed swallows all rows after it, and an unbounded number of columns makes each row
+/// slower than the last.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
     let mut scan =
         Scan { names: Vec::new(), starts: Starts::new(text.len()), first: Vec::new(), bad: None, bad_rows: 0 };

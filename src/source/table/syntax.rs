@@ -9,8 +9,9 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// Parses the row at byte `start`. Returns where it ends, or none at the end of the text; and
-    /// what is wrong with the row. A quote that is never closed is refused when the table is opened. Keys of JSON that are not among `names` yet are added.
+    /// Parses the row at byte `start`. Returns its end (`None` at the end of the text), and the
+    /// error of a bad row. A quote that is never closed is refused when the table is opened.
+    /// `names` maps a JSON key to its column.
     pub(super) fn row(
         &self,
         text: &str,
@@ -34,7 +35,7 @@ impl Syntax {
         }
     }
 
-    /// Where the row at byte `start`, which ends with the text, opens a quote that it never closes.
+    /// Position of the quote that the row at byte `start`, the last one, opens and never closes.
     pub(super) fn open_quote(&self, text: &str, start: usize) -> usize {
         match self {
             Syntax::Csv(csv) => csv.open_quote(text.as_bytes(), start),
@@ -42,7 +43,7 @@ impl Syntax {
         }
     }
 
-    /// Kind of a text: a list in JSON, which a CSV can hold, or plain text.
+    /// Kind of a text: JSON for a list in a CSV, otherwise plain text.
     pub(super) fn is_list(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

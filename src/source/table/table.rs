@@ -22,20 +22,20 @@ use crate::source::{Classes, Sample, Source};
 
 /// A table of samples: a `.csv`, `.tsv` or JSON-lines file.
 ///
-/// Each row is a sample. Its columns are, by their names or by [`TableOptions`]:
+/// Each row is a sample. The names of the columns, or [`TableOptions`], decide their use:
 ///
 /// | column | in the sample |
 /// |---|---|
 /// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the picture: `jpg`, `png`, ... |
 /// | `label`, `class`, `cls` or `category`: integers | the label |
-/// | the same with text | the label: the text's place among all of the column's, sorted, or in the [list of classes](crate::Loader::classes) |
+/// | the same with text | the label: the place of the text among all texts of the column, sorted, or in the [list of classes](crate::Loader::classes) |
 /// | the same with other numbers or lists | a field, as below |
 /// | paths of further files, such as masks | `<column>.<extension>`: `mask.png` |
 /// | numbers and text | `<column>.txt` |
 /// | lists and objects in JSON | `<column>.json` |
 ///
-/// [Kinds](mod@crate::field) take the fields by the column's name: `.field("age",
-/// Numbers::new(Dtype::F32, []))`. Names of fields are in lower case. A sample's key is its path
+/// [Kinds](mod@crate::field) refer to a field by the column's name: `.field("age",
+/// Numbers::new(Dtype::F32, []))`. Field names are in lower case. A sample's key is its path
 /// without the extension, or the row's number from 0 in a table without pictures.
 ///
 /// ```no_run
@@ -47,22 +47,23 @@ use crate::source::{Classes, Sample, Source};
 /// let loader = Loader::new("train.csv").field("age", Numbers::new(Dtype::F32, []));
 /// ```
 ///
-/// The text is UTF-8, with or without a byte order mark. Cells of a CSV may be quoted, and then hold
-/// delimiters, line ends and doubled quotes. Empty lines are no rows. An empty label is none.
+/// The text is UTF-8, with or without a byte order mark. Quoted cells of a CSV may contain
+/// delimiters, line ends and doubled quotes. Empty lines are ignored. An empty label cell means
+/// that the sample has no label.
 ///
-/// **Files.** A column that is chosen by its name or its first value leads only to places below the
-/// table's folder, or below [`TableOptions::root`]: a path that is absolute or has a `..` is a bad
-/// sample. A column that [`TableOptions::picture`] or [`TableOptions::file`] names may lead anywhere.
-/// Only regular files are read, of up to 2 GiB.
+/// **Files.** A column that is chosen by its name or its first value may only lead to files below
+/// the table's folder or [`TableOptions::root`]: an absolute path, or one with `..`, is a bad
+/// sample. A column that [`TableOptions::picture`] or [`TableOptions::file`] names may lead
+/// anywhere. Only regular files of up to 2 GiB are read.
 ///
-/// A quote that is never closed, and more than 4,096 columns, are errors on opening.
+/// A quote that is never closed and more than 4,096 columns are errors on opening.
 ///
-/// A row with too few or too many cells, one that is no JSON, and a file that is missing are each a
-/// bad sample: one such row among a million does not refuse the others. Opening warns of the rows,
-/// with their number and the first line.
+/// A row with too few or too many cells, a row that is not valid JSON, and a missing file are each
+/// one bad sample; the other rows remain usable. Opening warns about bad rows, with their number
+/// and the first line.
 ///
 /// The text is held in memory, with 4 additional bytes per row (8 from 4 GiB on). Opening reads it
-/// twice; rows are parsed when they are read.
+/// twice; a row is parsed again when it is read.
 pub struct Table {
     file: PathBuf,
     /// Folder that paths are relative to, with `/` at its end.
@@ -127,7 +128,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Learns what the labels are.
+    /// Determines the labels.
     fn learn(&mut self, classes: Option<&Classes>, lenient: bool, first: &[Option<(Cell, String)>]) -> Result<()> {
         let Some(column) = self.columns.label else { return Ok(()) };
         let value = first.get(column).and_then(Option::as_ref);
@@ -172,13 +173,13 @@ impl Table {
         Ok(())
     }
 
-    /// The line that `row` begins in.
+    /// Number of the line in which `row` begins.
     fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
         line_of(text, row_start(text, self.starts.get(row).unwrap_or(0)))
     }
 
-    /// An error of `row`.
+    /// Creates an error of `row`.
     fn at(&self, row: usize, cause: impl Into<String>) -> Error {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
@@ -198,14 +199,14 @@ impl Table {
         labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
     }
 
-    /// The full path that a cell says, in `page`.
+    /// Writes the full path of a cell to `page`.
     fn locate(&self, page: &mut Page<'_>, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = page.push(root.as_bytes()).start;
         start..page.push(cell.as_bytes()).end
     }
 
-    /// The bytes of the file that the cell of `column` names.
+    /// Reads the file that the cell of `column` names.
     fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
         if self.columns.guessed.contains(&column) && !is_below(cell) {
             let (name, root) = (&self.columns.names[column], &self.root);
@@ -286,7 +287,7 @@ impl Table {
     }
 }
 
-/// A sample, its parts in a page.
+/// A sample whose parts are in a page.
 struct Gathered<'t> {
     key: Range<usize>,
     label: Option<i64>,
@@ -296,22 +297,22 @@ struct Gathered<'t> {
 /// The name of a field.
 enum Name<'t> {
     Known(&'t str),
-    /// Put together in the page.
+    /// Assembled in the page.
     Made(Range<usize>),
 }
 
-/// Position of the first byte of the row at `start`, after the end of the line before.
+/// Position of the first byte of the row at `start`, after the previous line end.
 fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// A path without and with its extension alone.
+/// Splits a path into the part before its extension, and the extension.
 fn extension(path: &str) -> (&str, &str) {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
-/// `row` as decimal digits.
+/// Writes `row` as decimal digits.
 fn number(page: &mut Page<'_>, row: usize) -> Range<usize> {
     let mut digits = ArrayVec::<u8, 20>::new();
     let mut rest = row;
@@ -334,14 +335,15 @@ impl TableOptions {
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) for a text that is empty or not UTF-8, with
-    /// the line. [`ErrorKind::Config`](crate::ErrorKind::Config) for a column that the table lacks,
-    /// for two columns of one name, and for more columns than a sample can have fields (16).
+    /// the line. [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a named column,
+    /// has two columns of one name, or has more columns than a sample can have fields (16).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new())
     }
 
-    /// [`open`](TableOptions::open), with the names of `classes` for the labels, and with files of
-    /// `formats` too. A class that is not in the list is an error; of its samples, if `lenient`.
+    /// As [`open`](TableOptions::open), with `classes` to number the labels, and with files of
+    /// `formats` too. A class that is not in the list is an error of the table, or of its samples
+    /// if `lenient`.
     pub(in crate::source) fn open_with(
         &self,
         path: &Path,

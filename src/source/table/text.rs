@@ -6,7 +6,7 @@ use crate::source::file;
 /// Reads a text file.
 ///
 /// # Errors
-/// If it cannot be read, or if it is not UTF-8; with the line.
+/// If the file cannot be read or is not UTF-8. The error names the line.
 pub(super) fn read(path: &Path) -> Result<String> {
     let mut bytes = file::read(path, u64::MAX).map_err(|e| Error::io(path, &e))?;
     let refused = |line: usize, cause: &str| {
@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path) -> Result<String> {
     }
 }
 
-/// The number of the line that byte `place` is in, from 1. A line ends with `\n`, `\r\n` or `\r`.
+/// Number of the line that contains byte `place`, from 1. A line ends with `\n`, `\r\n` or `\r`.
 pub(super) fn line_of(text: &[u8], place: usize) -> usize {
     let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..place]);
     1 + ends.filter(|&at| text[at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
@@ -47,7 +47,7 @@ pub(super) enum Starts {
 }
 
 impl Starts {
-    /// No rows yet, of a text of `bytes` bytes.
+    /// Creates an empty list for a text of `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {
         if u32::try_from(bytes).is_ok() { Starts::Short(Vec::new()) } else { Starts::Long(Vec::new()) }
     }

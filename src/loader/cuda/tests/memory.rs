@@ -1,11 +1,11 @@
-//! What workers keep of pictures that they left to the device.
+//! Memory that workers keep for pictures that the device decodes.
 
 use super::*;
 use crate::engine::kept_after;
 
 #[test]
 fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
-    // Noise: some 3 MB a picture.
+    // Noise: about 3 MB per picture.
     let mut rng = Rng::new(1, 1, 1);
     let rgb: Vec<u8> = (0..1000 * 1000 * 3).map(|_| rng.next_u64() as u8).collect();
     let mut noise = Vec::new();
@@ -26,7 +26,7 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
     for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schema, Memory::heap(parts.schema.bytes).unwrap());
         let (left, kept, share) = kept_after(parts.recipe, parts.run, slot, 4);
-        // As many as have room in the batch together.
+        // As many pictures as fit into the batch together.
         assert!(left > 1, "{left} pictures are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are kept, a worker's share is {share}");
     }

@@ -8,7 +8,7 @@ use crate::engine::Fault;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// Pictures of which every fifth has bits in its data that no code has.
+/// Pictures of which every fifth contains an invalid code.
 fn damaged() -> Vec<Vec<u8>> {
     let mut pictures = pictures(false);
     for picture in pictures.iter_mut().skip(4).step_by(5) {
@@ -18,13 +18,13 @@ fn damaged() -> Vec<Vec<u8>> {
     pictures
 }
 
-/// A source that knows who reads which sample how often in an epoch. Pictures that the device
-/// leaves to the host are read twice.
+/// A source that records how often each sample is read in an epoch, and by which thread. Pictures
+/// that the device leaves to the host are read twice.
 struct Reads {
     samples: Samples,
-    /// What a second read does.
+    /// Behaviour of a second read.
     second: Second,
-    /// Reads of a sample, and the threads of all second ones.
+    /// Number of reads of each sample, and the threads of all second reads.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
 }
 
@@ -42,7 +42,7 @@ impl Reads {
         Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second, state: Mutex::default() })
     }
 
-    /// Samples that were read twice, and who read them then.
+    /// Samples that were read twice, and the threads that read them again.
     fn again(&self) -> (Vec<usize>, Vec<String>) {
         let mut state = self.state.lock().unwrap();
         let mut twice: Vec<usize> = state.0.drain().filter(|read| read.1 > 1).map(|read| read.0).collect();
@@ -123,7 +123,7 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     assert!(failed.iter().all(|error| error.contains("the disk is gone")), "{failed:?}");
     drop(opened);
 
-    // With the other policy the first of them ends the epoch, behind the batches before it.
+    // With the other policy, the first of them ends the epoch after the batches before it.
     let (before, error) = epoch(&mut open(reading(&source)), 0, 0);
     assert!(error.unwrap().to_string().contains("the disk is gone"));
     source.again();
