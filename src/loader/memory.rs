@@ -178,7 +178,7 @@ pub(super) fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) 
             Ok(memory) => return Ok(memory),
             Err(e) => {
                 static WARNED: std::sync::Once = std::sync::Once::new();
-                WARNED.call_once(|| tracing::warn!("pinned(true), but batches lie in ordinary memory: {e}"));
+                WARNED.call_once(|| tracing::warn!("pinned(true), but batches are in pageable memory: {e}"));
             }
         }
     }

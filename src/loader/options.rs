@@ -95,8 +95,8 @@ impl Loader {
     /// - a folder of class folders, or a flat folder of pictures;
     /// - an LMDB;
     /// - a tar shard, a folder of shards, or a pattern such as `train-{000..099}.tar`;
-    /// - a table: a `.csv`, `.tsv` or JSON-lines file ([`table`](Loader::table) says what its columns
-    ///   mean);
+    /// - a table: a `.csv`, `.tsv` or JSON-lines file ([`table`](Loader::table) sets the meaning of
+    ///   its columns);
     /// - a JSON file of COCO, the `data.yaml` or folder of a YOLO set, or the folder or a list of a
     ///   Pascal VOC set.
     ///

@@ -98,9 +98,9 @@ impl Loader {
     /// let hard_disk = Loader::new("train.tar").shuffle_window(50_000).seed(42);
     /// ```
     ///
-    /// Larger windows mix better; there is no gain beyond what the page cache can hold. In a
-    /// [mixture](Loader::mixture) each set has windows of its own, and windows below 10,000 samples
-    /// gain little.
+    /// Larger windows mix better, but reads gain nothing from windows that exceed the page cache.
+    /// In a [mixture](Loader::mixture) each set has windows of its own, and windows below 10,000
+    /// samples gain little.
     pub fn shuffle_window(mut self, samples: u64) -> Self {
         self.sampling.window = Some(samples);
         self

@@ -51,7 +51,7 @@ fn pictures(damaged: bool) -> Vec<Vec<u8>> {
             bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
         }
         if damaged && n % 5 == 4 {
-            // In the middle of the data, where a decoder loses its way.
+            // In the middle of the data, where a decoder loses synchronisation.
             let at = bytes.len() * 2 / 3;
             bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
         }

@@ -76,7 +76,7 @@ impl Names {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
                 let count = top.images.len();
-                tracing::warn!("{}: {count} pictures beside the class folders are not part of the set", path.display());
+                tracing::warn!("{}: {count} pictures next to the class folders are left out", path.display());
             }
         }
         let mut others = top.others;

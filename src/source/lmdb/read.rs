@@ -32,8 +32,8 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// **Keys.** Decimal keys of one width, zero-padded, from `0` to `n - 1` without a gap, are the
 /// indices of the samples. Opening checks all keys of a small database. In a large one, with more
 /// than 16 MiB of pages that hold keys, it checks the first key, the last key and a thousand places
-/// between them. A missing key that this check misses is an error of its sample. Other keys are
-/// listed once on opening, in the order of the database; decimal keys without padding are sorted as
+/// between them. A gap that this check overlooks is an error of its sample. Other keys are listed
+/// once on opening, in the order of the database; decimal keys without padding are sorted as
 /// numbers. Keys of the form `__name__` are not samples; `__classes__` holds the class names as a
 /// MessagePack array of texts.
 ///
@@ -263,10 +263,10 @@ const PLACES: usize = 1000;
 
 /// Returns the keys if they are zero-padded decimals without a gap.
 ///
-/// All keys are checked if they lie in a few pages. Otherwise the check reads the first key, the
-/// last key, the number of keys, and a thousand places between them. It can miss a missing key and
-/// a foreign key that lie far from all places. Reading the missing sample then fails. An epoch of
-/// all samples without an error proves the keys correct: `len` different keys of a database of
+/// All keys are checked if they lie in a few pages. Otherwise the check uses the first key, the
+/// last key, the number of keys, and a thousand places between them. It can overlook a missing key
+/// and a foreign key that lie far from all places. Reading the missing sample then fails. An epoch
+/// of all samples without an error proves the keys correct: `len` different keys of a database of
 /// `len` keys are all of them.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();

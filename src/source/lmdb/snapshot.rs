@@ -81,7 +81,7 @@ impl Snapshot {
         }
         let cause = if outgrown {
             "another process has made the database larger than the map of those that have it open in this process; drop \
-             them before opening it anew"
+             them before opening it again"
                 .to_owned()
         } else {
             format!("could not take a consistent snapshot: another process committed during all {TRIES} attempts")
@@ -271,8 +271,8 @@ pub(crate) fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
         lmdb::Error::ReadersFull => Error::in_source(
-            "lmdb: no free reader slot: other processes hold all those of the lock file, as many as the first of them asked for; \
-             the file is begun anew once all have closed the database",
+            "lmdb: no free reader slot: other processes hold all slots of the lock file, whose number the first of them set; \
+             LMDB recreates the file once all have closed the database",
         )
         .at_path(path),
         error => Error::in_source(format!("lmdb: {error}").to_lowercase()).at_path(path),

@@ -85,8 +85,8 @@ impl Csv {
             (input, written, ends) = (&input[read..], written + wrote, ends + ended_cells);
             match result {
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {}
-                // If the text lacks a final line end, add one to complete the last row, unless it
-                // is quoted.
+                // Adds the final line end that the text lacks. It completes the last row, unless
+                // quotes are open.
                 ReadRecordResult::InputEmpty if !ended => (input, ended) = (b"\n", true),
                 ReadRecordResult::InputEmpty => return End::Quoted,
                 ReadRecordResult::End => return End::Text,

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 /// ```
 /// By default, the column `path`, `file`, `image`, `filename`, `file_name` or `img` holds the paths
 /// of the pictures, relative to the table's folder, and `label`, `class`, `cls` or `category` holds
-/// the labels, in upper or lower case. Every other column is a field, as [`Table`](super::Table)
-/// lists.
+/// the labels. The case of these names is ignored. Every other column is a field;
+/// [`Table`](super::Table) lists its name.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
     pub(super) picture: Option<String>,

@@ -130,8 +130,8 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     assert!(before == on_host(reading(&source), 0)[..before.len()]);
 }
 
-/// Workers need some time for a damaged picture. Meanwhile others are copied, epochs are left and
-/// loaders are dropped.
+/// Other pictures are copied, epochs are abandoned and loaders are dropped while workers decode a
+/// damaged picture.
 #[test]
 fn an_epoch_may_be_left_while_workers_decode_again() {
     let source = Reads::new(Second::Waits(Duration::from_millis(3)));
