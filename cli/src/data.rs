@@ -4,8 +4,8 @@ use std::sync::Arc;
 use warpfeed::Exif;
 use warpfeed::source::{Classes, Options, Source, TableOptions};
 
-// Options for opening a data set, shared by all commands. A doc comment would become the command's
-// help.
+// Options for opening a data set, shared by all commands. Not a doc comment, because clap would use
+// it as the command's help.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
@@ -42,19 +42,19 @@ pub(crate) struct DataArgs {
     no_header: bool,
 }
 
-// The annotated picture, for commands that read annotations. Without a doc comment, as above.
+// Options for commands that read annotations. Not a doc comment, as above.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
-    /// Picture that was annotated, if EXIF turns it and the size of the annotations does not tell
+    /// Picture that was annotated, if EXIF rotates it and the declared size does not decide
     #[arg(long, value_name = "PICTURE", value_enum)]
     annotations_follow: Option<Follow>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy)]
 enum Follow {
-    /// The pixels as the file stores them
+    /// The pixels as stored in the file
     Stored,
-    /// The picture upright, as it is shown
+    /// The upright picture, as viewers show it
     Upright,
 }
 

@@ -1,8 +1,7 @@
-//! The program `warpfeed`. The loader's tests, benches and examples draw their pictures with
-//! [`synth`].
+//! The program `warpfeed`. The loader's tests, benches and examples also use [`synth`].
 //!
 //! 1. [`run`]: the program.
-//! 2. [`synth`]: a learnable set of drawn pictures, in class folders or in memory.
+//! 2. [`synth`]: a learnable set of drawn pictures, on disk or in memory.
 //! 3. [`occupancy`]: the occupancy of CUDA kernels.
 //! 4. [`report`]: the page of `warpfeed report`.
 

@@ -10,7 +10,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Starts printing warnings and errors.
 pub(crate) fn start() {
-    // Closing stderr must not end the work.
+    // A closed stderr must not stop the program.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
     let _ = log.with_writer(std::io::stderr).event_format(Line).try_init();
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use warpfeed::{Batches, Result, Stats};
 
-/// Returns the loader's statistics over `time`, after `warmup`. Each batch is held for `step`, as
-/// by a training step. Calls `show` after each batch with the seconds and the statistics so far.
+/// Returns the loader's statistics over `time`, after `warmup`. Holds each batch for `step`, like a
+/// training step. Calls `show` after each batch with the seconds and the statistics so far.
 pub(crate) fn measure<B>(
     batches: &mut Batches<B>,
     warmup: Duration,

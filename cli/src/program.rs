@@ -58,7 +58,7 @@ enum Command {
 /// Error that ends a command.
 pub(crate) enum Failure {
     Warpfeed(warpfeed::Error),
-    /// Standard output does not accept the results.
+    /// Writing the results to stdout failed.
     Stdout(io::Error),
 }
 
@@ -103,7 +103,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     match outcome {
         Ok(code) => u8::from(code != ExitCode::SUCCESS),
-        // The reader, such as `head`, needs no more.
+        // The reader, such as `head`, has closed the pipe.
         Err(Failure::Stdout(e)) if e.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(Failure::Stdout(e)) => {
             say(format_args!("warpfeed: stdout: {e}"));

@@ -19,13 +19,13 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Seconds between two reads of the statistics: rare enough to cost the measurement nothing.
+/// Seconds between two reads of the statistics, long enough not to disturb the measurement.
 const PAUSE: f64 = 0.2;
 
 /// A bar over the time of a measurement, with the samples/s of a loader so far.
 pub(crate) struct Measuring {
     bar: ProgressBar,
-    /// When it was drawn last, in seconds.
+    /// Time of the last update, in seconds.
     drawn: f64,
 }
 
@@ -36,8 +36,8 @@ impl Measuring {
         Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), drawn: 0.0 }
     }
 
-    /// Shows that `now` seconds have passed, with `stats`. It updates only now and then, so it may
-    /// be called with every batch.
+    /// Shows that `now` seconds have passed, with `stats`. Updates at most every [`PAUSE`], so it
+    /// may be called for every batch.
     pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
         if self.bar.is_hidden() || now - self.drawn < PAUSE {
             return;

@@ -1,4 +1,4 @@
-//! Numbers of bytes, in units.
+//! Formats and parses numbers of bytes with units.
 
 use bytesize::ByteSize;
 
@@ -10,7 +10,7 @@ pub(crate) fn bytes(n: u64) -> String {
 /// Parses a number of bytes above 0: `1GB`, `300 MB`, `1.5GiB` or `4096`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     match text.parse()? {
-        // The parser turns larger numbers into the maximum.
+        // The parser saturates larger numbers at the maximum.
         ByteSize(0 | u64::MAX) => Err("expected a number of bytes above 0, such as 1GB or 512MiB".to_owned()),
         ByteSize(bytes) => Ok(bytes),
     }

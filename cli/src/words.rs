@@ -1,12 +1,12 @@
-//! Flags in place of the crate's options in messages.
+//! Replaces the crate's options in messages by the program's flags.
 //!
-//! The crate's messages show options as Rust programs write them: `batch_size(64)`,
-//! `.keep_bad(true)`. A user of the program sets flags.
+//! The crate's messages name options in Rust syntax: `batch_size(64)`, `.keep_bad(true)`. Users of
+//! the program set flags.
 
-/// Options that are flags of the same name.
+/// Options whose flags have the same name.
 const OPTIONS: [&str; 8] = ["batch_size", "force", "keep_bad", "prefetch", "seed", "shard_size", "strict", "workers"];
 
-/// Options with flags of another name.
+/// Options whose flags have a different name.
 const CALLS: [(&str, &str); 6] = [
     ("TableOptions::delimiter", "--delimiter"),
     ("TableOptions::file", "--file-column"),
@@ -28,7 +28,7 @@ const PHRASES: [(&str, &str); 8] = [
     ("; `Lmdb::with_layout` reads others", ""),
 ];
 
-/// Returns a message of the crate with the program's flags.
+/// Returns `message` with flags in place of options.
 pub(crate) fn in_flags(message: &str) -> String {
     let message = PHRASES.iter().fold(message.to_owned(), |message, (rust, flag)| message.replace(rust, flag));
     let mut spelt = String::with_capacity(message.len());

@@ -1,9 +1,10 @@
 use crate::decode::{Codecs, Condition};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Longest list of [`Report::refused`](super::Report::refused).
+/// Maximum length of the lists [`Report::refused`](super::Report::refused) and
+/// [`Report::damaged`](super::Report::damaged).
 const MAX_LISTED: usize = 10_000;
-/// Bad images that an error names.
+/// Maximum number of bad images that an error names.
 const NAMED: usize = 10;
 
 /// An image that a [`Pack`](super::Pack) could not recode, or in which it found damage.
@@ -14,11 +15,11 @@ pub struct Refused {
     pub index: u64,
     /// Its key.
     pub key: String,
-    /// Why.
+    /// Why it could not be recoded, or the damage.
     pub reason: String,
 }
 
-/// The finding about one image.
+/// Problem of one image.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remark {
     /// It is sound but cannot be recoded as asked. It is stored unchanged.
@@ -30,8 +31,8 @@ pub(super) enum Remark {
 }
 
 impl Remark {
-    /// The finding about the image `bytes`. `refusal` says why it could not be recoded. `None` if
-    /// the image is sound and was recoded.
+    /// Checks the image `bytes`. `refusal` is the error if it could not be recoded. Returns `None`
+    /// if the image is sound and was recoded.
     pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Option<Remark> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut picture| picture.check());
         match condition {
@@ -46,7 +47,7 @@ impl Remark {
         reason
     }
 
-    /// Whether it ends the packing, unless bad images are kept.
+    /// Whether the pack fails because of it, unless bad images are kept.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
             Remark::Unfit(_) => false,
@@ -56,7 +57,7 @@ impl Remark {
     }
 }
 
-/// Adds to a report's list until the list is full.
+/// Appends to a report's list unless the list is full.
 pub(super) fn list(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     if to.len() < MAX_LISTED {
         to.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });

@@ -23,15 +23,15 @@ type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 
 /// Maximum number of samples per worker ahead of the writer.
 const AHEAD: usize = 8;
-/// Maximum bytes of finished samples that wait for earlier ones. Beyond it, no new samples begin.
+/// Maximum bytes of finished samples that wait for earlier ones. Above it, no new samples start.
 const WAITING_BYTES: usize = 256 << 20;
-/// Maximum size of a sample's memory that is reused.
+/// Maximum size of a sample buffer that is kept for reuse.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// Packs a data set: every sample of a [`Source`] into one LMDB database or into tar shards.
 ///
-/// By default JPEGs are rewritten for fast crops, with the same coefficients; see [`Recode`].
-/// Labels, other fields and class names are unchanged. Samples keep the source's order.
+/// By default JPEGs are rewritten losslessly for fast crops; see [`Recode`]. Labels, other fields
+/// and class names are unchanged. Samples keep the source's order.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -86,7 +86,7 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Samples stored. This is every sample of the source.
+    /// Samples stored, which are all samples of the source.
     pub samples: u64,
     /// Bytes of the images before packing.
     pub bytes_in: u64,
@@ -142,8 +142,8 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Threads that read and recode; the calling thread writes. The default 0 means one for each
-    /// processor this process may use. The files are the same for any number of threads.
+    /// Number of threads that read and recode; the calling thread writes. The default 0 means one
+    /// for each processor this process may use. The number does not change the files.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
@@ -171,11 +171,11 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Whether to pack images that do not decode unchanged and to list them in [`Report::refused`].
-    /// By default they are an error, and the pack is not finished.
+    /// Whether to store undecodable images unchanged and list them in [`Report::refused`]. By
+    /// default they are an error, and the pack is not finished.
     ///
-    /// [`Picture::check`](crate::decode::Picture::check) decides what decodes, for every
-    /// [`Recode`]. Add your own [`codec`](Pack::codec) for pictures that only it decodes.
+    /// [`Picture::check`](crate::decode::Picture::check) decides which images decode, for every
+    /// [`Recode`]. If only your own codec decodes a picture, add it with [`codec`](Pack::codec).
     pub fn keep_bad(mut self, keep: bool) -> Self {
         self.keep_bad = keep;
         self
@@ -196,7 +196,7 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Calls `progress` on the calling thread after each sample that was written.
+    /// Calls `progress` on the calling thread after each written sample.
     pub fn progress(mut self, progress: impl FnMut(&Progress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -204,15 +204,15 @@ impl<'a> Pack<'a> {
 
     /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
     ///
-    /// The data set is written under a temporary name and renamed at the end. So a data set with
-    /// the target's name is complete, even after an interruption.
+    /// The data set is written under a temporary name and renamed at the end, so an interrupted run
+    /// never leaves an incomplete data set under the target's name.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the name has another ending, if an option is invalid, or if the
-    /// target exists and [`force`](Pack::force) is not set. Also if a sample cannot be read or
-    /// stored, with the first one's index and key; or if the target cannot be written, with the
-    /// file. If images do not decode, [`ErrorKind::Decode`] with their number and the first ten by
-    /// index and key, after all samples have been read; see [`keep_bad`](Pack::keep_bad) and
+    /// target exists and [`force`](Pack::force) is not set. If a sample cannot be read or stored,
+    /// the error names the first one by index and key. If the target cannot be written, it names
+    /// the file. If images do not decode, [`ErrorKind::Decode`] after all samples have been read,
+    /// with their number and the first ten by index and key; see [`keep_bad`](Pack::keep_bad) and
     /// [`strict`](Pack::strict). An image that decodes but cannot be recoded is not an error;
     /// [`Report::refused`] lists it.
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
@@ -235,7 +235,7 @@ impl<'a> Pack<'a> {
         } else if extension.eq_ignore_ascii_case("tar") {
             self.to_writer(Box::new(TarWriter::create(target, &options)?))
         } else {
-            Err(Error::config("the target's name says what it becomes: it must end in .lmdb or .tar").at_path(target))
+            Err(Error::config("the target's name must end in .lmdb or .tar, which sets the format").at_path(target))
         }
     }
 
@@ -309,8 +309,8 @@ impl<'a> Pack<'a> {
                             }
                             _ => {}
                         }
-                        // After a bad image the rest is read, to count all bad images, but not
-                        // written.
+                        // After a bad image, samples are read to count all bad images, but no
+                        // longer written.
                         if bad.is_empty() {
                             prepared.sample().and_then(|sample| writer.put(&sample)).map_err(at)?;
                         }
@@ -340,7 +340,7 @@ impl<'a> Pack<'a> {
 struct Prepared {
     key: String,
     label: Option<i64>,
-    /// The fields' names, and where they lie in `bytes`.
+    /// Names of the fields, and their ranges in `bytes`.
     fields: Vec<(String, Range<usize>)>,
     bytes: Vec<u8>,
     treatment: Option<Treatment>,
@@ -416,7 +416,7 @@ impl Prepared {
     }
 }
 
-/// Checks that fields in pixels of the picture stay valid when `image` becomes `recoded`.
+/// Checks that fields in pixel coordinates stay valid when `image` becomes `recoded`.
 ///
 /// # Errors
 /// If the size changes, and the sample has boxes, points or a mask in pixels.
@@ -469,8 +469,7 @@ struct Tally<'a> {
     report: Report,
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, eight bytes per sample. The keys themselves would take many times as
-    /// much.
+    /// Hashes of all keys, eight bytes per sample; the keys would take far more memory.
     keys: HashSet<u64>,
 }
 

@@ -10,22 +10,20 @@ use super::writer::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Digits of a key: enough for ten billion samples. Keys of all databases sort alike.
+/// Digits of a key, enough for ten billion samples. Zero-padded keys sort in numeric order.
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Bytes gathered before a transaction writes them. A commit costs a few pages, so a larger one
-/// saves nothing.
+/// Bytes gathered per transaction. A commit costs a few pages, so larger transactions save nothing.
 const COMMIT_BYTES: usize = 32 << 20;
 
-/// Size of the map to begin with; it doubles when it is full.
+/// Initial size of the map, which is doubled when it is full.
 const FIRST_MAP: usize = 64 << 20;
 
-/// Writes an LMDB database that [`Lmdb`](crate::source::Lmdb), and Python's `lmdb` and `msgpack`,
-/// read.
+/// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or Python's `lmdb` and `msgpack`.
 ///
-/// The target is a folder with `data.mdb`, as `lmdb.open` expects it. Keys are decimal numbers of
-/// ten digits, from `0000000000` on. Values are MessagePack maps with `__key__`, the fields as
+/// The target is a folder with `data.mdb`, as `lmdb.open` expects it. Keys are ten-digit decimal
+/// numbers, starting at `0000000000`. Values are MessagePack maps with `__key__`, the fields as
 /// bytes, and the label as the integer `cls`. The class names are stored under the key
 /// `__classes__`.
 pub struct LmdbWriter {
@@ -34,7 +32,7 @@ pub struct LmdbWriter {
     map_size: usize,
     target: PathBuf,
     options: WriteOptions,
-    /// Values that wait to be written, in sequence, and the end of each.
+    /// Pending values, concatenated, and the end of each.
     values: Vec<u8>,
     ends: Vec<usize>,
     samples: u64,
@@ -50,12 +48,12 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Begins a database that will be at `target`. A `.partial` of an interrupted run is
-    /// overwritten.
+    /// Begins a database that [`finish`](Writer::finish) puts at `target`. A `.partial` folder of
+    /// an interrupted run is overwritten.
     ///
     /// # Errors
-    /// If the target exists and `force` is not set; if the target is not an LMDB folder, which is
-    /// never replaced; if writing fails.
+    /// If the target exists and `force` is not set, if it exists and is not an LMDB folder, or if
+    /// writing fails.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
@@ -109,13 +107,14 @@ impl LmdbWriter {
             match try_once() {
                 Ok(()) => break,
                 Err(lmdb::Error::MapFull) => {
-                    // The failed transaction was the only one and is gone, so the map may move.
+                    // The failed transaction was the only one and has been aborted, so the map may
+                    // move.
                     self.map_size *= 2;
                     environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&partial(&self.target), e))?;
                 }
-                // LMDB's error for a write that ended early.
+                // LMDB returns EIO for a short write.
                 Err(lmdb::Error::Other(libc::EIO)) => {
-                    let cause = "the disk takes no more, or fails (errno EIO from lmdb): is the disk full?";
+                    let cause = "the write failed (errno EIO from lmdb): is the disk full?";
                     return Err(Error::new(ErrorKind::Io, cause).at_path(partial(&self.target)));
                 }
                 Err(e) => return Err(lmdb_error(&partial(&self.target), e)),
@@ -146,8 +145,8 @@ impl LmdbWriter {
 
         check_target(&self.target, self.options.force)?;
         if self.target.exists() {
-            // The file is exchanged in one step. The old lock file counts the old file's
-            // transactions. Processes that have the old file open keep both.
+            // The file is replaced atomically. The lock file is removed because it belongs to the
+            // old file. Processes that have the old files open keep both.
             remove_if_there(&self.target.join("lock.mdb"))?;
             let old = self.target.join("data.mdb");
             fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
@@ -161,7 +160,7 @@ impl LmdbWriter {
     }
 }
 
-/// Why writing to a `Vec` cannot fail.
+/// Reason why writing to a `Vec` cannot fail.
 const IN_MEMORY: &str = "a Vec takes everything";
 
 impl Writer for LmdbWriter {
@@ -171,12 +170,12 @@ impl Writer for LmdbWriter {
         }
         let label = sample.label()?;
         if sample.field("__key__").is_some() {
-            return Err(Error::in_source("a field cannot be named \"__key__\": the key stands there"));
+            return Err(Error::in_source("a field cannot be named \"__key__\": it is reserved for the key"));
         }
         let values: Vec<_> = sample.fields().iter().map(|(name, value)| (name, value.encoded(name))).collect();
         if let Some((name, bytes)) = values.iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
             let (found, most) = (bytes.len(), u32::MAX);
-            return Err(Error::in_source(format!("field {name:?} has {found} bytes, messagepack takes {most}")));
+            return Err(Error::in_source(format!("field {name:?} has {found} bytes, MessagePack allows {most}")));
         }
         let out = &mut self.values;
         write_map_len(out, 1 + values.len() as u32 + u32::from(label.is_some())).expect(IN_MEMORY);
@@ -204,14 +203,14 @@ impl Writer for LmdbWriter {
 }
 
 impl Drop for LmdbWriter {
-    /// Removes an unfinished database; does nothing after [`finish`](Writer::finish).
+    /// Removes an unfinished database. Does nothing after [`finish`](Writer::finish).
     fn drop(&mut self) {
         self.environment = None;
         let _ = fs::remove_dir_all(partial(&self.target));
     }
 }
 
-/// Whether a database may be put at `target`.
+/// Checks that a database may be created at `target`.
 fn check_target(target: &Path, force: bool) -> Result<()> {
     match fs::symlink_metadata(target) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -1,14 +1,14 @@
 //! Writes samples to a file that a source can read.
 //!
 //! 1. `driver`: [`Pack`] puts every sample of a source into a writer.
-//! 2. `bad`: the images that a pack lists, with the reasons.
-//! 3. `recode`: [`Recode`], the treatment of images. `renumber` renumbers fields of classes.
-//! 4. `jpeg`: [`repack_jpeg`] rewrites a JPEG for fast crops, with the same pixels.
+//! 2. `bad`: images that could not be recoded or are damaged.
+//! 3. `recode`: [`Recode`], the treatment of images. `renumber`: new numbers for class fields.
+//! 4. `jpeg`: [`repack_jpeg`], which rewrites a JPEG losslessly for fast crops.
 //! 5. [`LmdbWriter`]: one LMDB database.
 //! 6. [`TarWriter`]: one tar file, or numbered shards.
-//! 7. `writer`: [`Writer`], the trait of both, and the names of their files.
+//! 7. `writer`: the trait [`Writer`], and helpers for files.
 //!
-//! All writers write under a name that ends in `.partial`, and rename at the end. So a file with
+//! All writers write under a name that ends in `.partial` and rename it at the end, so a file with
 //! the target's name is always complete.
 
 mod bad;

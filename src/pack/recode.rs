@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// Quality of the images that [`Recode::MaxSide`] makes smaller.
+/// JPEG quality of the images that [`Recode::MaxSide`] shrinks.
 const MAX_SIDE_QUALITY: u8 = 90;
 
 /// Treatment of each sample's image by [`Pack`](super::Pack). Other fields stay unchanged.
@@ -23,15 +23,15 @@ pub enum Recode {
     #[default]
     Lossless,
     /// Every image is decoded, turned upright, and encoded as JPEG with 4:2:0 chroma, as OpenCV and
-    /// FFCV do. It is made smaller if its longer side exceeds `max_side`. This loses detail.
+    /// FFCV do. It is shrunk if its longer side exceeds `max_side`. This loses detail.
     Quality {
         /// libjpeg's quality, 1 to 100.
         quality: u8,
-        /// Longest side in pixels; `None` leaves the size alone.
+        /// Maximum longer side in pixels; `None` keeps the size.
         max_side: Option<u32>,
     },
-    /// Images whose longer side exceeds this many pixels are made smaller and encoded at quality
-    /// 90, as by [`Quality`](Recode::Quality). All others are treated as by
+    /// Images whose longer side exceeds this many pixels are shrunk and encoded at quality 90, as
+    /// with [`Quality`](Recode::Quality). All others are treated as with
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
     /// Every image is decoded, turned upright, resized and stored as an array; see
@@ -43,14 +43,14 @@ pub enum Recode {
 /// Size of the arrays of [`Recode::Raw`]. Resizing is antialiased bilinear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawSize {
-    /// The shorter side gets this many pixels and the longer one keeps the proportion, as in
-    /// torchvision's `Resize`. Small pictures are enlarged.
+    /// The shorter side gets this many pixels, and the aspect ratio is kept, as in torchvision's
+    /// `Resize`. Small pictures are enlarged.
     Shorter(u32),
     /// Exactly this size. The aspect ratio may change.
     Exact(Size),
 }
 
-/// Result for one image.
+/// Treatment that one image received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
@@ -59,10 +59,10 @@ pub(super) enum Treatment {
     Raw,
 }
 
-/// An encoded image, and its codecs.
+/// An encoded image, with the codecs that can open it.
 type Image<'a> = (&'a Codecs, &'a [u8]);
 
-/// Memory that a thread reuses from image to image.
+/// Buffers that a thread reuses for each image.
 #[derive(Default)]
 struct Scratch {
     pixels: Pixels,
@@ -72,7 +72,7 @@ struct Scratch {
 }
 
 impl Recode {
-    /// Checks the numbers.
+    /// Checks that the options are in range.
     pub(super) fn check(self) -> Result<()> {
         let side = |name: &str, side: u32| match side {
             0 => Err(Error::config(format!("{name} of 0 pixels"))),
@@ -134,12 +134,13 @@ impl Recode {
 }
 
 impl Scratch {
-    /// The image as RGB pixels; `to` computes the new size from the image's size.
+    /// Decodes the image to RGB pixels and resizes it; `to` computes the new size from the image's
+    /// size.
     fn resized(&mut self, (codecs, bytes): Image<'_>, to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
         let mut picture = codecs.open(bytes)?;
         let size = picture.size();
         let output = to(size);
-        // Images that a loader would refuse are not written.
+        // Images above the loader's limit are not written.
         let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;
@@ -184,7 +185,7 @@ impl Scratch {
     }
 }
 
-/// `size` made smaller in proportion until no side exceeds `max`, to whole pixels.
+/// Shrinks `size` in proportion, to whole pixels, until no side exceeds `max`.
 fn longer_to(size: Size, max: u32) -> Size {
     let longer = size.width.max(size.height);
     if longer <= max {

@@ -3,8 +3,8 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 
 /// Renumbers the classes in `bytes`, the sample's field `name`, as the source renumbers the label.
-/// Fields of classes end in `.class` before the ending of their encoding. Negative numbers mean no
-/// class and stay unchanged.
+/// The names of class fields end in `.class` before the extension of the encoding. Negative numbers
+/// mean no class and stay unchanged.
 ///
 /// # Errors
 /// If a class has no new number, or the field is not a NumPy array of `int64`. Another type might

@@ -1,7 +1,7 @@
 //! One tar file, or numbered shards.
 //!
-//! Headers are written by hand, in the few lines at the end of this file. The library also reads
-//! them by hand (`source::tar` says why), so the crate `tar` would serve this file alone.
+//! Headers are written by hand at the end of this file. The library also reads them by hand (see
+//! `source::tar`), so the crate `tar` would be used only here.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -25,10 +25,10 @@ const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 /// ustar, with a PAX header where a name or size needs one. Owner and time are zero, so the same
 /// samples give the same bytes.
 ///
-/// **Keys.** WebDataset ends a key at the first dot of its last component and joins neighbours with
-/// one key into one sample. So it would misread a key with such a dot, with an empty component or
-/// `..`, or equal to the key of the sample before. Such a key is written under a similar name. The
-/// PAX record `WARPFEED.key` holds the true key for [`Tar`](crate::source::Tar); other readers
+/// **Keys.** WebDataset ends a key at the first dot of its last component, and joins neighbouring
+/// files with the same key into one sample. It would misread a key that has such a dot, an empty
+/// component or `..`, or that repeats the previous key. Such a key is written under a similar name.
+/// The PAX record `WARPFEED.key` holds the true key for [`Tar`](crate::source::Tar); other readers
 /// ignore it.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
@@ -37,19 +37,19 @@ const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 pub struct TarWriter {
     target: PathBuf,
     options: WriteOptions,
-    /// The shards so far, under their final names. The last one is open.
+    /// Final names of the shards so far. The last one is open.
     paths: Vec<PathBuf>,
     open: Option<BufWriter<File>>,
-    /// Bytes of the open shard, and of the shards before it.
+    /// Bytes of the open shard, and of the finished shards.
     shard_bytes: u64,
     bytes: u64,
     samples: u64,
     /// Name of the last sample's files, without the extension.
     last_stem: String,
-    /// The error after which the open shard may end in half a sample. Then nothing can be added or
-    /// finished.
+    /// First write error. The open shard may then end in a partial sample, so nothing more can be
+    /// added or finished.
     failed: Option<Error>,
-    /// The gathered sample. It is written whole or not at all.
+    /// Buffer for one sample, which is written completely or not at all.
     gathered: Vec<u8>,
 }
 
@@ -63,8 +63,8 @@ impl std::fmt::Debug for TarWriter {
 }
 
 impl TarWriter {
-    /// Begins a tar file that will be at `target`, or shards with numbers before its extension.
-    /// `.partial` files of an interrupted run are overwritten.
+    /// Begins a tar file that [`finish`](Writer::finish) puts at `target`, or shards with numbers
+    /// before its extension. `.partial` files of an interrupted run are overwritten.
     ///
     /// # Errors
     /// If the target, or a shard of that name, exists and `force` is not set.
@@ -186,7 +186,7 @@ impl Writer for TarWriter {
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
         for &(name, value) in sample.fields() {
-            // Such a name would come back as another name or as part of another path.
+            // Such a name would be read back as another name or path.
             if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
                 return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
             }
@@ -222,11 +222,12 @@ impl Writer for TarWriter {
         if let (Some(old), false) = (old.first(), self.options.force) {
             return Err(exists(old));
         }
-        // If a longer set is replaced, its last shards must go too. They would join the new set.
+        // If the old set has more shards, the extra ones are removed. They would become part of the
+        // new set.
         for path in old.iter().filter(|path| !self.paths.contains(path)) {
             remove_if_there(path)?;
         }
-        // From the last to the first: after an interruption the set visibly lacks its beginning.
+        // Renames the first shard last, so that an interrupted set visibly lacks its beginning.
         for path in self.paths.iter().rev() {
             fs::rename(partial(path), path).map_err(|e| Error::io(path, &e))?;
         }
@@ -236,7 +237,7 @@ impl Writer for TarWriter {
 }
 
 impl Drop for TarWriter {
-    /// Removes `.partial` files that are not finished.
+    /// Removes unfinished `.partial` files.
     fn drop(&mut self) {
         self.open = None;
         for path in &self.paths {
@@ -245,8 +246,8 @@ impl Drop for TarWriter {
     }
 }
 
-/// The path of the files of `key`: `key` itself, unless it would be misread or would lead out of
-/// the folder.
+/// Path of the files of `key`: `key` itself, unless it would be misread or would lead out of the
+/// folder.
 fn stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
     let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
@@ -260,7 +261,7 @@ fn stem(key: &str) -> String {
     }
 }
 
-/// Appends a member: its PAX header if it needs one, its header, its data up to a whole block.
+/// Appends a member: a PAX header if needed, the header, and the data padded to a whole block.
 fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
     let size = data.len() as u64;
     let split = split_path(path);
@@ -279,7 +280,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
         out.extend_from_slice(records.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
-    // Readers without PAX support see the beginning of the name, cut between two characters.
+    // Readers without PAX support see the name truncated at a character boundary.
     let (prefix, name) = split.unwrap_or_else(|| {
         let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
         ("", &path[..end])
@@ -289,8 +290,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
     out.resize(out.len().next_multiple_of(BLOCK), 0);
 }
 
-/// A path as ustar's prefix and name, if it fits: 155 and 100 bytes of ASCII, with the slash
-/// between them left out.
+/// Splits a path at a slash into ustar's prefix and name, if they fit: 155 and 100 bytes of ASCII.
 fn split_path(path: &str) -> Option<(&str, &str)> {
     if !path.is_ascii() {
         return None;
@@ -302,7 +302,7 @@ fn split_path(path: &str) -> Option<(&str, &str)> {
     (1..=155).contains(&slash).then(|| (&path[..slash], &path[slash + 1..])).filter(|(_, name)| !name.is_empty())
 }
 
-/// `LENGTH KEYWORD=VALUE\n`, where LENGTH counts its own digits too.
+/// Formats `LENGTH KEYWORD=VALUE\n`, where LENGTH includes its own digits.
 fn pax_record(keyword: &str, value: &str) -> String {
     let rest = keyword.len() + value.len() + 3;
     let mut len = rest + 1;
@@ -312,7 +312,7 @@ fn pax_record(keyword: &str, value: &str) -> String {
     format!("{len} {keyword}={value}\n")
 }
 
-/// A ustar header (POSIX.1-1988). Prefix, name and size must fit their fields.
+/// Builds a ustar header (POSIX.1-1988). Prefix, name and size must fit their fields.
 fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// A sink for samples. If dropped without [`finish`](Writer::finish), it removes what it wrote.
+/// Destination for samples. If dropped without [`finish`](Writer::finish), it removes its files.
 pub trait Writer: Send {
     /// Appends a sample.
     ///
     /// # Errors
-    /// If writing fails, if its label is not a number, or if the target cannot hold a sample of
-    /// this form.
+    /// If writing fails, if the label is not a number, or if the target's format cannot represent
+    /// the sample.
     fn put(&mut self, sample: &Sample<'_>) -> Result<()>;
 
-    /// Writes the rest to the disk and gives the target its name.
+    /// Writes pending data to disk and renames the result to the target.
     ///
     /// # Errors
     /// If no samples were put, or if writing fails. The target is then unchanged.
@@ -23,12 +23,12 @@ pub trait Writer: Send {
 /// Options of a [`Writer`].
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Names of the classes by label; they come back from
+    /// Names of the classes by label, returned by
     /// [`Source::classes`](crate::source::Source::classes).
     pub classes: Vec<String>,
     /// Whether to replace an existing data set of the same kind once the new one is complete.
     pub force: bool,
-    /// Bytes after which a new tar shard is begun; `None` means one file. LMDB ignores it.
+    /// Maximum bytes of a tar shard; `None` means one file. LMDB ignores it.
     pub shard_size: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn exists(target: &Path) -> Error {
     Error::config("exists already: use force(true) to replace it").at_path(target)
 }
 
-/// Returns `target` without a slash at its end, so that the name can be extended.
+/// Returns `target` without a trailing slash, so that a suffix can be appended.
 pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
@@ -63,7 +63,7 @@ pub(super) fn partial(target: &Path) -> PathBuf {
     path.into()
 }
 
-/// Makes the names in the folder of `target` survive a power failure, if the file system can.
+/// Syncs the folder of `target`, so that a rename survives a power failure. Errors are ignored.
 pub(super) fn sync_folder_of(target: &Path) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _ = File::open(folder).and_then(|folder| folder.sync_all());

@@ -63,7 +63,8 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-// Options of `bench` and `doctor`. A doc comment would become the command's help.
+// Options of `bench` and `doctor`. Not a doc comment, because clap would use it as the command's
+// help.
 #[derive(clap::Args)]
 pub(crate) struct Measured {
     /// Data set
@@ -103,7 +104,7 @@ impl Recipe {
     pub(crate) fn augment(self, size: u32) -> Augment {
         match self {
             Recipe::Train => Augment::train(size),
-            // The usual 256 for 224.
+            // The usual ratio: 256 for 224.
             Recipe::Eval => Augment::eval(size.saturating_mul(8).div_ceil(7), size),
         }
     }
@@ -162,7 +163,7 @@ impl Args {
         let stats = measure(&mut batches, warmup, seconds, self.measured.step(), |now, stats| bar.show(now, stats))?;
         drop(bar);
         let (samples, prefetch, plan) = (batches.source_len(), batches.prefetch(), batches.memory_plan());
-        // Dropping it ends the trace.
+        // Dropping the batches ends the trace.
         drop(batches);
         let verdict = stats.verdict();
         if let Some(out) = &self.report {

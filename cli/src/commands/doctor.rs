@@ -1,4 +1,4 @@
-//! Measures the parts of the loader on this machine, alone and together, and derives settings.
+//! Measures the parts of the loader alone and together, and derives settings.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -23,10 +23,10 @@ use crate::size::bytes;
 
 /// Find the limit of a data set on this machine, and settings for it
 ///
-/// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU and decoding
-/// there, each alone. Then measures the loader with different numbers of workers. Prints the limit
-/// of the loader, and the settings as a line of Rust and a line of Python. Takes about half a
-/// minute and uses all processors.
+/// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU, each alone.
+/// Then measures the loader with different numbers of workers, and with decoding on the GPU. Prints
+/// the limit of the loader, and settings in Rust and Python. Takes about half a minute and uses all
+/// processors.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,10 +41,10 @@ pub(crate) struct Args {
     measured: Measured,
 }
 
-/// Duration of the short measurements, and of the runs of the loader.
+/// Duration of the short measurements, and of the loader runs.
 const SHORT: Duration = Duration::from_millis(1500);
 const RUN: Duration = Duration::from_secs(3);
-/// Maximum number of samples that are read and decoded alone, and of their bytes.
+/// Maximum number of samples, and of bytes, that are read and decoded alone.
 const SAMPLES: usize = 2000;
 const BYTES: usize = 512 << 20;
 /// Number of batches ahead if the GPU decodes.
@@ -74,7 +74,7 @@ impl Args {
             Some(stats) => (processors, GPU_PREFETCH, stats),
             None => {
                 let stats = &runs[fewest].1;
-                // As many batches ahead as fit into the time of the slowest of 100.
+                // Enough batches ahead to cover the 99th percentile of the waits.
                 let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
                 (runs[fewest].0, (uneven as usize).clamp(2, 8), stats)
             }
@@ -152,7 +152,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The loader's statistics with pictures decoded on the first GPU.
+    /// Runs the loader with pictures decoded on the first GPU and returns its statistics.
     #[cfg(feature = "cuda")]
     fn decode_on_gpu(
         &self,
@@ -171,7 +171,8 @@ impl Args {
         Err(Error::config("this build is without the feature \"cuda\""))
     }
 
-    /// The loader's statistics over [`RUN`], after a warm-up of a quarter of it.
+    /// Runs the loader for [`RUN`], of which the first quarter is the warm-up, and returns its
+    /// statistics.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
         let mut batches = self.loader(source, workers, prefetch).host()?;
         measure(&mut batches, RUN / 4, RUN - RUN / 4, step, |_, _| ())
@@ -189,15 +190,16 @@ impl Args {
     }
 }
 
-/// Returns the run with the fewest workers that comes close to the best, and the samples per second
-/// of the best.
+/// Returns the index of the run with the fewest workers that comes close to the best, and the
+/// samples per second of the best.
 fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
 }
 
-/// Judges the chosen run. More workers were measured without a gain, so they are not advised.
+/// Verdict on the chosen run. It does not advise more workers, because they were measured without a
+/// gain.
 fn conclusion(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.processors = stats.processors.min(stats.workers);
@@ -208,10 +210,10 @@ fn conclusion(stats: &Stats) -> Verdict {
 struct Alone {
     samples: usize,
     bytes: usize,
-    /// Seconds of the first reading, and the bytes from the disk if the system counts them.
+    /// Seconds of the first read, and the bytes that came from the disk, if the system counts them.
     first: f64,
     from_disk: Option<u64>,
-    /// Seconds of the second reading.
+    /// Seconds of the second read.
     again: f64,
     decoded: usize,
     decode: f64,
@@ -303,10 +305,10 @@ fn disk_bytes() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// Samples that are decoded side by side, as the loader does.
+/// Number of samples that are decoded together, as in the loader.
 const GROUP: usize = 8;
 
-/// A worker's tools.
+/// Buffers and tools of a worker.
 struct Workbench {
     augment: Augment,
     encoded: [Vec<u8>; GROUP],
@@ -326,7 +328,7 @@ impl Workbench {
         }
     }
 
-    /// Seconds that decoding and resizing the samples of `group` took.
+    /// Decodes and resizes the samples of `group`. Returns the seconds of each.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
         let codecs = Codecs::new();
         let mut plans: Vec<Plan> = Vec::new();
@@ -377,7 +379,8 @@ fn memory_speed(threads: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// A second in which `workers` workers decoded all the time, for a consumer that only waits.
+    /// Statistics of one second in which `workers` workers decoded all the time and the consumer
+    /// only waited.
     fn run(workers: usize, samples: u64) -> (usize, Stats) {
         let mut stats = Stats::default();
         (stats.workers, stats.processors, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);
@@ -396,6 +399,6 @@ mod tests {
             assert!(!verdict.text.contains("workers("), "{verdict}");
             assert!(verdict.text.starts_with("decode-bound"), "{verdict}");
         }
-        assert!(run(1, 1322).1.verdict().text.contains("workers(4)"), "nobody measured more there");
+        assert!(run(1, 1322).1.verdict().text.contains("workers(4)"), "the whole verdict advises more");
     }
 }

@@ -2,12 +2,13 @@
 //! Measures the copy to the GPU alone.
 //!
 //! **Invariants**
-//! 1. The page-locked memory lives unchanged until the stream that copies it is synchronized.
+//! 1. The page-locked memory stays alive and unchanged until the stream that copies it is
+//!    synchronized.
 
 use warpfeed::Result;
 
-/// Returns the bytes per second from page-locked memory to the first GPU, in copies as large as a
-/// batch.
+/// Returns the bytes per second of copies from page-locked memory to the first GPU. A copy is as
+/// large as a batch.
 #[cfg(feature = "cuda")]
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;
@@ -33,7 +34,7 @@ pub(crate) fn copy_speed() -> Result<f64> {
     Ok((COPIES * BYTES) as f64 / seconds)
 }
 
-/// This build cannot use a GPU.
+/// Returns an error, because this build cannot use a GPU.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn copy_speed() -> Result<f64> {
     Err(warpfeed::Error::config("this build is without the feature \"cuda\""))

@@ -45,12 +45,12 @@ pub(crate) struct Args {
 /// Maximum number of printed lines of a list.
 const SHOWN: usize = 20;
 
-/// Facts about all samples together.
+/// Totals over all samples.
 #[derive(Default, Serialize)]
 struct Report {
     source: &'static str,
     samples: usize,
-    /// Samples by label; `null` means without a label.
+    /// Number of samples per label; `null` counts those without a label.
     labels: BTreeMap<String, usize>,
     classes: Vec<String>,
     formats: BTreeMap<&'static str, usize>,
@@ -58,14 +58,14 @@ struct Report {
     progressive: usize,
     restart_markers: usize,
     turned: usize,
-    /// Other fields of the samples.
+    /// Number of samples with each other field.
     fields: BTreeMap<String, usize>,
     annotated: Annotated,
-    /// Samples whose bytes or label cannot be read, or whose image does not decode.
+    /// Number of samples whose bytes or label cannot be read, or whose image does not decode.
     unreadable: usize,
-    /// Samples that decode, but are damaged.
+    /// Number of samples that decode but are damaged.
     damaged: usize,
-    /// The problems of both, in the words of verify.
+    /// Problems of both, with the messages of `verify`.
     findings: Vec<String>,
     bytes: Spread,
     width: Spread,
@@ -104,22 +104,22 @@ struct Seen {
     annotations: Annotations,
 }
 
-/// The boxes, masks and points of all samples together.
+/// Totals of boxes, masks and points.
 #[derive(Default, Serialize)]
 struct Annotated {
     boxes: usize,
-    /// Samples with a field of boxes, and those without any box in it.
+    /// Number of samples with a field of boxes, and of those in which it is empty.
     samples: usize,
     samples_without_boxes: usize,
     /// Maximum number of boxes in a sample.
     most_boxes: usize,
     crowds: usize,
     labelled_points: usize,
-    /// Boxes by class.
+    /// Number of boxes per class.
     classes: BTreeMap<i64, usize>,
-    /// Samples with masks of their boxes.
+    /// Number of samples with a mask for each box.
     box_masks: usize,
-    /// Samples with a mask of the picture, and the pixels of each of its values.
+    /// Number of samples with a mask of the picture, and of pixels per mask value.
     masks: usize,
     mask_values: BTreeMap<i64, u64>,
 }
@@ -182,7 +182,7 @@ impl Args {
     }
 }
 
-/// Reads the facts about sample `index`, as far as possible.
+/// Reads the facts about sample `index`. Returns `None` if it has no image.
 fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let Some((image, bytes)) = sample.image() else { return Ok(None) };
@@ -311,14 +311,14 @@ impl Report {
     }
 }
 
-/// `jpeg 60, png 4`, the most frequent first.
+/// Formats the counts, the most frequent first: `jpeg 60, png 4`.
 fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
     let mut all: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
     all.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
     all.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Bars over the shorter side, two bins an octave: 64, 96, 128, 192, ...
+/// Prints a histogram of the shorter side with two bins per octave: 64, 96, 128, 192, ...
 fn histogram(out: &mut impl Write, sorted: &[u64]) -> std::io::Result<()> {
     let (Some(&least), Some(&most)) = (sorted.first(), sorted.last()) else { return Ok(()) };
     let edges: Vec<u64> = [0].into_iter().chain((1..32).flat_map(|n| [1 << n, 3 << (n - 1)])).collect();

@@ -12,16 +12,16 @@ use crate::data::FollowArgs;
 pub(super) const LETTER: u32 = 8;
 /// Maximum number of boxes drawn per sample.
 const MOST: usize = 64;
-/// Number of samples that are read to find the annotations of a data set.
+/// Number of samples that are read to find a data set's annotations.
 const LOOKED_AT: usize = 64;
 /// Value of a mask outside the picture, and of pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
-/// Pixels of a point on each side of its centre.
+/// Radius of a point in pixels.
 const DOT: i64 = 1;
 
 /// Annotations of a data set.
 pub(super) struct Overlay {
-    /// The annotations that occur in the first samples.
+    /// Annotations that occur in the first samples.
     found: Annotations,
     box_masks: bool,
     mask: bool,
@@ -54,7 +54,7 @@ impl Overlay {
         overlay
     }
 
-    /// The loader with the fields that are drawn.
+    /// Adds the fields that are drawn to the loader.
     pub(super) fn fields(&self, mut loader: Loader) -> Loader {
         if self.mask {
             loader = loader.field("mask", Mask::new(Dtype::I64).fill(NO_CLASS));
@@ -65,8 +65,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws over sample `place` of the batch, whose picture of `side` by `side` pixels lies at
-    /// `at`.
+    /// Draws the annotations of sample `place` of the batch. Its picture has `side` by `side`
+    /// pixels and its upper left corner at `at`.
     pub(super) fn draw(
         &self,
         sheet: &mut RgbImage,
@@ -138,7 +138,7 @@ impl Tile<'_> {
         inside.then(|| self.sheet.get_pixel_mut(self.at.0 + x as u32, self.at.1 + y as u32))
     }
 
-    /// Mixes a colour into a pixel, half and half.
+    /// Blends a colour into a pixel with equal weights.
     fn tint(&mut self, pixel: usize, colour: Rgb<u8>) {
         let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
         if let Some(pixel) = self.pixel(x, y) {
@@ -154,7 +154,7 @@ impl Tile<'_> {
         }
     }
 
-    /// The outline of a box, with its name at the upper left.
+    /// Draws the outline of a box, with its name at the upper left.
     fn frame(&mut self, corners: &[f32], colour: Rgb<u8>, name: &str) {
         let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
         let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
@@ -169,7 +169,7 @@ impl Tile<'_> {
         let name = fitted(name, (self.side - 1) as u32 / LETTER);
         let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
         if long > 0 && high < self.side {
-            // At the picture's edge it moves inwards.
+            // Near the picture's edge, the name moves inwards.
             let [x, y] = [(x1, long), (y1, high)].map(|(at, length)| at.min(self.side - length - 1).max(0));
             self.fill((x, x + long + 1), (y, y + high + 1), colour);
             let at = (self.at.0 + x as u32 + 1, self.at.1 + y as u32 + 1);
@@ -177,7 +177,7 @@ impl Tile<'_> {
         }
     }
 
-    /// A dot: white with a dark rim if the point is visible, dark if it is hidden.
+    /// Draws a dot: white with a dark rim if the point is visible, dark if it is hidden.
     fn point(&mut self, [x, y, visibility]: [f32; 3]) {
         if visibility > 0.0 {
             let (x, y) = (x.floor() as i64, y.floor() as i64);
@@ -190,7 +190,7 @@ impl Tile<'_> {
     }
 }
 
-/// A colour for each class, far from those of its neighbours.
+/// Returns the colour of a class, which differs strongly from those of neighbouring classes.
 fn colour(class: i64) -> Rgb<u8> {
     const COLOURS: [[u8; 3]; 10] = [
         [230, 60, 50],
@@ -207,13 +207,13 @@ fn colour(class: i64) -> Rgb<u8> {
     Rgb(COLOURS[class.rem_euclid(10) as usize])
 }
 
-/// Black or white, whichever is read better on `colour`.
+/// Returns black or white, whichever is more readable on `colour`.
 fn contrast(Rgb([r, g, b]): Rgb<u8>) -> Rgb<u8> {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { Rgb([20; 3]) } else { Rgb([255; 3]) }
 }
 
-/// `text`, or as much of it as `letters` letters hold, with two dots at its end.
+/// Returns `text`, or if it exceeds `letters` letters, its beginning followed by two dots.
 pub(super) fn fitted(text: &str, letters: u32) -> String {
     let letters = letters as usize;
     if text.chars().count() <= letters {

@@ -161,7 +161,7 @@ fn warn(so: &str, count: u64, which: &[Refused]) {
     }
 }
 
-/// The pattern that stands for the shards from `OUT-000000.tar` to `OUT-000123.tar`.
+/// Returns the brace pattern that matches the shards `OUT-000000.tar` to `OUT-000123.tar`.
 fn pattern(first: &Path, last: &Path) -> Option<String> {
     let number = |path: &'_ Path| {
         path.to_str()?.strip_suffix(".tar")?.rsplit_once('-').map(|(stem, n)| (stem.to_owned(), n.to_owned()))

@@ -52,11 +52,11 @@ pub(crate) struct Args {
 
 /// Pixels between the pictures.
 const GAP: u32 = 6;
-/// Pixels of a dot where there is room for the text.
+/// Pixels of a dot if the text has room.
 const DOT: u32 = 2;
 /// Pixels between a picture and its text.
 const LEAD: u32 = 4;
-/// Room for a line of text below a picture.
+/// Height of a line of text below a picture.
 const LINE: u32 = LEAD + LETTER * DOT;
 const PAPER: Rgb<u8> = Rgb([245, 245, 242]);
 const INK: Rgb<u8> = Rgb([30, 30, 30]);
@@ -106,13 +106,13 @@ impl Args {
                 None if *label == -1 => String::new(),
                 None => label.to_string(),
             };
-            // Text that is too wide gets small dots, then loses its end.
+            // Text that is too wide gets smaller dots, and is truncated if that is not enough.
             let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
             let text = fitted(&text, (self.size + dot) / (LETTER * dot));
             draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size, dot, INK);
         }
 
-        // Encoded first, so a failure never leaves half a picture.
+        // The sheet is encoded first, so a failure leaves no partial file.
         let mut png = Cursor::new(Vec::new());
         sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::config(e.to_string()).at_path(&self.out))?;
         std::fs::write(&self.out, png.into_inner()).map_err(|e| Error::io(&self.out, &e))?;
@@ -128,8 +128,9 @@ impl Args {
     }
 }
 
-/// Columns of a sheet of `count` pictures. Of those that make it at most three times as wide as it
-/// is high, the number with the fewest empty places in the last row; of these the squarest.
+/// Chooses the number of columns of a sheet of `count` pictures. The sheet is at most three times
+/// as wide as high, has as few empty places in the last row as possible, and is then as square as
+/// possible.
 fn columns(count: u32) -> u32 {
     let least = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let most = (f64::from(3 * count)).sqrt() as u32;

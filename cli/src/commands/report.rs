@@ -1,4 +1,4 @@
-//! The page about a run: one HTML file that contains the data and works without a network.
+//! Report about a run: one HTML file that contains the data and works without a network.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Maximum number of spans in the page. A browser draws this many without delay.
+/// Maximum number of spans in the page. A browser draws this many without a noticeable delay.
 const SPANS: usize = 4000;
 
 impl Args {
@@ -64,7 +64,7 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
-/// Writes a page about a run to the HTML file `out`. `trace` is the file of
+/// Writes a report about a run to the HTML file `out`. `trace` is the file of
 /// [`Loader::trace`](warpfeed::Loader::trace), for the timeline.
 ///
 /// # Errors
@@ -72,14 +72,14 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
 pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
-    // Without this character the data cannot end the script element.
+    // Escaped, so that the data cannot end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
     fs::write(out, page).map_err(|e| Error::io(out, &e))
 }
 
-/// The spans of the first window of a trace, row by row: name, begin and end in microseconds,
-/// depth, and details.
+/// Returns the earliest spans of a trace, row by row: name, begin and end in microseconds, depth,
+/// and details.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
     let events =
@@ -107,7 +107,7 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let left_out = spans.len().saturating_sub(SPANS);
     spans.truncate(SPANS);
     let (from, to) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
-    // The consumer first, then the other rows of the host, then the device.
+    // Row order: the consumer, the other rows of the host, the device.
     let mut rows: Vec<_> = names.into_iter().collect();
     rows.sort_by_key(|((process, thread), name)| (*process, name != "consumer", *thread));
     let rows: Vec<Value> = rows

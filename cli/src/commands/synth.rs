@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Longer side of most pictures, 32 to 4096; some pictures have half of it, some twice as much
     #[arg(long, value_name = "PIXELS", default_value_t = 256)]
     side: u32,
-    /// Another seed makes other pictures
+    /// Seed of the pictures
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }

@@ -53,7 +53,7 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Number of samples between two writes of the findings.
+/// Number of samples per block. Findings are written after each block.
 const BLOCK: usize = 2048;
 
 impl Args {
@@ -77,7 +77,7 @@ impl Args {
             });
             for Found { error: e, tolerated } in found.into_iter().flatten() {
                 *(if tolerated { &mut damaged } else { &mut bad }) += 1;
-                // A bar and a result must not share a terminal line.
+                // The bar is hidden while a result is written to the same terminal.
                 bar.suspend(|| match self.json {
                     true => writeln!(
                         out,
@@ -96,10 +96,10 @@ impl Args {
     }
 }
 
-/// The problem of a sample.
+/// Problem of a sample.
 pub(crate) struct Found {
     pub(crate) error: Error,
-    /// Whether it still decodes.
+    /// Whether the sample still decodes.
     pub(crate) tolerated: bool,
 }
 
@@ -110,7 +110,7 @@ fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: F
     let listed = |class: i64| classes == 0 || usize::try_from(class).is_ok_and(|class| class < classes);
     match found.classes.iter().enumerate().find(|(_, class)| !listed(**class)) {
         Some((number, class)) => {
-            Err(Error::in_source(format!("box {number} is of class {class}, the set has {classes} classes")))
+            Err(Error::in_source(format!("box {number} has class {class}, but the set has {classes} classes")))
         }
         None => Ok(()),
     }

@@ -6,9 +6,9 @@ use warpfeed::{Error, Result};
 /// A compute capability, such as 9.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capability {
-    /// The architecture.
+    /// Number of the architecture.
     pub major: u32,
-    /// The variant.
+    /// Number of the variant.
     pub minor: u32,
 }
 
@@ -85,8 +85,8 @@ impl Limits {
     /// Returns the limits of `capability`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if it is not in the table. The error
-    /// lists the known ones.
+    /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if `capability` is not in the table. The
+    /// error lists those that are.
     pub fn of(capability: Capability) -> Result<Self> {
         let found = Self::all().find(|limits| limits.capability == capability);
         found.ok_or_else(|| {
@@ -95,10 +95,10 @@ impl Limits {
         })
     }
 
-    /// All compute capabilities in the table, oldest first.
+    /// Iterates over the compute capabilities in the table, oldest first.
     pub fn all() -> impl Iterator<Item = Limits> {
         TABLE.into_iter().map(|(major, minor, name, warps, blocks, kilobytes)| {
-            // From 8.0 on the driver reserves a kilobyte, and the unit is finer.
+            // From 8.0 on, the driver reserves 1 KB per block, and the allocation unit is smaller.
             let (shared_reserved, shared_unit) = if major >= 8 { (1024, 128) } else { (0, 256) };
             Limits {
                 capability: Capability { major, minor },

@@ -3,8 +3,8 @@
 //!
 //! The calculation follows NVIDIA's published rules: the technical specifications per compute
 //! capability in the CUDA C++ Programming Guide, and the allocation granularities of the CUDA
-//! Occupancy Calculator. It does not need a GPU or a driver. On the H200 its result equals the
-//! driver's for every configuration of `tests/program/occupancy.rs`.
+//! Occupancy Calculator. It does not need a GPU or a driver. On an H200 the results equal the
+//! driver's for every configuration in `tests/program/occupancy.rs`.
 //!
 //! 1. `limits`: the resources of a multiprocessor by compute capability: [`Limits`].
 //! 2. `table`: occupancy by block size, as text and as a plot: [`Table`].
@@ -23,7 +23,7 @@ mod table;
 pub use limits::{Capability, Limits};
 pub use table::{Row, Table};
 
-/// Resources that a kernel uses.
+/// Resources used by a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// 32-bit registers per thread, as reported by `ptxas -v` or `cuFuncGetAttribute`.
@@ -87,9 +87,8 @@ impl Occupancy {
 }
 
 impl Limits {
-    /// Computes the occupancy of blocks of `block` threads of a kernel that needs `usage`. A kernel
-    /// that cannot be launched this way (too many threads, registers or bytes per block) has 0
-    /// blocks.
+    /// Computes the occupancy of blocks of `block` threads of a kernel that needs `usage`. A launch
+    /// that would fail (too many threads, registers or bytes per block) has 0 blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
         let warps = block.div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;
@@ -136,7 +135,7 @@ mod tests {
         (o.blocks, o.limiting())
     }
 
-    /// Computed by hand from the programming guide's table.
+    /// Expected values computed by hand from the programming guide's table.
     #[test]
     fn each_resource_can_be_the_limit() {
         assert_eq!(blocks("9.0", 32, 0, 256), (8, Factor::Warps));

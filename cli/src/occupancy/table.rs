@@ -37,8 +37,8 @@ impl Table {
         &self.rows
     }
 
-    /// The largest of the block sizes with the most warps, which is the driver's choice. `None` if
-    /// the kernel cannot be launched at all.
+    /// Returns the largest block size with the maximum number of warps, as the driver does. `None`
+    /// if the kernel cannot be launched at all.
     pub fn best(&self) -> Option<Occupancy> {
         self.rows.iter().rev().find(|row| row.best).map(|row| row.occupancy)
     }
@@ -51,8 +51,8 @@ impl Table {
         )
     }
 
-    /// Returns a bar chart with one bar per block size: its height is the occupancy, its colour the
-    /// limiting factor. The result is a self-contained SVG document.
+    /// Returns a bar chart as a self-contained SVG document. It has one bar per block size, whose
+    /// height is the occupancy and whose colour is the limiting resource.
     pub fn svg(&self) -> String {
         const WIDTH: f64 = 860.0;
         const HEIGHT: f64 = 360.0;

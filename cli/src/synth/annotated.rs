@@ -21,14 +21,14 @@ struct Annotated {
     field: &'static str,
     bytes: Vec<u8>,
     figures: Vec<Seen>,
-    /// Number of the figure that each pixel shows, from 1 on; 0 for the background.
+    /// Number of the figure that each pixel shows, starting at 1; 0 for the background.
     shown: Vec<u16>,
 }
 
 /// Minimum number of visible pixels of an annotated figure.
 const LEAST: usize = 12;
 
-/// One picture in this many is held out.
+/// Every `VAL`-th picture is held out.
 const VAL: usize = 5;
 
 /// Key points of a figure. A flip exchanges the last two.
@@ -36,9 +36,9 @@ const POINTS: [&str; 3] = ["top", "left", "right"];
 
 impl Synth {
     /// Generates the set in COCO format: `annotations/instances_train.json` and
-    /// `instances_val.json`, with the pictures in `train` and `val`. Each picture shows a few
-    /// figures of any classes. An annotation has the figure's box, its visible pixels as run
-    /// lengths, and its upper, left and right ends as points. Every fifth picture is held out.
+    /// `instances_val.json`, with the pictures in `train` and `val`. Each picture shows several
+    /// figures of any class. An annotation has the figure's box, its visible pixels as run lengths,
+    /// and its upper, left and right ends as points. Every fifth picture is held out.
     ///
     /// `written` is called with the size of each picture in bytes, from many threads.
     ///
@@ -79,7 +79,7 @@ impl Synth {
     /// Generates the set in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
     /// with a mask for each picture, and lists `train.txt` and `val.txt` in `ImageSets/Main` and
     /// `ImageSets/Segmentation`. The pictures are those of [`write_coco`](Synth::write_coco). In a
-    /// mask 0 is the background, and class c is c + 1 in the order of the sorted names.
+    /// mask, 0 is the background, and class c in the order of the sorted names is c + 1.
     ///
     /// # Errors
     /// Those of [`write`](Synth::write).
@@ -130,7 +130,7 @@ impl Synth {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
         let coding = Coding::draw(&mut rng);
-        // Two in three cells have a figure.
+        // Two of three cells have a figure.
         let choose = |rng: &mut Rng| {
             let class = draw(rng, 0, self.classes as i32 - 1) as usize;
             (draw(rng, 0, 2) > 0).then(|| (class, self.figure(class)))
@@ -206,7 +206,7 @@ impl Annotated {
 }
 
 impl Object<'_> {
-    /// The annotation, except for its id.
+    /// Returns the COCO annotation with a placeholder id.
     fn coco(&self, image: usize, Size { width, height }: Size) -> Value {
         let (wide, high) = (self.columns.1 - self.columns.0 + 1, self.rows.1 - self.rows.0 + 1);
         let points: Vec<i32> = self
@@ -234,9 +234,9 @@ impl Object<'_> {
     }
 }
 
-/// COCO's compressed run lengths, column by column. Each number is written in 5-bit groups, low
-/// bits first, as characters from `0` on, with bit 5 set if more follow. From the fourth run on,
-/// the difference from the run two before is written.
+/// Encodes COCO's compressed run lengths, column by column. Each number is split into 5-bit groups,
+/// low bits first, with bit 5 set if more follow. A group is a character, counted from `0`. From
+/// the fourth run on, the number is the difference from the run two before.
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
     let mut inked = false;
@@ -263,7 +263,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     text
 }
 
-/// A PNG whose pixels are indices into the colours of Pascal VOC.
+/// Encodes a PNG whose pixels are indices into Pascal VOC's palette.
 fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     let fail = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
     let mut bytes = Vec::new();
@@ -276,8 +276,8 @@ fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The colour of a class in Pascal VOC: the bits of its number are assigned to red, green and blue
-/// in turn, from the highest colour bit down.
+/// Returns the colour of a class in Pascal VOC. The bits of its number go to red, green and blue in
+/// turn, from the highest colour bit down.
 fn voc_colour(class: u8) -> [u8; 3] {
     let bit = |number: usize| (u16::from(class) >> number & 1) as u8;
     std::array::from_fn(|channel| (0..3).fold(0, |value, step| value | bit(3 * step + channel) << (7 - step)))

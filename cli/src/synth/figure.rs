@@ -1,8 +1,8 @@
 //! Outlines and textures, which define a class.
 //!
-//! A figure has coordinates (u, v), u to the right and v down, in which it reaches about 256 units
-//! from its centre. Every outline and texture is mirror-symmetric, so a flip does not change the
-//! class.
+//! A figure has its own coordinates (u, v), with u to the right and v down. It extends about 256
+//! units from its centre. Every outline and texture is mirror-symmetric, so a flip does not change
+//! the class.
 
 use std::fmt;
 
@@ -61,8 +61,8 @@ const TEXTURES: [Texture; 8] = [
     Texture::Grooved,
 ];
 
-/// Length of a texture's period: four periods fit across a figure, and even in the smallest figure
-/// a period is at least three pixels.
+/// Period of a texture in units. Four periods fit across a figure, and a period of the smallest
+/// figure is at least three pixels.
 const PERIOD: i32 = 128;
 
 impl Figure {

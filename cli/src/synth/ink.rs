@@ -31,7 +31,7 @@ pub(super) fn colour(hue: i32, saturation: i32, level: i32) -> Rgb {
     pure.map(|c| (level + (c - own) * saturation / 256).clamp(0, 255) as u8)
 }
 
-/// Mixes `a` and `b`, with weight `weight` of `b` in 1/256.
+/// Mixes `a` and `b`; `weight` is the weight of `b` in 1/256.
 pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
     std::array::from_fn(|c| ((i32::from(a[c]) * (256 - weight) + i32::from(b[c]) * weight) >> 8) as u8)
 }
@@ -39,8 +39,8 @@ pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
 /// Value noise: random levels at the points of a grid, smoothly interpolated.
 pub(super) struct Noise {
     cell: i32,
-    /// For each column of pixels, the point to its left, and the weight in 1/256 of the point to
-    /// its right.
+    /// Grid point to the left of each pixel column, and the weight of the point to its right in
+    /// 1/256.
     columns: Vec<(usize, i32)>,
     /// Points per row of the grid.
     across: usize,
@@ -72,7 +72,7 @@ impl Noise {
     }
 }
 
-/// 3t^2 - 2t^3 in 1/256, where t is the position of `pixel` in its cell, 0 to 1.
+/// Returns 3t^2 - 2t^3 in 1/256, where t is the position of `pixel` in its cell, 0 to 1.
 fn weight(pixel: i32, cell: i32) -> i32 {
     let t = pixel % cell * 256 / cell;
     (t * t * (768 - 2 * t)) >> 16

@@ -1,14 +1,14 @@
-//! A synthetic data set. It is learnable and as varied as a real one. The same seed gives the same
-//! bytes on every machine.
+//! Synthetic data set: learnable, as varied as a real one, and byte-identical on every machine for
+//! the same seed.
 //!
-//! 1. This file: lists the pictures, encodes each, and writes the class folders.
+//! 1. This file: lists and encodes the pictures, and writes the class folders.
 //! 2. `scene`: the content of a picture: background, noise and figures.
 //! 3. `annotated`: pictures of several classes with their ground truth, as COCO or Pascal VOC.
 //! 4. `figure`: outlines and textures, which define the class.
 //! 5. `ink`: integer colour and noise.
 //!
-//! All drawing and the JPEG encoder use integers, so nothing depends on the floating point of a
-//! processor or a library.
+//! Drawing and the JPEG encoder use only integers, so results do not depend on floating-point
+//! hardware or libraries.
 
 mod annotated;
 mod figure;
@@ -38,9 +38,9 @@ const MAX_CLASSES: usize = 1024;
 /// it also has a range of hues. Several figures of the class, of any colour, size and angle, are
 /// scattered over a background that does not depend on the class. Most crops therefore show a
 /// figure, and the mean colour does not reveal the class. Pictures vary like photographs in real
-/// sets. Most have a common format; the others have half to twice the side and any shape from 1:2
-/// to 2:1. JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, grey or progressive. One
-/// picture in twenty is a PNG.
+/// sets. Most have a common aspect ratio; the others have 0.5 to 2 times the side and aspect ratios
+/// from 1:2 to 2:1. JPEGs have quality 60 to 95 and 4:4:4 or 4:2:0; some are 4:2:2, grey or
+/// progressive. One picture in twenty is a PNG.
 ///
 /// Picture `i` depends only on the seed, the number of classes, the side and `i`. It belongs to
 /// class `i % classes`.
@@ -198,8 +198,8 @@ impl Synth {
         (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
-    /// Sizes like in ImageNet, where two thirds are 500 pixels long with a ratio of 4:3 or 3:2, and
-    /// one in four is in portrait format.
+    /// Draws a size as in ImageNet, where two thirds of the pictures are 500 pixels long with a
+    /// ratio of 4:3 or 3:2, and one in four is in portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
         let (long, short) = match draw(rng, 0, 99) {
             0..45 => (self.side, self.side * 3 / 4),
@@ -231,7 +231,8 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         fs::remove_dir_all(&beside).map_err(|e| Error::io(&beside, &e))?;
     }
     let result = write(&beside).and_then(|()| {
-        // On Unix a rename replaces an empty folder. Elsewhere the folder must be removed first.
+        // On Unix, a rename replaces an empty folder. On other systems the folder must be removed
+        // first.
         let _ = fs::remove_dir(dir);
         fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
     });
@@ -411,7 +412,7 @@ mod tests {
             };
             let apart: u64 = expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
             let mean = apart as f64 / expected.len() as f64;
-            // 4:2:0 at quality 60 loses most where small figures have strong colours.
+            // 4:2:0 at quality 60 loses the most in small figures with strong colours.
             let most = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
             assert!(mean <= most, "{index} {coding:?}: {mean:.1} levels apart");
         }
@@ -438,7 +439,7 @@ mod tests {
         let centres: Vec<_> = (0..SMALL.classes).map(centre).collect();
         let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
         let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centres[a]).total_cmp(&far(m, &centres[b])));
-        // The test half also starts with class 0.
+        // The held-out half also starts with class 0.
         let right = test.iter().enumerate().filter(|(i, m)| nearest(m) == Some(i % SMALL.classes)).count();
         assert!(right * 10 < test.len() * 4, "{right} of {} correct; chance is one in six", test.len());
     }

@@ -10,7 +10,7 @@ pub(super) struct Scene {
     width: i32,
     height: i32,
     background: [Rgb; 2],
-    /// Direction in which the background changes from one colour to the other, in 1/256.
+    /// Direction of the background's colour gradient, in 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
     /// Maximum change of a single pixel, like the noise of a sensor.
@@ -33,9 +33,9 @@ struct Placed {
 }
 
 impl Scene {
-    /// Places figures in the cells of a jittered grid, with two to three cells along the shorter
-    /// side, so that a crop of a tenth of the area shows most of one. `choose` returns the figure
-    /// of a cell, with its class, or `None` to leave the cell empty.
+    /// Places figures in the cells of a jittered grid. Its shorter side has two to three cells, so
+    /// a crop of a tenth of the area shows most of a figure. `choose` returns the figure of a cell,
+    /// with its class, or `None` to leave the cell empty.
     pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
@@ -111,11 +111,10 @@ impl Scene {
     }
 }
 
-/// A figure, as it is visible.
+/// Visible part of a figure.
 pub(super) struct Seen {
     pub(super) class: usize,
-    /// The upper, left and right ends in pixels, and whether each is inside the picture and not
-    /// hidden by another figure.
+    /// Upper, left and right ends in pixels, each with its visibility.
     pub(super) points: [(i32, i32, Visibility); 3],
 }
 
@@ -164,7 +163,8 @@ impl Placed {
     fn colours(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
         let (first, width) = (part * 1536 / parts, 1536 / parts);
-        // If hue is part of the class, uses the middle of its range, with high saturation.
+        // If hue is part of the class, the colours have high saturation and hues from the middle of
+        // its range.
         let (margin, least) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
         let hue = first + draw(rng, margin, width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
@@ -200,8 +200,8 @@ impl Placed {
     }
 }
 
-/// Cosine and sine in 1/1024 of the angle with half-angle tangent `t` / 256: a rational rotation,
-/// which avoids trigonometry.
+/// Cosine and sine, in 1/1024, of the angle whose half-angle tangent is `t` / 256. A rational
+/// rotation avoids trigonometry.
 fn turn(t: i32) -> (i32, i32) {
     let (square, one) = (t * t, 256 * 256);
     ((one - square) * 1024 / (one + square), 2 * t * 256 * 1024 / (one + square))

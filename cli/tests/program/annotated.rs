@@ -1,5 +1,5 @@
-//! Promise: boxes, masks and points of a set are counted by `inspect`, checked by `verify`, drawn
-//! by `preview` and kept by `pack`: the real binary in a temporary tree.
+//! Promise: `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them,
+//! and `pack` keeps them. The tests run the real binary in a temporary tree.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{json, ok, text, warpfeed};
 
-/// A drawn set with its truth is counted, checked and drawn by every command, packed or not.
+/// Every command handles a drawn set and its ground truth, packed or not.
 #[test]
 fn annotated_sets_are_counted_checked_and_drawn() {
     let dir = TempDir::new().unwrap();
@@ -36,7 +36,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         };
         assert_eq!(sheet(path, "a.png"), sheet(packed, "b.png"));
     }
-    // Something is drawn: without annotations the same pictures give another sheet.
+    // Annotations are drawn: without them the same pictures give a different sheet.
     let sheet = |path: &str| {
         ok(dir.path(), &["preview", path, "--out", "x.png", "--images", "16", "--size", "64", "--augment", "eval"]);
         image::open(dir.path().join("x.png")).unwrap().into_rgb8()
@@ -45,7 +45,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     assert!(count(coco)["labelled_points"].as_u64().unwrap() > 60 && count(coco)["mask_values"] == json("{}"));
     assert!(count(voc)["mask_values"]["0"].as_u64().unwrap() > 10_000 && count(voc)["masks"] == 16);
 
-    // A mask of another size, a box outside the picture, a class that is not listed.
+    // A mask with the wrong size.
     let mask = dir.path().join("voc/SegmentationClass/000001.png");
     image::GrayImage::new(5, 5).save(&mask).unwrap();
     let bad = warpfeed(dir.path(), &["verify", voc]);
@@ -54,7 +54,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         bad.status.code() == Some(1) && out.contains("field \"mask.png\": annotated in 5x5 pixels, its picture has "),
         "{out}"
     );
-    // Pictures of another size than the annotations declare, and one that EXIF turns upside down.
+    // Pictures whose size differs from the declared one, and a picture that EXIF turns upside down.
     let path = dir.path().join(coco);
     let whole = fs::read_to_string(&path).unwrap();
     let mut resized = json(&whole);

@@ -1,4 +1,4 @@
-//! Promise: what the program shows of itself may go to other threads, and can be printed.
+//! Promise: the public types of the library are `Send`, `Sync` and `Debug`.
 
 use std::fmt::Debug;
 

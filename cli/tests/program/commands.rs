@@ -1,4 +1,4 @@
-//! The real binary in a temporary tree: what it prints, where, and with which exit code.
+//! Runs the real binary in a temporary tree, and checks its output and exit codes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::support::{fails, json, ok, text, warpfeed};
 
-/// A temporary tree with 12 pictures in three classes in `set`.
+/// Creates a temporary tree with 12 pictures of three classes in `set`.
 fn tree() -> TempDir {
     let dir = TempDir::new().unwrap();
     ok(dir.path(), &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);
     dir
 }
 
-/// Relative path and bytes of every file below `dir`.
+/// Returns the relative path and bytes of every file below `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut found, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(folder) = left.pop() {
@@ -48,7 +48,7 @@ fn every_help_text_has_examples() {
         assert!(all.contains(&format!("  {command} ")), "{all}");
         let help = ok(dir.path(), &[command, "--help"]);
         assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
-        // A line that is wrapped breaks when it is pasted, and words behind a command are
+        // Examples must be pasteable: a wrapped line would break, and trailing words would become
         // arguments.
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for line in examples.lines().take_while(|line| !line.is_empty()) {
@@ -92,7 +92,8 @@ fn a_missing_or_empty_data_set_is_named() {
     fs::create_dir(dir.path().join("empty")).unwrap();
     for command in ["inspect", "verify", "bench", "doctor"] {
         let err = fails(dir.path(), 1, &[command, "nowhere"]);
-        // The whole path: a relative one does not say where it was looked for.
+        // The error has the absolute path, because a relative one does not show where the program
+        // looked.
         let nowhere = format!("warpfeed: {}: io: ", dir.path().join("nowhere").display());
         assert!(err.starts_with(&nowhere), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
@@ -156,7 +157,7 @@ fn inspect_counts() {
     assert_eq!(report["unreadable"], 0);
 }
 
-/// Adds a text named .jpg and a JPEG without its second half; returns their keys.
+/// Adds a text file named .jpg and a truncated JPEG. Returns their keys.
 fn spoil(set: &Path) -> [&'static str; 2] {
     fs::write(set.join("dotted-triangle/text.jpg"), "I am no picture").unwrap();
     let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
@@ -194,7 +195,7 @@ fn verify_lists_each_bad_sample_with_its_place() {
     assert!(shown.contains("unreadable   1; "), "the truncated picture has a complete header: {shown}");
 }
 
-/// Writes 200 zero bytes into the data of one JPEG; returns its key.
+/// Writes 200 zero bytes into the data of one JPEG. Returns its key.
 fn zero(set: &Path) -> String {
     let largest = files(set).into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
     let (path, mut bytes) = largest.max_by_key(|(_, bytes)| bytes.len()).unwrap();
@@ -212,7 +213,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         let output = warpfeed(dir.path(), args);
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    // Damage that libjpeg tolerates: each names it, none fails.
+    // Each command reports damage that libjpeg tolerates, and none fails.
     let (code, out, err) = run(&["verify", "set"]);
     assert_eq!((code, &*err), (Some(0), "set: 12 samples, 0 bad, 1 damaged that decode\n"));
     assert!(
@@ -228,7 +229,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
     assert!(out.contains(": 10 repacked, 1 kept, 1 kept (not recodable)\n"), "{out}");
 
-    // Asked for, it is an error.
+    // With --strict, damage is an error.
     assert_eq!(run(&["verify", "set", "--strict"]).0, Some(1));
     assert_eq!(run(&["inspect", "set", "--strict"]).0, Some(1));
     let (code, out, err) = run(&["pack", "set", "strict.lmdb", "--strict"]);
@@ -236,7 +237,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(err.contains("1 of 12 images are damaged, so the pack was not finished: sample "), "{err}");
     assert!(err.contains(&format!(" ({zeroed}): {cause}")), "{err}");
 
-    // What does not decode fails all three by the same names.
+    // Undecodable images fail all three commands, which name the same keys.
     let keys = spoil(&dir.path().join("set"));
     let (code, out, err) = run(&["verify", "set"]);
     assert_eq!((code, &*err), (Some(1), "set: 14 samples, 2 bad, 1 damaged that decode\n"));
@@ -275,7 +276,7 @@ fn preview_draws_a_sheet_of_the_batch() {
     assert!(ink(70..90) > 100, "names below the first row of pictures");
     assert_eq!(ink(0..6), 0, "nothing in the margin");
 
-    // A damaged sample is shown as such, and none missing.
+    // The sheet also shows places for samples that do not decode.
     spoil(&dir.path().join("set"));
     let output = warpfeed(dir.path(), &["preview", "set", "--out", "all.png", "--images", "99", "--size", "64"]);
     assert_eq!(output.status.code(), Some(0));
@@ -287,7 +288,7 @@ fn preview_draws_a_sheet_of_the_batch() {
     assert!(err.contains("no/such/folder.png: io: "), "{err}");
 }
 
-/// Key, label and image of every sample.
+/// Returns key, label and image of every sample.
 fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
     let (source, mut scratch) = (warpfeed::source::open(path).unwrap(), Vec::new());
     let mut read = |i| {
@@ -302,7 +303,7 @@ fn pack_converts_any_kind_to_any_other() {
     let dir = tree();
     let shown = ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
     assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 kept"), "{shown}");
-    // By position it is the same.
+    // Positional arguments give the same result.
     ok(dir.path(), &["pack", "set.lmdb", "one.tar", "--keep-bytes"]);
     let shown =
         ok(dir.path(), &["pack", "--from", "one.tar", "--to", "many.tar", "--keep-bytes", "--shard-size", "20KB"]);
@@ -356,7 +357,8 @@ fn pack_refuses_to_lose_data() {
     assert!(err.starts_with("warpfeed: set.zip: ") && err.contains(".lmdb or .tar"), "{err}");
     let err = fails(dir.path(), 1, &["pack", "--from", "nowhere", "--to", "out.tar"]);
     assert!(err.starts_with(&format!("warpfeed: {}: io: ", dir.path().join("nowhere").display())), "{err}");
-    // What cannot be written is the target, and no sample's fault. (The name is taken by a folder.)
+    // If the target cannot be written, the error names the target and not a sample. Here a folder
+    // has its temporary name.
     fs::create_dir(dir.path().join("taken.tar.partial")).unwrap();
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken.tar"]);
     assert!(err.starts_with("warpfeed: taken.tar.partial: io: "), "{err}");
@@ -436,17 +438,17 @@ fn a_report_is_one_file_that_needs_no_network() {
         assert!(data["stats"]["decode"]["count"].as_u64().unwrap() > 0);
         let rows = data["spans"]["rows"].as_array().unwrap();
         let rows: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-        // Either worker may have done all of the short window.
+        // One worker may have done all the work in the short window.
         let workers = rows.strip_prefix(&["consumer", "coordinator"]).unwrap_or_else(|| panic!("{rows:?}"));
         assert!([&["worker 0"][..], &["worker 1"], &["worker 0", "worker 1"]].contains(&workers), "{rows:?}");
-        // What is between them is data, and may say `prefetch(4)`.
+        // The text between the two parts is data and may contain `prefetch(4)`.
         let page = [before, after].concat();
         assert!(page.contains("prefers-color-scheme: dark"));
         for load in ["src=", "href=", "@import", "url(", "fetch("] {
             assert!(!page.contains(load), "{load}");
         }
     }
-    // A name that would end the script stays data.
+    // A key with `</script>` stays data.
     fs::write(dir.path().join("evil.json"), r#"{"workers": 1, "slowest": [{"key": "</script><b>"}]}"#).unwrap();
     ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
     assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));

@@ -1,8 +1,8 @@
-//! Promise: a disk that takes no more while a data set is packed is an error with the file's name,
-//! and nothing half-written stays.
+//! Promise: if the disk fills up while a data set is packed, the error names the file, and no
+//! partial files remain.
 //!
-//! The real program runs under a limit on the size of files, and on a file system of a few hundred
-//! KiB where one may be mounted.
+//! The real program runs with a limit on the file size. If mounts are allowed, it also runs on a
+//! file system of a few hundred KiB.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
@@ -17,15 +17,15 @@ fn pack(target: &Path, most: u64) -> Output {
     command.arg("pack").arg("--from").arg(from).arg("--to").arg(target);
     let limited = move || {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-        // SAFETY: two system calls with plain arguments. The signal would end the process where a
-        // full disk gives an error.
+        // SAFETY: two system calls with plain arguments. The signal is ignored because a full disk
+        // gives an error and not a signal.
         let done = unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)
         };
         if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
-    // SAFETY: `limited` makes system calls and nothing else.
+    // SAFETY: `limited` only makes system calls.
     unsafe { command.pre_exec(limited) };
     command.output().unwrap()
 }
@@ -33,9 +33,9 @@ fn pack(target: &Path, most: u64) -> Output {
 #[test]
 fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
     for name in ["x.tar", "x.lmdb"] {
-        // LMDB itself makes this of a write that ended early.
+        // LMDB returns EIO for a short write.
         let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
-        // At its beginning, in the midst, and in the last piece that is written.
+        // Fails at the beginning, in the middle, and in the last write.
         for most in [0, 100 << 10, 500 << 10] {
             let root = tempfile::tempdir().unwrap();
             let target = root.path().join(name);
@@ -51,7 +51,7 @@ fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
     }
 }
 
-/// A real file system that is full, mounted in a namespace of its own, where users may make one.
+/// Uses a real file system that is full, mounted in its own namespace if users may create one.
 #[test]
 fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
@@ -75,7 +75,7 @@ fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
             let (left, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             let after = left.split_once("ended ").unwrap_or_else(|| panic!("{left}, {said}")).1;
             assert_eq!(after, "1\n", "{name} on {kib} KiB ended so, and left this behind: {said}");
-            // LMDB itself says EIO of a write that ended early.
+            // LMDB returns EIO for a short write.
             let cause =
                 said.contains("No space left on device") || (name == "x.lmdb" && said.contains("is the disk full?"));
             assert!(said.contains(name) && cause, "{name} on {kib} KiB: {said}");

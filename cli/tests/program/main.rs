@@ -1,4 +1,4 @@
-//! The program, most of it as the built binary that its tests start.
+//! Tests of the program. Most run the built binary.
 
 mod annotated;
 mod auto_traits;

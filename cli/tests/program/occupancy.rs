@@ -1,4 +1,4 @@
-//! Promise: the calculator gives the driver's own answer. Without a driver the test is skipped.
+//! Promise: the occupancy calculator agrees with the driver. Without a driver the test is skipped.
 #![cfg(feature = "cuda")]
 
 use warpfeed::cuda::cudarc::driver::sys::CUfunction_attribute;

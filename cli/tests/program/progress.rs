@@ -1,6 +1,6 @@
-//! Promise: what takes long shows a bar on stderr where that is a terminal, and nothing elsewhere.
+//! Promise: long commands show a progress bar on stderr if it is a terminal, and nothing otherwise.
 #![cfg(unix)]
-#![allow(unsafe_code)] // a terminal of its own
+#![allow(unsafe_code)] // for the pseudo-terminal
 
 use std::fs::File;
 use std::io::Read;
@@ -9,28 +9,29 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
-/// A terminal: the end that shows it, and the end that a process writes to.
+/// Opens a pseudo-terminal. Returns the end that receives the output, and the end that a process
+/// writes to.
 fn terminal() -> (File, OwnedFd) {
     let (mut shows, mut written) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the pointers are to live locals or null, which is allowed for the name and the
+    // SAFETY: the pointers refer to live locals or are null, which is allowed for the name and the
     // settings.
     let opened = unsafe {
         libc::openpty(&raw mut shows, &raw mut written, null_mut(), null_mut(), (&raw const size).cast_mut())
     };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: `openpty` succeeded, so that both are open descriptors which nobody else owns.
+    // SAFETY: `openpty` succeeded, so both descriptors are open, and nothing else owns them.
     unsafe { (File::from_raw_fd(shows), OwnedFd::from_raw_fd(written)) }
 }
 
-/// What the terminal shows on which the program writes its errors.
+/// Runs the program with stderr on a terminal, and returns the terminal's output.
 fn shown(args: &[&str]) -> String {
     let (mut shows, written) = terminal();
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
     command.args(args).env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::null()).stderr(written);
     let mut process = command.spawn().unwrap();
-    // The other end is closed here, so that reading ends with the process: with an error, as
-    // terminals do.
+    // Closes this process's copy of the other end. Reading then ends with the child, with an error
+    // as usual for terminals.
     drop(command);
     let mut text = Vec::new();
     let _ = shows.read_to_end(&mut text);

@@ -1,5 +1,5 @@
-//! The real binary on a table: every command opens it, with the columns and the list of classes of
-//! the command line.
+//! Runs the real binary on a table. Every command opens it with the given columns and list of
+//! classes.
 
 use std::fs;
 

@@ -1,9 +1,9 @@
-//! Rewrites JPEGs for fast crops, with the same coefficients.
+//! Rewrites JPEGs losslessly for fast crops.
 //!
 //! 1. `tokens`: a picture as Huffman symbols, from a sequential scan or from coefficient planes.
-//! 2. `tables`: the Huffman tables, standard ones or those made for the picture.
+//! 2. `tables`: the Huffman tables, standard or optimised for the picture.
 //! 3. `write`: marker segments and data.
-//! 4. `repack`: [`repack_jpeg`] does all of it.
+//! 4. `repack`: [`repack_jpeg`], which runs these steps.
 
 mod repack;
 mod tables;

@@ -6,13 +6,14 @@ use crate::decode::jpeg::header::{Header, unsupported};
 use crate::decode::jpeg::markers::next_marker;
 use crate::error::{Error, Result};
 
-/// Rewrites the JPEG `bytes` so that parts of it can be decoded alone, and appends the result to
-/// `out`. The coefficients are the same, so every decoder gives the same pixels.
+/// Rewrites the JPEG `bytes` so that a crop can be decoded alone, and appends the result to `out`.
+/// The coefficients are the same, so every decoder gives the same pixels.
 ///
-/// The result is a baseline JPEG of one scan with a restart marker every 32 to 64 pixels of a row of
-/// MCUs: at about an eighth of the row. A Huffman table is the standard one, unless a table made for the
-/// picture saves more than 512 bytes. Decoders keep the standard tables; in a small picture,
-/// building another table takes longer than reading the bytes it saves.
+/// The result is a sequential JPEG with one scan, baseline unless a quantisation table has 16-bit
+/// values. It has a restart marker after about an eighth of an MCU row, but at least 32 and at most
+/// 64 pixels apart. A Huffman table is the standard one, unless a table optimised for the picture
+/// saves more than 512 bytes. Decoders keep the standard tables; for a small picture, building
+/// another table takes longer than decoding the bytes that it saves.
 ///
 /// The result keeps the segments that pixels depend on: the JFIF segment without its thumbnail,
 /// Adobe's colour transform, and the EXIF orientation alone in an EXIF segment. It also keeps ICC
@@ -69,11 +70,11 @@ fn grid(header: &Header) -> Result<Grid> {
     Ok(Grid { across, down, interval: interval(across, width) })
 }
 
-/// MCUs in a restart segment, for `across` MCUs of `width` pixels in a row.
+/// Number of MCUs in a restart segment, for rows of `across` MCUs of `width` pixels.
 ///
-/// A segment costs about five bytes: its marker, the bits that fill the last byte, and the DC
-/// differences that begin at zero. Narrower segments fit crops more closely, and more of them are
-/// decoded at a time; wider ones cost less. Below 32 pixels (4 blocks) the cost exceeds 3 % at
+/// A segment costs about five bytes: its marker, the padding of the last byte, and the DC
+/// differences that start again from zero. Narrow segments fit crops more closely and give more
+/// parallelism; wide ones cost fewer bytes. Below 32 pixels (4 blocks) the cost exceeds 3 % at
 /// usual qualities.
 fn interval(across: u32, width: u32) -> u32 {
     across.div_ceil(8).clamp(32 / width, 64 / width).min(across)
@@ -84,7 +85,7 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     let segments = || {
         let mut at = 2;
         std::iter::from_fn(move || {
-            // The header has been read, so every segment up to the scan is known to be whole.
+            // The header was parsed, so every segment before the scan is complete.
             let (marker, place) = next_marker(bytes, at).ok().filter(|&(_, place)| place < header.scan.at)?;
             at = place + 2;
             if matches!(marker, 0x01 | 0xd0..=0xd7) {
@@ -95,7 +96,7 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
             Some((marker, &bytes[at - length + 2..at]))
         })
     };
-    // The first: JFIF has to follow SOI.
+    // JFIF comes first because it must follow SOI.
     if let Some((_, body)) = segments().find(|(m, body)| *m == 0xe0 && body.len() >= 14 && body.starts_with(b"JFIF\0"))
     {
         write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
@@ -109,7 +110,7 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     for (_, body) in segments().filter(|(m, body)| *m == 0xe2 && body.starts_with(b"ICC_PROFILE\0")) {
         write::segment(out, 0xe2, &[body]);
     }
-    // The last: it is the one that counts for readers.
+    // Of several Adobe segments, readers use the last.
     if let Some((_, body)) =
         segments().filter(|(m, body)| *m == 0xee && body.len() >= 12 && body.starts_with(b"Adobe")).last()
     {

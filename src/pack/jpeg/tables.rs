@@ -1,18 +1,18 @@
-//! The Huffman table for the symbols that occur: the standard one, or one made for them (ITU T.81,
-//! annex K.2).
+//! Choice of a Huffman table: the standard one, or one optimised for the symbols (ITU T.81, annex
+//! K.2).
 
 use crate::decode::jpeg::huffman::Spec;
 
-/// Bytes that a table made for a picture must save against the standard one.
+/// Minimum bytes that an optimised table must save compared with the standard one.
 ///
-/// A decoder keeps the standard tables from one picture to the next. It builds any other table for
-/// its picture. This takes this crate's decoder 7 us, as long as decoding 1,400 bytes. Pictures of
-/// less than 300 pixels save less than that with all of their tables together. The number is below
+/// A decoder keeps the standard tables from one picture to the next, but builds any other table for
+/// each picture. In this crate's decoder this takes 7 us, as long as decoding 1,400 bytes. Pictures
+/// below 300 pixels save less than that with all of their tables together. The threshold is below
 /// 1,400 because bytes must also be stored and read.
 const WORTH: u64 = 512;
 
-/// The table for symbols that occur `counts[symbol]` times: for `ac` or DC coefficients, of
-/// `chroma` or luminance. It is the standard one unless another saves more than [`WORTH`].
+/// Returns the table for symbols that occur `counts[symbol]` times, for `ac` or DC coefficients of
+/// `chroma` or luminance: the standard one unless another saves more than [`WORTH`].
 pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     let (standard, own) = (Spec::standard(ac, chroma), optimal(counts));
     match (bits(&standard, counts, ac), bits(&own, counts, ac)) {
@@ -21,7 +21,8 @@ pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     }
 }
 
-/// Bits of a table's segment and of all its codes. `None` if a symbol that occurs lacks a code.
+/// Total bits of the table's segment and the coded symbols. `None` if a symbol that occurs has no
+/// code.
 fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
     for code in spec.codes(ac).ok()? {
@@ -32,21 +33,21 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
 }
 
-/// The longest code that counts of 64 bits can lead to.
+/// Upper bound of the code length for 64-bit counts.
 const LONGEST: usize = 128;
 
-/// The table of at most 16 bits a code that takes the fewest bits for symbols that occur
-/// `counts[symbol]` times, as libjpeg's `jpeg_gen_optimal_table` makes it. Symbols that do not
-/// occur get no code. The code of all ones stays free.
+/// Builds the optimal table with codes of at most 16 bits for symbols that occur `counts[symbol]`
+/// times, like libjpeg's `jpeg_gen_optimal_table`. Symbols that do not occur get no code. The code
+/// of all ones stays free.
 fn optimal(counts: &[u32; 256]) -> Spec {
-    // Figure K.1. Two queues in ascending order, the symbols and the nodes as they are made, take
-    // the place of its search for the two least. The symbol 256 keeps the code of all ones free:
-    // rarer than any other, it gets one of the longest.
+    // Figure K.1. Two ascending queues, of the symbols and of the new nodes, replace its search for
+    // the two smallest. The reserved symbol 256 keeps the code of all ones free: it is the rarest
+    // and gets one of the longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
     leaves.sort_unstable();
     let count = leaves.len();
-    // Leaves are numbered 0 to count - 1, nodes from there on in the order in which they are made.
+    // Leaves have the numbers 0 to count - 1, and nodes follow in the order of their creation.
     let (mut weight, mut parent): (Vec<u64>, _) = (leaves.iter().map(|&(n, _)| n).collect(), vec![0; 2 * count - 1]);
     let (mut leaf, mut node) = (0, count);
     while weight.len() < 2 * count - 1 {
@@ -61,14 +62,15 @@ fn optimal(counts: &[u32; 256]) -> Spec {
         let sum = least() + least();
         weight.push(sum);
     }
-    // Every parent comes after its children, so lengths follow from the root downwards.
+    // Every parent has a higher number than its children, so lengths are computed from the root
+    // down.
     let mut length = vec![0usize; 2 * count - 1];
     for i in (0..length.len() - 1).rev() {
         length[i] = length[parent[i]] + 1;
     }
 
-    // Figures K.2 and K.3: codes longer than 16 bits are exchanged for a longer one elsewhere, then
-    // the reserved one is taken away.
+    // Figures K.2 and K.3: shorten codes above 16 bits by lengthening shorter ones, then remove the
+    // reserved code.
     let mut bits = [0u16; LONGEST];
     length[..count].iter().for_each(|&l| bits[l] += 1);
     for i in (17..LONGEST).rev() {
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Figure K.1 as drawn, and the resulting bits for all symbols together.
+    /// Follows figure K.1 literally. Returns the total bits of all symbols, and the longest code.
     fn drawn(counts: &[u32; 256]) -> (u64, usize) {
         let mut freq: Vec<u64> = counts.iter().map(|&n| n.into()).chain([1]).collect();
         let (mut size, mut others) = ([0usize; 257], [usize::MAX; 257]);
@@ -146,7 +148,7 @@ mod tests {
         }
     }
 
-    /// A symbol with a long code in the standard table and one bit in a table made for it.
+    /// A symbol with a long code in the standard table, and one bit in an optimised table.
     #[test]
     fn a_table_of_its_own_has_to_save_as_much_as_it_is_worth() {
         let mut counts = [0; 256];

@@ -1,9 +1,8 @@
-//! A picture's coefficients as Huffman symbols: the form between the bits and the blocks of a
-//! sequential scan.
+//! A picture's coefficients as Huffman symbols, an intermediate form between coded bits and blocks.
 //!
-//! Most files hold one sequential scan. Its symbols stay the same except for the DC differences;
-//! only the codes change. This needs no coefficient planes and takes half the time. All other files
-//! go through [`Coefficients`].
+//! Most files have one sequential scan. Repacking keeps its symbols except for DC differences, and
+//! changes only the codes. This needs no coefficient planes and takes half the time. All other
+//! files go through [`Coefficients`].
 
 use crate::decode::jpeg::bits::Bits;
 use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI};
@@ -13,15 +12,15 @@ use crate::decode::jpeg::markers::is_closed;
 use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
 use crate::error::{Error, Result};
 
-/// Number of table pairs: one for the first component and a black one, one for the others.
+/// Number of table pairs: one for the first and the black component, one for the others.
 pub(super) const GROUPS: usize = 2;
 
-/// The pair of tables that component `index` of a frame is coded with.
+/// Table pair of component `index` of a frame.
 pub(super) fn group(index: usize) -> usize {
     usize::from(index == 1 || index == 2)
 }
 
-/// The index of a token's code: 256 symbols each for DC and AC of each group.
+/// Number of codes: 256 symbols each for DC and AC of each group.
 pub(super) const CODES: usize = 2 * GROUPS * 256;
 
 /// First code of a table.
@@ -29,12 +28,12 @@ pub(super) fn table_start(ac: bool, group: usize) -> usize {
     (usize::from(ac) * GROUPS + group) * 256
 }
 
-/// The symbols of a picture in the order in which they are written, cut into restart segments.
+/// Symbols of a picture in writing order, split into restart segments.
 pub(super) struct Tokens {
-    /// Code in the upper half, the bits that follow it (as many as the symbol's lower four bits
-    /// say) in the lower one.
+    /// Code in the upper 16 bits, and its extra bits in the lower 16. The symbol's lower four bits
+    /// give their number.
     list: Vec<u32>,
-    /// Where each segment ends in `list`.
+    /// End of each segment in `list`.
     ends: Vec<usize>,
     /// Number of occurrences of each code.
     pub(super) counts: Box<[u32; CODES]>,
@@ -45,7 +44,7 @@ pub(super) struct Tokens {
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
-    /// MCUs in a restart segment; divides `across`.
+    /// MCUs in a restart segment. Segments may span the end of a row.
     pub(super) interval: u32,
 }
 
@@ -61,13 +60,13 @@ impl Default for Tokens {
 }
 
 impl Tokens {
-    /// The segments in order.
+    /// Iterates over the segments in order.
     pub(super) fn segments(&self) -> impl Iterator<Item = &[u32]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])
     }
 
-    /// Frees memory that an unusually large picture took.
+    /// Frees memory left over from an unusually large picture.
     pub(super) fn trim(&mut self) {
         const KEPT: usize = 4 << 20;
         if self.list.capacity() > KEPT {
@@ -76,7 +75,7 @@ impl Tokens {
         }
     }
 
-    /// Reads the picture; returns the quantisation table of each component.
+    /// Reads the picture and returns the quantisation table of each component.
     ///
     /// # Errors
     /// If the data violates T.81 anywhere, even where all decoders continue.
@@ -106,7 +105,7 @@ impl Tokens {
         Ok(quant)
     }
 
-    /// One sequential scan of all components, symbol by symbol.
+    /// Reads one sequential scan of all components, symbol by symbol.
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
         let named = |cause: &str| Error::decode(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
         let mut tables = Vec::with_capacity(4);
@@ -176,7 +175,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Coefficients of any scans.
+    /// Converts the coefficients of any number of scans.
     fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &Grid) -> Result<()> {
         if let Some(damage) = coefficients.damage() {
             return Err(Error::decode(damage));
@@ -197,9 +196,9 @@ impl Tokens {
                         self.dc(i, block[0].into(), &mut last[i])?;
                         self.ac(i, block)?;
                     } else {
-                        // Scans of one component leave out the blocks that pad an MCU. Each is
-                        // filled as in jpegtran, at the least cost: with only the DC coefficient of
-                        // the block before.
+                        // Scans of one component omit the blocks that pad an MCU. As in jpegtran,
+                        // each repeats only the previous block's DC coefficient, which costs the
+                        // fewest bits.
                         let before = last[i];
                         self.dc(i, before, &mut last[i])?;
                         self.push(table_start(true, group(i)), 0);
@@ -216,7 +215,7 @@ impl Tokens {
         self.list.push((code as u32) << 16 | bits);
     }
 
-    /// The DC coefficient `value` of component `i`, as its difference from the `last` one.
+    /// Adds the DC coefficient `value` of component `i` as its difference from `last`.
     fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
@@ -227,7 +226,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// The AC coefficients of a block in natural order (T.81, F.1.2.2).
+    /// Adds the AC coefficients of a block in natural order (T.81, F.1.2.2).
     fn ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
         let first = table_start(true, group(i));
         let mut run = 0;
@@ -254,15 +253,15 @@ impl Tokens {
     }
 }
 
-/// The components of an MCU with the rows and columns of blocks it has of each. A picture of one
-/// component has single blocks, whatever its sampling factors say (T.81, A.2.2).
+/// Components of an MCU, each with its columns and rows of blocks. With one component an MCU is one
+/// block, regardless of the sampling factors (T.81, A.2.2).
 fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
     let single = frame.components().len() == 1;
     let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };
     frame.components().iter().map(extent).enumerate()
 }
 
-/// A number's size in bits, and those bits (T.81, F.1.2.1.1).
+/// Size of a number in bits, and these bits (T.81, F.1.2.1.1).
 fn size_and_bits(value: i32) -> (u8, u32) {
     let size = 32 - value.unsigned_abs().leading_zeros();
     let bits = if value < 0 { value.wrapping_sub(1) } else { value } as u32;

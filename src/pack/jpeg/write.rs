@@ -1,4 +1,4 @@
-//! Marker segments and entropy-coded data, to bytes.
+//! Writes marker segments and entropy-coded data.
 
 use super::tables::choose;
 use super::tokens::{CODES, GROUPS, Grid, Tokens, group, table_start};
@@ -14,13 +14,13 @@ pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
     body.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends DQT and SOF: baseline, unless a quantisation table needs 16 bits, which takes the
-/// extended sequential frame (T.81, table B.2).
+/// Appends DQT and SOF. The frame is baseline, or extended sequential if a quantisation table needs
+/// 16 bits (T.81, table B.2).
 pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) {
     let frame = &header.frame;
     let count = frame.components().len();
     let quant = &quant[..count];
-    // Components with equal tables share one, as usual.
+    // Components with equal tables share one.
     let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("it is in there") as u8;
     let mut extended = false;
     for i in (0..count).filter(|&i| usize::from(index(i)) == i) {
@@ -39,8 +39,8 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     body.extend(width.to_be_bytes());
     body.push(count as u8);
     for (i, c) in frame.components().iter().enumerate() {
-        // The factors of a single component mean nothing (T.81, A.2.2). Writing 1x1 helps readers
-        // that do not know this.
+        // The sampling factors of a single component have no meaning (T.81, A.2.2). Some readers
+        // use them all the same, so 1x1 is written.
         let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
         body.extend([c.id, h << 4 | v, index(i)]);
     }
@@ -73,7 +73,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     segment(out, 0xda, &[&body]);
 
     let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
-    // About one byte in 256 is ff and takes a stuffed zero. If there are more, the buffer grows.
+    // About one byte in 256 is ff and needs a stuffed zero. If there are more, the buffer grows.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     for (i, tokens) in tokens.segments().enumerate() {
         if i > 0 {
@@ -90,10 +90,10 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     out.extend([0xff, 0xd9]);
 }
 
-/// Bits of a restart segment on their way to bytes.
+/// Bit writer of a restart segment.
 struct Bits<'a> {
     out: &'a mut Vec<u8>,
-    /// The last `held` bits, fewer than 32, are not written yet.
+    /// The lowest `held` bits, fewer than 32, are not written yet.
     window: u64,
     held: u32,
 }
@@ -121,7 +121,7 @@ impl Bits<'_> {
         }
     }
 
-    /// Fills the last byte with ones (T.81, F.1.2.3).
+    /// Pads the last byte with ones (T.81, F.1.2.3).
     fn end(mut self) {
         let padding = self.held.wrapping_neg() & 7;
         self.window = self.window << padding | ((1 << padding) - 1);
