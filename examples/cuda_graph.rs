@@ -4,9 +4,8 @@
 //! cargo run --release --example cuda_graph
 //! ```
 //!
-//! A graph keeps the addresses that it was captured with, but the loader delivers each batch at a
-//! different address. The step therefore reads fixed buffers, and each batch is copied into them on
-//! the device:
+//! A graph keeps the addresses from its capture, but the loader's batches have different addresses.
+//! The step therefore reads fixed buffers, and each batch is copied into them on the device:
 //!
 //! 1. take a batch, copy its tensors into the buffers, drop it;
 //! 2. capture the step, which does not run it;
@@ -14,8 +13,8 @@
 //!
 //! Requesting a batch during the capture is an error, because the loader's waits would become part
 //! of the graph. The error does not affect the capture or the loader. The exit code is 0 if the
-//! weights after the graph equal, bit for bit, those after the steps without it; otherwise 1.
-//! Without a GPU the example only prints a message.
+//! weights are bit-identical to those of the steps without a graph; otherwise 1. Without a GPU the
+//! example only prints a message.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;
@@ -54,8 +53,8 @@ fn run() -> Result<()> {
     }
     let stream = cuda::stream(0)?;
     // cudarc makes each use of a buffer wait for an event of the previous use. During a capture the
-    // driver rejects events from before it. SAFETY: this program uses its buffers on one stream
-    // only, and the loader orders its own streams itself.
+    // driver rejects earlier events. SAFETY: this program uses its buffers on one stream only, and
+    // the loader synchronizes its own streams.
     unsafe { stream.context().disable_event_tracking() };
     let mut batches = Loader::source(Synth::new().images(640).classes(CLASSES as usize).side(64).memory()?)
         .batch_size(BATCH)
@@ -81,13 +80,13 @@ fn run() -> Result<()> {
     if loss.to_bits() != plain_loss.to_bits() {
         return Err(format!("the summed loss is {loss} with the graph and {plain_loss} without").into());
     }
-    // Reports errors of calls that cannot return them, such as drops.
+    // Reports deferred errors, such as those of drops.
     stream.context().check_err()?;
     println!("{} weights agree bit for bit after {EPOCHS} epochs", plain.len());
     Ok(())
 }
 
-/// The reference: every kernel of every step is launched individually.
+/// Runs the reference, which launches every kernel of every step individually.
 fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
     for epoch in 0..EPOCHS {
         for batch in batches.epoch(epoch) {
@@ -103,7 +102,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut epoch = batches.epoch(0);
     step.take(&epoch.next().ok_or("an epoch without batches")??)?;
 
-    // The strictest mode. The driver calls of the loader's threads do not invalidate the capture.
+    // Even in the strictest mode, driver calls of the loader's threads do not invalidate the
+    // capture.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
     let refused = epoch.next();
@@ -167,8 +167,8 @@ impl Step {
         })
     }
 
-    /// Copies a batch into the step's own buffers. The batch may be dropped afterwards, because its
-    /// memory is rewritten only after the copy.
+    /// Copies a batch into the step's buffers. The batch may be dropped afterwards, because its
+    /// memory is reused only after the copy.
     fn take(&mut self, batch: &CudaBatch) -> Result<()> {
         self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;
         self.stream.memcpy_dtod(&batch.labels()?.view::<i64>()?, &mut self.labels)?;
@@ -185,8 +185,8 @@ impl Step {
         };
         let mut pool = stream.launch_builder(&self.pool);
         pool.arg(&mut self.features).arg(&self.images).arg(&n).arg(&SIDE);
-        // SAFETY: the arguments are those that `graph.cu` declares, and the buffers were allocated
-        // for BATCH pictures.
+        // SAFETY: the arguments match the declaration in `graph.cu`, and the buffers have room for
+        // BATCH pictures.
         unsafe { pool.launch(over(n * FEATURES)) }?;
         let mut errors = stream.launch_builder(&self.errors);
         errors.arg(&mut self.error).arg(&mut self.loss).arg(&self.features).arg(&self.labels).arg(&self.weights);

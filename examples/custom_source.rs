@@ -8,7 +8,7 @@ use warpfeed::decode::RawRgb;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
-/// Each sample is one flat colour of 32 by 32 pixels, generated on request.
+/// A source of 32x32 pictures of a single colour, generated on request.
 struct Colours;
 
 impl Source for Colours {
@@ -20,7 +20,7 @@ impl Source for Colours {
         let colour = [index as u8, (index * 7) as u8, (index * 31) as u8];
         scratch.clear();
         scratch.extend(colour.iter().cycle().take(32 * 32 * 3));
-        // Bare pixels instead of an image format, which the codec below expects.
+        // The field holds raw pixels, which the codec below expects.
         Ok(Sample::new("colour").with_field("img", scratch)?.with_label(index as i64 % 10))
     }
 

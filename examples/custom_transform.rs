@@ -1,4 +1,4 @@
-//! Your own transform. It is random but gives the same result for any number of workers.
+//! Your own transform, random but with the same result for any number of workers.
 //!
 //! ```text
 //! cargo run --release --example custom_transform [DATA SET]

@@ -1,4 +1,4 @@
-//! Prints the content of a batch: shapes, types, labels, keys, and its memory and time.
+//! Prints the content of a batch: shapes, types, labels, keys, memory and time.
 //!
 //! ```text
 //! cargo run --release --example inspect_batch [DATA SET]

@@ -1,10 +1,10 @@
-//! Shows how much time is hidden by copying ahead on a second stream: `cargo run --release
-//! --example overlap`.
+//! Shows how much time is saved by copying ahead on a second stream: `cargo run --release --example
+//! overlap`.
 //!
 //! Twelve batches of 256 pictures of 224x224 are copied, converted and "trained on" by a kernel
 //! that takes 2 ms. The first run does this in sequence on one stream. The second run works like
-//! the loader: copies on one stream, conversions on a second, steps on the consumer's, ordered by
-//! events. The times of the events are shown as a timeline for each run.
+//! the loader: copies on one stream, conversions on a second, and steps on the consumer's, ordered
+//! by events. The program prints a timeline of each run.
 #![allow(unsafe_code)]
 
 use warpfeed::cuda;
@@ -80,8 +80,8 @@ impl Show {
                 copies.wait(&converted[i - 2][1])?;
             }
             copied[i][0].record(copies)?;
-            // SAFETY: the pinned memory stays alive and unchanged until the wait below for the
-            // steps after the copies.
+            // SAFETY: the pinned memory stays alive and unchanged until the wait below, which also
+            // covers the copies.
             unsafe { copies.upload(&self.memory, from, &self.pinned) }?;
             copied[i][1].record(copies)?;
 
@@ -90,8 +90,8 @@ impl Show {
                 conversions.wait(&stepped[i - 2][1])?;
             }
             converted[i][0].record(conversions)?;
-            // SAFETY: the ranges are disjoint, events order their uses, and `self` lives until the
-            // wait for the steps below.
+            // SAFETY: the ranges are disjoint, events order their uses, and `self` outlives the
+            // wait below.
             unsafe {
                 self.convert.launch(conversions, &self.memory, Launch { from, to, records: None, count: IMAGES })
             }?;

@@ -4,8 +4,7 @@
 //! cargo run --release --example pack_lmdb -- FOLDER OUT.lmdb
 //! ```
 //!
-//! The pictures do not change, pixel for pixel. JPEGs get restart markers, so that random crops
-//! decode faster.
+//! Pixels do not change. JPEGs get restart markers, so random crops decode faster.
 
 use warpfeed::pack::Pack;
 use warpfeed::{Error, source};

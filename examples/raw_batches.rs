@@ -1,12 +1,12 @@
-//! Writes a loader's batches to stdout, for programs in other languages that compare with them: for
-//! each batch a line of JSON, then the bytes of its fields, in the order of that line. The tests of
-//! the Python package use it.
+//! Writes a loader's batches to stdout, so that programs in other languages can compare theirs. A
+//! batch is a line of JSON, followed by the bytes of its fields in the order of that line. The
+//! tests of the Python package use it.
 //!
 //! ```text
 //! cargo run --release --example raw_batches -- '{"data": "datasets/mini", "batch_size": 16, "shuffle": 42, "side": 64}'
 //! ```
 //!
-//! A `recipe` is a set of options that both sides define.
+//! A `recipe` names a set of options that both programs define.
 
 use std::io::Write;
 

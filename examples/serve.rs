@@ -1,10 +1,9 @@
 //! A small inference server without a network: `cargo run --release --example serve`.
 //!
-//! Eight clients send encoded pictures, some of them bad, through a channel. A thread collects them
-//! into requests of at most 16 pictures, or of the pictures received within 2 ms. A decoder turns
-//! each request into a batch, on the GPU if there is one. A model answers each client: here it is
-//! the mean of the normalised picture. Each answer is compared with that of a loader over the same
-//! files.
+//! Eight clients send encoded pictures, some of them bad, through a channel. A thread collects at
+//! most 16 pictures, or those received within 2 ms, into a request. A decoder turns each request
+//! into a batch, on the GPU if there is one. The model's answer is the mean of the normalised
+//! picture. Clients compare each answer with that of a loader over the same files.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
@@ -26,12 +25,12 @@ struct Upload {
 fn main() -> Result<()> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
     let pictures = source::open(folder)?;
-    // Serving has the options of the loader that training used.
+    // The server uses the options of the training loader.
     let training = Loader::new(folder).batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);
     let expected = expected(&training)?;
     match cuda::stream(0) {
         Ok(stream) => serve(&training.decoder().cuda(&stream)?, &*pictures, &expected, |batch| {
-            // A real program would queue the kernels of its model in `stream` here.
+            // A real program would queue its model's kernels in `stream` here.
             Ok((0..batch.len())
                 .map(|place| batch.error(place).cloned())
                 .zip(means(&batch.images().download()?))
@@ -63,7 +62,7 @@ fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// For each picture of a batch: its error, if it is bad, and the model's answer.
+/// Error of each picture of a batch, if it is bad, and the model's answer.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(
@@ -73,7 +72,7 @@ fn serve<B: Send + 'static>(
     model: impl Fn(B) -> Result<Answers> + Sync,
 ) -> Result<()> {
     let (uploads, received) = channel::<Upload>();
-    // The model works on one batch while the decoder makes the next ones.
+    // The model works on one batch while the decoder prepares the next ones.
     let (submitted, batches) = sync_channel::<(Pending<B>, Vec<Sender<Result<f32>>>)>(2);
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -138,7 +137,7 @@ fn collect(received: &Receiver<Upload>) -> Option<Vec<Upload>> {
     Some(request)
 }
 
-/// Sends pictures one after the other and checks the answers. Returns the time that each took.
+/// Sends pictures one after the other and checks the answers. Returns the time of each.
 fn run_client(
     client: usize,
     pictures: &dyn Source,

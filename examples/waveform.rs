@@ -4,7 +4,7 @@
 //! cargo run --example waveform
 //! ```
 //!
-//! The program writes a small tar of WAV files, loads it, and checks that the crops are the same
+//! The program writes a small tar of WAV files and loads it. It checks that the crops are the same
 //! for any number of workers and after a resume.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
         };
         match (&[a, b, c, d], format) {
             (b"fmt ", _) => format = chunk.first_chunk::<16>(),
-            // PCM, one channel; the last two bytes are the number of bits.
+            // PCM, one channel. The last two bytes are the number of bits.
             (b"data", Some([1, 0, 1, 0, .., 16, 0])) => return Ok(chunk.as_chunks().0),
             (b"data", other) => return Err(Error::decode(format!("wav of format {other:?}; PCM of 16 bits is read"))),
             _ => {}
@@ -69,7 +69,7 @@ fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     Err(Error::decode("wav without sound"))
 }
 
-/// A WAV file whose samples count from 0 to `length` - 1.
+/// Creates a WAV file whose samples count from 0 to `length` - 1.
 fn wav(length: u16) -> Vec<u8> {
     let bytes = u32::from(length) * 2;
     let mut wav = [*b"RIFF", (bytes + 36).to_le_bytes(), *b"WAVE", *b"fmt ", 16_u32.to_le_bytes()].concat();
@@ -81,7 +81,7 @@ fn wav(length: u16) -> Vec<u8> {
     wav
 }
 
-/// Where each sample of these batches was cropped. The sound counts up, so every value is known.
+/// Returns the start of each sample's crop, and checks its values, which count up from there.
 fn starts(batches: impl Iterator<Item = Result<HostBatch>>) -> Result<BTreeMap<u64, u16>> {
     let mut starts = BTreeMap::new();
     for batch in batches {
@@ -118,7 +118,7 @@ fn main() -> Result<()> {
     assert_ne!(starts(batches.epoch(1))?, first, "another epoch has other crops");
     assert_eq!(starts(open(4).host()?.epoch(0))?, first, "other numbers of workers have the same crops");
 
-    // A run that stops after two batches, and goes on with three workers.
+    // Stops after two batches and resumes with three workers.
     let mut batches = open(2).host()?;
     let mut epoch = batches.epoch(0);
     let mut all = starts(epoch.by_ref().take(2))?;
@@ -127,7 +127,7 @@ fn main() -> Result<()> {
     all.extend(starts(resumed.epoch(0))?);
     assert_eq!(all, first, "a run that was resumed has the same crops");
 
-    // The field is a stage of its own.
+    // The statistics have a stage for the field.
     let stats = resumed.stats();
     assert_eq!(stats.fields["wave"].count, stats.prepared);
     println!("{stats}");

@@ -4,7 +4,7 @@
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-/// Feature maps of one picture, (C, H * W), H = W.
+/// Feature maps of one picture: (C, H * W) with H = W.
 pub(crate) struct Maps {
     pub(crate) data: Array2<f32>,
     pub(crate) side: usize,
@@ -37,7 +37,7 @@ impl Param {
         }
     }
 
-    /// Takes step number `step`, counted from 1.
+    /// Takes an optimiser step; `step` is its number, counted from 1.
     fn step(&mut self, rate: f32, step: i32) {
         let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
         let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
@@ -50,7 +50,7 @@ impl Param {
     }
 }
 
-/// A convolution: 3x3 with zero padding, or 1x1; with stride 1 or 2; with or without ReLU.
+/// A convolution, 3x3 with zero padding or 1x1, with stride 1 or 2, and optionally with ReLU.
 pub(crate) struct Convolution {
     /// Weights, with the bias as the last column.
     weight: Param,
@@ -58,7 +58,7 @@ pub(crate) struct Convolution {
     reach: usize,
     stride: usize,
     relu: bool,
-    /// State for the gradient: the neighbourhoods of the input as columns, and the output.
+    /// State for the backward pass: the input's neighbourhoods as columns, and the output.
     columns: Array2<f32>,
     output: Array2<f32>,
 }
@@ -111,8 +111,8 @@ impl Convolution {
         Maps { data: output, side: to }
     }
 
-    /// Adds to the gradient of the weights, and returns the gradient of the input of the latest
-    /// `forward`.
+    /// Accumulates the gradient of the weights. Returns the gradient of the latest `forward`'s
+    /// input.
     pub(crate) fn backward(&mut self, mut grad: Maps) -> Maps {
         if self.relu {
             grad.data.zip_mut_with(&self.output, |grad, &output| *grad *= f32::from(output > 0.0));
@@ -161,7 +161,7 @@ impl Net {
         Net { layers, steps: 0 }
     }
 
-    /// The last layer's maps for one picture, (3, side * side).
+    /// Runs the layers on one picture, (3, side * side), and returns the last layer's maps.
     pub(crate) fn forward(&mut self, picture: &[f32], side: usize) -> Maps {
         let data = ArrayView2::from_shape((3, side * side), picture).expect("three channels").to_owned();
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
@@ -179,7 +179,7 @@ impl Net {
     }
 }
 
-/// Converts the scores in `rows` of each column to shares that add up to 1.
+/// Converts the scores of each column to probabilities.
 pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
     for mut column in scores.columns_mut() {
         let top = column.fold(f32::MIN, |a, &b| a.max(b));

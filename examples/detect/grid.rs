@@ -1,6 +1,6 @@
-//! The network's output for a picture: for each cell of a grid, whether the centre of a figure lies
-//! in it, its box, and its class. This is the head of YOLO ("You Only Look Once", 2016), with one
-//! box per cell.
+//! The network's output for a picture. Each cell of a grid predicts whether it contains the centre
+//! of a figure, and the figure's box and class. This is the head of YOLO ("You Only Look Once",
+//! 2016), with one box per cell.
 
 use ndarray::Array2;
 
@@ -19,7 +19,7 @@ const SURE: f32 = 0.5;
 /// Maximum overlap of two boxes. Above it, the less certain one is dropped.
 const SAME: f32 = 0.45;
 
-/// A figure, with corners (x1, y1, x2, y2) in pixels.
+/// Ground truth of a figure, with corners (x1, y1, x2, y2) in pixels.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) corners: [f32; 4],
@@ -50,7 +50,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     for (cell, owner) in owners.into_iter().enumerate() {
         let sure = sigmoid(scores[[0, cell]]);
         let is = f32::from(owner.is_some());
-        // Cross-entropy. Most cells have no figure, so those weigh less.
+        // Cross-entropy. Most cells have no figure, so their weight is lower.
         let weight = if owner.is_some() { 1.0 } else { 0.5 };
         loss -= weight * (is * sure.max(1e-9).ln() + (1.0 - is) * (1.0 - sure).max(1e-9).ln());
         grad[[0, cell]] = weight * (sure - is);
@@ -73,7 +73,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     (loss, grad)
 }
 
-/// The detected figures, the most certain first.
+/// Returns the detected figures, the most certain first.
 pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let at = |row: usize| scores[[row, cell]];

@@ -1,5 +1,5 @@
-//! A small network learns where figures are and what they are, on the CPU, from a set in COCO
-//! format. Pictures and boxes are cropped and flipped together.
+//! Trains a small network on the CPU to detect figures, from a set in COCO format. Pictures and
+//! boxes are cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example detect [-- EPOCHS]
@@ -7,8 +7,8 @@
 //!
 //! The first run generates the set in `datasets/generated`. `warpfeed preview
 //! datasets/generated/detect/annotations/instances_train.json --out grid.png` shows it. The exit
-//! code is 0 if enough of the held-out figures are detected, with the right class and a box with an
-//! intersection over union of at least 0.5; otherwise 1.
+//! code is 0 if enough held-out figures are detected; otherwise 1. A detection has the right class,
+//! and its box has an intersection over union of at least 0.5.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;
@@ -23,8 +23,7 @@ use warpfeed::field::Boxes;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_cli::synth::Synth;
 
-/// Minimum share of held-out figures that are detected, and of detections that are right. A run of
-/// 12 epochs reaches 0.82 and 0.86.
+/// Minimum recall and precision on the held-out figures. A run of 12 epochs reaches 0.82 and 0.86.
 const FOUND: f64 = 0.7;
 const RIGHT: f64 = 0.7;
 /// Maximum number of boxes per picture.
@@ -56,7 +55,7 @@ fn run() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // A box of which less than a third remains says little about its figure.
+    // If less than a third of a box remains, it says little about its figure.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
@@ -126,7 +125,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     })
 }
 
-/// Share of the held-out figures that are found, and of the detections that are right.
+/// Returns recall and precision on the held-out figures.
 fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> {
     let (mut hits, mut figures, mut found) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
@@ -148,7 +147,7 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     Ok((hits / figures, hits / found))
 }
 
-/// The set, generated if it does not exist.
+/// Returns the path of the set, which is generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated/detect");
     if !folder.exists() {

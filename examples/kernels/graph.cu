@@ -1,5 +1,5 @@
-// A softmax classifier on 8x8 averages of the picture: the smallest training step that learns, for
-// `examples/cuda_graph.rs`. Sums are computed in a fixed order, so two runs agree bit for bit.
+// Softmax classifier on 8x8 averages of the picture, the smallest training step that learns, for
+// `examples/cuda_graph.rs`. Sums have a fixed order, so two runs are bit-identical.
 
 typedef unsigned int u32;
 

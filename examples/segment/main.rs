@@ -1,5 +1,5 @@
-//! A small network learns which figure each pixel shows, on the CPU, from a set in Pascal VOC
-//! format. Pictures and masks are cropped and flipped together.
+//! Trains a small network on the CPU to classify each pixel, from a set in Pascal VOC format.
+//! Pictures and masks are cropped and flipped together.
 //!
 //! ```text
 //! cargo run --release --example segment [-- EPOCHS]
@@ -25,10 +25,10 @@ use warpfeed_cli::synth::Synth;
 const SIDE: usize = 64;
 /// The background and three figures.
 const CLASSES: usize = 4;
-/// Pixels of the picture, in each direction, per pixel of the network's last layer.
+/// Downscaling factor of the network's last layer, per direction.
 const PART: usize = 4;
-/// Minimum held-out mean intersection over union. Classifying everything as background gives about
-/// 0.2, a run of 8 epochs 0.69.
+/// Minimum held-out mean intersection over union. Predicting only background gives about 0.2, and a
+/// run of 8 epochs 0.69.
 const MEAN_IOU: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -55,7 +55,7 @@ fn run() -> Result<()> {
             .layout(Layout::Nchw)
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
-            // 255 marks pixels without a class, which do not count.
+            // 255 marks pixels without a class, which are ignored.
             .field("mask", Mask::new(Dtype::U8).fill(255))
     };
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
@@ -84,8 +84,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Row and column, in the network's last layer, of the score of `class` for pixel `at` of the
-/// picture.
+/// Returns row and column in the last layer of the score of `class` for pixel `at`.
 fn place(class: usize, at: usize) -> (usize, usize) {
     let (x, y) = (at % SIDE, at / SIDE);
     ((y % PART * PART + x % PART) * CLASSES + class, y / PART * (SIDE / PART) + x / PART)
@@ -102,7 +101,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
             for part in 0..PART * PART {
                 softmax(shares.slice_mut(ndarray::s![part * CLASSES..(part + 1) * CLASSES, ..]));
             }
-            // The gradient of the cross-entropy is probability minus one-hot.
+            // The gradient of the cross-entropy is the probabilities minus the one-hot label.
             let mut grad = Array2::zeros(shares.dim());
             for (at, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
                 for other in 0..CLASSES {
@@ -127,8 +126,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
     pictures.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 
-/// Intersection over union of the pixels that the network and the masks assign to a class, averaged
-/// over the classes.
+/// Mean over the classes of the intersection over union of predicted and true pixels.
 fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut both, mut either) = ([0.0; CLASSES], [0.0; CLASSES]);
     for batch in batches.epoch(0) {
@@ -148,7 +146,7 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     Ok(both.iter().zip(either).map(|(both, either)| both / either).sum::<f64>() / CLASSES as f64)
 }
 
-/// The set, generated if it does not exist.
+/// Returns the path of the set, which is generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated/segment");
     if !folder.exists() {

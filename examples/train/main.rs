@@ -1,12 +1,12 @@
-//! A real training loop on the CPU, fed from an LMDB that the crate packed itself.
+//! Trains a small network on the CPU, from an LMDB that the crate packed.
 //!
 //! ```text
 //! cargo run --release --example train [-- EPOCHS]
 //! ```
 //!
 //! The first run generates pictures in `datasets/generated`. The exit code is 0 if the loss has
-//! fallen and the held-out accuracy is well above chance; otherwise 1. On a given machine every run
-//! has the same losses, for any number of workers.
+//! fallen and the held-out accuracy is well above chance; otherwise 1. On a given machine, every
+//! run has the same losses for any number of workers.
 
 mod net;
 
@@ -128,7 +128,8 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
     Ok(right as f64 / all as f64)
 }
 
-/// The LMDB `name`, created if it does not exist: pictures generated in class folders, then packed.
+/// Returns the path of the LMDB `name`. If it does not exist, pictures are generated in class
+/// folders and packed.
 fn data_set(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated").join(name);
     let lmdb = folder.with_extension("lmdb");

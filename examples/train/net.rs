@@ -21,7 +21,7 @@ impl Maps {
         self.channels * self.side * self.side
     }
 
-    /// One image as (C, H * W).
+    /// View of one image as (C, H * W).
     fn image(&self, i: usize) -> ArrayView2<'_, f32> {
         let (len, plane) = (self.image_len(), self.side * self.side);
         ArrayView2::from_shape((self.channels, plane), &self.data[i * len..][..len]).expect("the length fits")
@@ -70,7 +70,8 @@ struct Block {
     /// The 3x3 neighbourhoods of each input image as columns, (C * 9, H * W), kept for the
     /// gradient.
     columns: Vec<Array2<f32>>,
-    /// Index in the plane of each pooled value's origin, or `u32::MAX` if ReLU clipped it to zero.
+    /// Index in the plane of the pixel that each pooled value came from, or `u32::MAX` if ReLU
+    /// clipped it to zero.
     from: Vec<u32>,
 }
 
@@ -104,7 +105,7 @@ impl Block {
         pooled
     }
 
-    /// Adds to the weight's gradient, and returns the gradient of the input.
+    /// Accumulates the weight's gradient, and returns the gradient of the input.
     fn backward(&mut self, grad: &Maps, inputs: usize, count: usize) -> Maps {
         let side = grad.side * 2;
         let mut input_grad = Maps::zeros(count, inputs, side);
@@ -175,7 +176,7 @@ impl Net {
         (features, maps.side)
     }
 
-    /// The class that the network predicts for each image.
+    /// Predicts the class of each image.
     pub(crate) fn classify(&mut self, images: &[f32], side: usize) -> Vec<i64> {
         let (features, _) = self.features(images, side);
         let scores = features.dot(&self.head.value.t());
@@ -187,7 +188,7 @@ impl Net {
     pub(crate) fn train(&mut self, images: &[f32], labels: &[i64], side: usize, rate: f32) -> f32 {
         let (features, last) = self.features(images, side);
         let count = labels.len();
-        // Softmax, and its gradient: probability minus one-hot.
+        // Softmax. The gradient is the probabilities minus the one-hot label.
         let mut grad = features.dot(&self.head.value.t());
         let mut loss = 0.0;
         for (mut row, &label) in grad.rows_mut().into_iter().zip(labels) {

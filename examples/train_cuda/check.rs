@@ -1,5 +1,5 @@
-//! `--check` tests the arithmetic. It compares the naive network with finite differences. With a
-//! GPU it also compares each kernel and whole training steps with the naive versions.
+//! The option `--check`: compares the naive network with finite differences. With a GPU, also
+//! compares each kernel and whole training steps with the naive versions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::net::{Net, Plan};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// `len` random numbers from -1 to 1.
+/// Returns `len` random numbers from -1 to 1.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed, 0, 0);
     (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()
@@ -42,7 +42,7 @@ fn plan() -> Plan {
     Plan { widths: vec![3, 5, 4], classes: 3, side: 8, batch: 4 }
 }
 
-/// Parameters that are all random, so that every gradient is tested.
+/// Returns random values for all parameters, so that every gradient is tested.
 fn drawn(plan: &Plan) -> Vec<Vec<f32>> {
     let lens = plan.parameters().into_iter().enumerate();
     lens.map(|(i, (len, _))| noise(len, 100 + i as u64).iter().map(|v| v * 0.6).collect()).collect()
@@ -134,7 +134,7 @@ fn maps(kernels: &Kernels) -> Result {
     let mut full = stream.alloc_zeros::<f32>(outputs * shape.width())?;
     let weights = stream.clone_htod(&weight)?;
     let want = naive::convolve(&wide(&values), &wide(&weight), shape, outputs);
-    // The same maps in images-first order, as the loader delivers them.
+    // The same maps in the loader's images-first order.
     let plane = shape.side * shape.side;
     let planes = naive::transposed(&(0..shape.len() / plane).collect::<Vec<_>>(), shape.channels, shape.count);
     let images_first: Vec<f32> = planes.iter().flat_map(|p| values[p * plane..][..plane].to_vec()).collect();
@@ -197,8 +197,8 @@ fn heads(kernels: &Kernels) -> Result {
     same("update", &download(stream, &values)?, &want, 1e-5)
 }
 
-/// Checks the whole network: loss, correct predictions and every gradient of a full batch and then
-/// of a smaller one, each with the parameters after the previous step.
+/// Checks the whole network: loss, correct predictions and every gradient, for a full batch and
+/// then for a smaller one, with the parameters of the previous step.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &drawn(&plan))?;

@@ -3,8 +3,8 @@
 //!
 //! **Invariants**
 //! 1. Each launch passes the arguments that the kernel declares, in its order.
-//! 2. Each method checks, before the launch, that every buffer is large enough for what the kernel
-//!    reads and writes with the given shape.
+//! 2. Each method checks before the launch that every buffer is large enough for the kernel's
+//!    accesses with the given shape.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const THREADS: u32 = 256;
 /// Rows and columns of the tile that a block of `matmul` computes.
 const TILE: usize = 64;
 
-/// (C, N, side, side): feature maps of a batch.
+/// Shape of a batch's feature maps: (C, N, side, side).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) channels: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// The first `rows * columns` elements of `data`, row by row.
+    /// Matrix of the first `rows * columns` elements of `data`, row by row.
     pub(crate) fn new(data: &'a CudaSlice<f32>, rows: usize, columns: usize) -> Self {
         holds(data.len(), rows * columns);
         Matrix { data, rows, columns, row_stride: columns, column_stride: 1 }
@@ -123,8 +123,8 @@ impl Kernels {
         })
     }
 
-    /// 3x3 neighbourhoods as columns, (C * 9, N * side * side). The maps are (N, C, side, side) if
-    /// `images_first`, otherwise (C, N, side, side).
+    /// Copies 3x3 neighbourhoods to columns, (C * 9, N * side * side). The maps are (N, C, side,
+    /// side) if `images_first`, otherwise (C, N, side, side).
     pub(crate) fn im2col(
         &self,
         columns: &mut CudaSlice<f32>,
@@ -155,8 +155,8 @@ impl Kernels {
     }
 
     /// Like [`product`](Kernels::product), for matrices whose depth is much longer than their
-    /// sides. Parts of the depth, as many as fit into `scratch`, are summed in parallel and then
-    /// added up.
+    /// sides. Splits the depth into as many parts as fit into `scratch`, sums them in parallel, and
+    /// adds the results.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,
@@ -174,8 +174,7 @@ impl Kernels {
         launch!(self.add_parts, over(elements), out, &*scratch, &count, &parts)
     }
 
-    /// Depth of a part, a multiple of the kernel's 16, and the number of parts that make up
-    /// `depth`.
+    /// Returns the depth of a part, a multiple of the kernel's 16, and the number of parts.
     fn parts(&self, depth: usize, wanted: usize) -> (usize, usize) {
         let part = depth.div_ceil(wanted).next_multiple_of(16);
         (part, depth.div_ceil(part))
@@ -284,12 +283,12 @@ impl Kernels {
     }
 }
 
-/// A grid with a thread for each of `elements`.
+/// Returns a grid with one thread per element.
 fn over(elements: usize) -> (u32, u32, u32) {
     (small(elements).div_ceil(THREADS), 1, 1)
 }
 
-/// The kernels count in 32 bits.
+/// Converts to the 32-bit numbers of the kernels.
 fn small(number: usize) -> u32 {
     u32::try_from(number).expect("a batch of fewer than 2^32 elements")
 }

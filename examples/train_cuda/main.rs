@@ -1,4 +1,5 @@
-//! Trains a convolutional network on the GPU, on batches that the loader delivers in device memory.
+//! Trains a convolutional network on the GPU, with batches that the loader delivers in device
+//! memory.
 //!
 //! ```text
 //! cargo run --release --example train_cuda [-- PATH [EPOCHS]]    # class folders, LMDB or tar shards
@@ -6,9 +7,9 @@
 //! ```
 //!
 //! Without PATH it generates pictures of ten classes. Every seventh sample is held out. Each epoch
-//! prints the loss, the held-out accuracy, images per second, and the stall, which is the time that
-//! the stream waited for batches, by the device's clock. The exit code is 0 if the loss has fallen
-//! and the accuracy is well above chance; otherwise 1. Without a GPU it only prints a message.
+//! prints the loss, the held-out accuracy, images per second, and the stall: the time that the
+//! stream waited for batches, on the device's clock. The exit code is 0 if the loss has fallen and
+//! the accuracy is well above chance; otherwise 1. Without a GPU it only prints a message.
 //!
 //! 1. This file: the data, the loop, and the expected result.
 //! 2. `net`: layers, forward and backward.
@@ -35,7 +36,7 @@ use net::{Net, Plan};
 const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
-/// Learning rate after the first 50 steps. From there it falls linearly to zero.
+/// Learning rate after the first 50 steps. It then falls linearly to zero.
 const RATE: f32 = 0.02;
 /// Maximum loss of the last epoch, as a share of the first's.
 const LOSS_FALLS_TO: f64 = 0.9;
@@ -170,7 +171,7 @@ fn train_epoch(
         marks.push((asked, mark()?));
         net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.index()))?;
         samples += batch.len();
-        // The batch is dropped here. Its memory is rewritten only after the kernels above.
+        // The batch is dropped here. Its memory is reused only after the kernels above.
     }
     let (loss, _) = net.totals()?;
     let stall = marks.iter().map(|(asked, got)| asked.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;

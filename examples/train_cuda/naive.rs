@@ -32,7 +32,7 @@ pub(crate) fn convolve(maps: &[f64], weight: &[f64], input: Shape, outputs: usiz
     out
 }
 
-/// Gradients of the weight and of the maps.
+/// Returns the gradients of the weight and of the maps.
 pub(crate) fn convolve_back(
     grad: &[f64],
     maps: &[f64],
@@ -98,8 +98,8 @@ pub(crate) fn spread(features: &[f64], shape: Shape) -> Vec<f64> {
     by_channel.iter().flat_map(|v| std::iter::repeat_n(v / plane as f64, plane)).collect()
 }
 
-/// For logits (N, classes): the cross-entropy of each sample, whether it is classified correctly,
-/// and the gradient of the mean cross-entropy.
+/// For logits (N, classes), returns the cross-entropy of each sample, whether it is classified
+/// correctly, and the gradient of the mean cross-entropy.
 pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, Vec<f64>) {
     let (classes, mut grads) = (logits.len() / labels.len(), Vec::new());
     let samples = logits.chunks(classes).zip(labels).map(|(row, &label)| {

@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     /// Channels of the pictures, then of each convolution's result.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// Side of the pictures in pixels, which must be divisible by 2 once per convolution.
+    /// Side of the pictures in pixels. Each convolution halves it, so it must be divisible.
     pub(crate) side: usize,
     pub(crate) batch: usize,
 }
@@ -31,23 +31,23 @@ impl Plan {
         self.widths.len() - 1
     }
 
-    /// Input of convolution `i`, or after the last one, of the linear layer's mean.
+    /// Input shape of convolution `i`; after the last one, of the linear layer's mean.
     fn input(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i], count, side: self.side >> i }
     }
 
-    /// Result of convolution `i` before pooling.
+    /// Output shape of convolution `i` before pooling.
     fn output(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i + 1], ..self.input(i, count) }
     }
 
-    /// Pooled result of the last convolution.
+    /// Shape of the last convolution's pooled output.
     fn last(&self, count: usize) -> Shape {
         self.input(self.convolutions(), count)
     }
 
-    /// (values, inputs of a sum) of each array of parameters: a weight and a bias for each
-    /// convolution, then for the linear layer. Arrays with 0 inputs start at zero: the biases, and
+    /// Number of values and fan-in of each array of parameters: a weight and a bias for each
+    /// convolution, then for the linear layer. Arrays with fan-in 0 start at zero: the biases, and
     /// the linear layer, so that no class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
@@ -102,10 +102,10 @@ pub(crate) struct Net {
     bias: Param,
     features: CudaSlice<f32>,
     features_grad: CudaSlice<f32>,
-    /// Overwritten with their own gradient.
+    /// Logits, overwritten with their gradient.
     logits: CudaSlice<f32>,
-    /// Result of a convolution before pooling, and its gradient. Each convolution needs it only
-    /// briefly.
+    /// Output of a convolution before pooling, and its gradient. All convolutions share this
+    /// buffer.
     full: CudaSlice<f32>,
     columns_grad: CudaSlice<f32>,
     scratch: CudaSlice<f32>,
@@ -219,8 +219,8 @@ impl Net {
         Ok(())
     }
 
-    /// Summed cross-entropy of all samples since the last call, and how many were classified
-    /// correctly. Waits for the stream.
+    /// Returns the summed cross-entropy of all samples since the last call, and the number of
+    /// correct predictions. Waits for the stream.
     pub(crate) fn totals(&mut self) -> Result<(f64, f64)> {
         let stream = &self.kernels.stream;
         let sum =
@@ -231,7 +231,7 @@ impl Net {
         Ok(totals)
     }
 
-    /// (value, gradient) of each array of parameters, in the order of [`Plan::parameters`].
+    /// Returns (value, gradient) of each array of parameters, in the order of [`Plan::parameters`].
     pub(crate) fn parameters(&self) -> Result<Vec<(Vec<f32>, Vec<f32>)>> {
         let layers = self.convolutions.iter().flat_map(|c| [&c.weight, &c.bias]);
         let stream = &self.kernels.stream;
