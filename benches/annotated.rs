@@ -1,4 +1,4 @@
-//! Cost of masks and boxes in addition to photographs, and of a recipe for detection.
+//! Cost of loading masks and boxes in addition to photographs, and of a detection recipe.
 //!
 //! ```text
 //! cargo bench --bench annotated
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each picture has a generated mask of its own size and twelve generated boxes with classes. All
-//! loaders of a turn read the same LMDB, so only the fields differ. With `WARPFEED_LISTED=FOLDER`
-//! the pictures and a `boxes.json` are written there, for `benches/peers/detection.py`.
+//! loaders of a turn read the same LMDB and differ only in fields. With `WARPFEED_LISTED=FOLDER` it
+//! writes the pictures and a `boxes.json` there, for `benches/peers/detection.py`.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -24,7 +24,7 @@ use warpfeed::{Augment, Dtype, Loader};
 use warpfeed_cli::synth::Synth;
 
 const TURNS: usize = 7;
-/// Number of boxes per picture, and of pictures per turn.
+/// Boxes per picture, and pictures per turn.
 const BOXES: usize = 12;
 const PICTURES: usize = 2000;
 
@@ -38,14 +38,14 @@ fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     spans.into_iter().map(|((x1, x2), (y1, y2))| ([x1, y1, x2, y2], rng.below(80) as i64)).collect()
 }
 
-/// Draws ellipses of classes within the boxes, as a PNG with the filters that its encoder chooses.
+/// Encodes a PNG mask with an ellipse of each box's class.
 fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     let mut mask = image::GrayImage::new(size.width, size.height);
     for ([x1, y1, x2, y2], class) in boxes {
         let (cx, cy, rx, ry) = ((x1 + x2) / 2.0, (y1 + y2) / 2.0, (x2 - x1) / 2.0, (y2 - y1) / 2.0);
         for y in *y1 as u32..*y2 as u32 {
             for x in *x1 as u32..*x2 as u32 {
-                // A ragged edge, like in real masks.
+                // A ragged edge, as in real masks.
                 let ragged = 1.0 + 0.06 * ((x * 7 + y * 13) as f32 * 0.3).sin();
                 if ((x as f32 - cx) / rx).powi(2) + ((y as f32 - cy) / ry).powi(2) < ragged {
                     mask.put_pixel(x, y, image::Luma([*class as u8 + 1]));
@@ -58,7 +58,7 @@ fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// The pictures of `source` with boxes and masks.
+/// Returns the pictures of `source` with generated boxes and masks.
 fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     let codecs = Codecs::new();
     let mut list = Vec::new();
@@ -87,7 +87,7 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     Memory::new(samples)
 }
 
-/// Seconds for `PICTURES` pictures, in batches of `batch` in host memory.
+/// Measures the seconds for `PICTURES` pictures, in batches of `batch` in host memory.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
     let loader = Loader::new(path).batch_size(batch).shuffle(1).without("label");
     let mut batches = with(loader).host().unwrap();
@@ -115,7 +115,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type With = Box<dyn Fn(Loader) -> Loader>;
 
-/// Measures all of `ways` in turns, and prints each with its ratio to the first one of the turn.
+/// Measures all `ways` in turns, and prints each with its ratio to the first of the turn.
 fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
     println!("\n{title}: pictures/s, medians of {TURNS} turns, and of the ratios to the first line");
     let mut rates = vec![Vec::new(); ways.len()];

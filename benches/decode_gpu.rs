@@ -1,12 +1,11 @@
-//! Throughput by where pictures are decoded, in turns: `cargo bench --bench decode_gpu -- PATH..
-//! [--seconds N] [--turns N]`.
+//! Throughput with decoding by workers, by the device and by both, in turns: `cargo bench --bench
+//! decode_gpu -- PATH.. [--seconds N] [--turns N]`.
 //!
 //! Each PATH is a data set of JPEGs, repeated as needed. The batches have 256 crops of 224 pixels,
-//! f16 (N, C, H, W), on the device, decoded by the workers, by the device, and by both. There are
-//! as many workers as the process may use processors (`taskset -c 0-3`). "GPU ms" is the time per
-//! batch between the events around its decoding and around its conversion, if nothing else runs on
-//! the device. "at 20,000/s" is the share of the device's time that this takes at that many images
-//! per second.
+//! f16 (N, C, H, W), on the device. There is one worker per processor that the process may use
+//! (`taskset -c 0-3`). "GPU ms" is the device time of a batch's decoding and conversion, measured
+//! with events while nothing else runs there. "at 20,000/s" is the share of the device's time that
+//! this takes at 20,000 images per second.
 
 use std::sync::Arc;
 use std::time::Instant;

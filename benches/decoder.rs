@@ -1,10 +1,11 @@
-//! A decoder of requests: `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
+//! Latency and throughput of `Decoder`: `cargo bench --bench decoder -- PATH [--seconds N]
+//! [--workers N]`.
 //!
-//! Requests have 1, 8, 64 and 256 JPEGs of the data set PATH, as eval crops of 224 pixels,
-//! normalised f16 (N, C, H, W), in device memory, decoded by the device, and by workers only.
-//! Without a driver they are in host memory. "alone" is one request at a time, from the call until
-//! the batch is in memory: median and 99th percentile in ms, and images per second. "in flight"
-//! keeps four requests submitted.
+//! Requests have 1, 8, 64 and 256 JPEGs of the data set PATH. Answers are eval crops of 224 pixels,
+//! normalised f16 (N, C, H, W), in device memory. They are decoded by the device, and by workers
+//! only. Without a driver they are in host memory. "alone" is one request at a time, from the call
+//! until the batch is in memory: median and 99th percentile in ms, and images per second. "in
+//! flight" keeps four requests submitted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

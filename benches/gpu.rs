@@ -1,10 +1,9 @@
 //! Performance of the GPU path, in one run: `cargo bench --bench gpu -- [--data PATH] [--workers N]
 //! [--end-to-end]`.
 //!
-//! PATH is any data set of pictures. It is written to an LMDB of 10,000 samples in a temporary
-//! folder, repeated as needed. Without PATH the end-to-end part is skipped; with `--end-to-end` all
-//! other parts are. Figures are medians over repeated measurements. Times on the device come from
-//! its events.
+//! PATH is any data set of pictures. Its samples, repeated as needed, are written to a temporary
+//! LMDB of 10,000 samples. Without PATH, the end-to-end part is skipped. With `--end-to-end`, only
+//! this part runs. Figures are medians over repeated measurements. Device times come from events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -81,7 +80,7 @@ impl Gpu {
         Ok(Gpu { own: Stream::lent(&stream)?, stream, context, spin })
     }
 
-    /// Median of `times` measurements of the milliseconds that `work` takes on the device.
+    /// Median device time of `work` over `times` measurements, in milliseconds.
     fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
@@ -96,7 +95,7 @@ impl Gpu {
         Ok(median(all))
     }
 
-    /// GB/s of page-locked copies of one batch of u8 images.
+    /// GB/s of plain copies of a batch of u8 images from page-locked memory.
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = Memory::new(&self.context, BATCH * IMAGE)?;
@@ -105,8 +104,8 @@ impl Gpu {
         pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
         let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
         let ms = self.timed(15, |_| {
-            // SAFETY: `pinned` stays alive and unchanged until the wait for the event after the
-            // copies.
+            // SAFETY: `pinned` stays alive and unchanged until the event after the copies has been
+            // waited for.
             (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
         })?;
         let rate = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
@@ -130,7 +129,7 @@ impl Gpu {
     fn conversions(&self, ceiling: f64) -> Result<()> {
         const N: usize = 1024;
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
-        // Four inputs and outputs in turn, so that nothing is in the cache.
+        // Four inputs and outputs in turn, so that no data is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
         let memory = Memory::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
@@ -139,7 +138,7 @@ impl Gpu {
         let (size, area) = (Size::new(SIDE as u32, SIDE as u32), 1.0 / 12.0);
         let erasing = RandomErasing::new(1.0).scale(area, area);
         let augment = Augment::resize(size.width, size.height).erase(erasing);
-        // First the records that only erase, then those that also mix.
+        // Records that only erase, followed by those that also mix.
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
             let erase = SampleOps::of(&augment.plan(size, &mut rng)?);
@@ -148,10 +147,10 @@ impl Gpu {
         }
         let at = 4 * (input + output);
         for i in 0..4 {
-            // SAFETY: `pixels` lives past the wait below.
+            // SAFETY: `pixels` outlives the wait below.
             unsafe { self.own.upload(&memory, i * (input + output), &pixels) }?;
         }
-        // SAFETY: `records` lives past the wait below.
+        // SAFETY: `records` outlives the wait below.
         unsafe { self.own.upload(&memory, at, &records) }?;
         self.own.synchronize()?;
         for dtype in [Dtype::F16, Dtype::F32, Dtype::Bf16, Dtype::U8] {
@@ -159,7 +158,7 @@ impl Gpu {
                 for (what, size, records, read) in [
                     ("plain", (SIDE, SIDE), None, 1),
                     ("erase", (SIDE, SIDE), Some(at), 1),
-                    // The partner sample is read too.
+                    // The kernel also reads the partner sample.
                     ("erase, mix", (SIDE, SIDE), Some(at + N * SampleOps::BYTES), 2),
                     ("223 x 223", (223, 223), None, 1),
                 ] {
@@ -190,7 +189,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// A loader whose workers only fill slots, so that only the ring is measured.
+    /// Opens a loader whose workers only fill slots, so that only the ring is measured.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -203,7 +202,7 @@ impl Gpu {
             .cuda(&self.stream)
     }
 
-    /// Measures the whole ring, u8 from memory. Returns the loader's milliseconds per batch.
+    /// Measures the ring with u8 batches from memory. Returns the loader's milliseconds per batch.
     fn ring(&self, bare: f64, workers: usize) -> Result<f64> {
         println!(
             "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
@@ -235,7 +234,7 @@ impl Gpu {
         Ok(per_batch)
     }
 
-    /// Measures steps of known length on the consumer's stream, compared with the loader.
+    /// Measures batch times and stalls for steps of known length on the consumer's stream.
     fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
         const BATCHES: usize = 300;
         println!(
@@ -251,8 +250,7 @@ impl Gpu {
             let mut number = 0;
             let mut epoch = batches.epoch(0);
             loop {
-                // Like a training loop, synchronizes now and then, which also keeps the host from
-                // running epochs ahead.
+                // Synchronizes like a training loop, so that the host does not run epochs ahead.
                 if number >= 2 {
                     events[2 * (number - 2) + 1].synchronize()?;
                 }
@@ -294,7 +292,7 @@ impl Gpu {
     fn step(&self, nanoseconds: u64) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // One block per multiprocessor: busy, but with room left, like most training kernels.
+        // One block per multiprocessor leaves room for other kernels, as most training kernels do.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: one u64, as the kernel declares.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");
@@ -328,7 +326,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Page-locked host batches that the program uploads itself, and returns in each possible way.
+    /// Measures page-locked host batches that the program uploads itself, with each way to return
+    /// them.
     fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
         println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");

@@ -1,6 +1,5 @@
-//! Folder, LMDB and tar compared, with the files in the page cache and not, for photographs and
-//! thumbnails. Shows the share of the disk's bandwidth that is used, and the share of the warm rate
-//! that remains.
+//! Comparison of folder, LMDB and tar, with warm and cold page cache, for photographs and
+//! thumbnails. Prints cold rates as shares of the disk's bandwidth and of the warm rate.
 //!
 //! ```text
 //! cargo bench --bench loader
@@ -8,8 +7,8 @@
 //! ```
 //!
 //! "Cold" means that the files' pages are dropped before each epoch, while nothing maps them. The
-//! disk's own figure is that of random reads of the same sizes at the best queue depth, in the same
-//! turn. Loaders are opened before the clock starts. `TMPDIR` determines the disk for the files.
+//! disk's figure comes from random reads of the same sizes at the best queue depth, in the same
+//! turn. Loaders are opened before the clock starts. `TMPDIR` selects the disk.
 #![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
 
 use std::fs::{self, File};
@@ -31,10 +30,10 @@ use warpfeed_cli::synth::Synth;
 /// One set of files to measure.
 struct Set {
     name: &'static str,
-    /// Number of distinct pictures, and of files made from them.
+    /// Number of distinct pictures, and of files copied from them.
     pictures: usize,
     files: usize,
-    /// Longer side of generated pictures, and maximum for real ones, which are resized.
+    /// Longer side of generated pictures. Larger photographs are shrunk to it.
     drawn_side: u32,
     max_side: Option<u32>,
     /// Side of the crop.
@@ -84,7 +83,7 @@ fn main() {
     }
 }
 
-/// Writes `count` files of the pictures of `source`, repeated as needed, in 100 class folders.
+/// Writes `count` files in 100 class folders, repeating the pictures of `source` as needed.
 fn copies(source: &dyn Source, count: usize, folder: &Path) {
     let mut scratch = Vec::new();
     for class in 0..100 {
@@ -106,7 +105,7 @@ impl Set {
         let kilobytes = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64 / 1e3;
         println!("\n{} {} of {kilobytes:.1} KB, samples/s, {TURNS} turns", files.len(), self.name);
         let per_second = |seconds: f64| files.len() as f64 / seconds;
-        // The first pass of everything warms up threads, pages and slots.
+        // The first pass warms up threads, pages and slots.
         let mut raw = vec![Vec::new(); DEPTHS.len()];
         let mut rates: [[Vec<f64>; 3]; 3] = Default::default();
         for turn in 0..=TURNS {
@@ -168,7 +167,7 @@ impl Codec for Nothing {
     }
 }
 
-/// Seconds for one epoch of `u8` batches of 64 in host memory, shuffled, on all cores.
+/// Measures the seconds of one epoch: `u8` batches of 64 in host memory, shuffled, on all cores.
 fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     let mut batches = with(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
     let started = Instant::now();
@@ -178,14 +177,14 @@ fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Seconds for reads of `sizes` at random places of `path`, `depth` at a time.
+/// Measures the seconds of reads of `sizes` at random places of `path`, `depth` at a time.
 fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     let len = file.metadata().unwrap().len() as usize;
     let all: usize = sizes.iter().sum();
-    // One place for each size, spread over the file, without overlaps.
+    // One place per size, spread over the file without overlaps.
     let mut places = Vec::with_capacity(sizes.len());
     let mut at = 0;
     for size in sizes {

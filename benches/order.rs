@@ -1,8 +1,8 @@
-//! Cost of an order, and savings of a windowed order on a cold disk.
+//! Cost of an order, and gain of a windowed order on a cold disk.
 //!
 //! Run with `cargo bench --bench order`. The cold group creates a tar and an LMDB of 100,000
-//! samples of 3 KiB, drops them from the page cache before each run, and reads the first 10,000
-//! samples of an epoch completely, on one thread.
+//! samples of 3 KiB and drops them from the page cache before each run. It then reads the first
+//! 10,000 samples of an epoch on one thread.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the tools of compute-sanitizer over the tests that decode on a device, on a machine with a
-# GPU and the CUDA toolkit. Needs no Rust: the test binaries are built elsewhere.
+# Runs the tests that decode on a device under the tools of compute-sanitizer. Needs a GPU and the
+# CUDA toolkit, but not Rust: the test binaries are built elsewhere.
 #
 #   cargo test --no-run --test gpu --lib    # prints their names
 #   benches/sanitize.sh target/debug/deps/gpu-HASH target/debug/deps/warpfeed-HASH [FOLDER]
 #
-# FOLDER holds damaged JPEGs. TOOLS chooses among the tools, SECONDS_EACH bounds one run (40). Ends
-# with 1 if a tool found something, a test failed, or nothing was run.
+# FOLDER contains damaged JPEGs. TOOLS selects the tools, and SECONDS_EACH limits one run (40). The
+# exit code is 1 if a tool finds an error, a test fails, or no test runs.
 set -u
 [ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -11; exit 2; }
 gpu=$1 library=$2 damaged=${3:-}
@@ -23,7 +23,7 @@ run() {
         --nocapture --test-threads 1 >"$log" 2>&1
     code=$?
     took=$(($(date +%s) - began))
-    # A run without a driver, or without tests, shows nothing.
+    # Without a driver or without tests, a run proves nothing.
     if [ $code -eq 0 ] && { grep -q 'skipped: .*driver' "$log" || ! grep -q '^test .* ok$\|[1-9][0-9]* passed' "$log"; }; then
         code=8
     fi

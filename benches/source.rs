@@ -1,7 +1,7 @@
-//! Warm reads only: the cost of a sample in each source, before any decoding.
+//! Cost of a warm read of a sample in each source, without decoding.
 //!
-//! Run with `cargo bench --bench source`. Consecutive reads are far apart, and one byte of every
-//! cache line is read, like in a decoder.
+//! Run with `cargo bench --bench source`. Consecutive reads are far apart. One byte of every cache
+//! line is read, as a decoder would.
 
 use std::fs;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use warpfeed::source::{Memory, Options, OwnedSample, Source, open};
 /// Bytes per sample and number of samples: photographs, and CIFAR pictures.
 const SETS: [(usize, usize); 2] = [(110 << 10, 1000), (3 << 10, 20_000)];
 
-/// The set in each format, by name.
+/// Creates the set in each format. Returns names and sources.
 fn sources(root: &Path, size: usize, count: usize) -> Vec<(&'static str, Arc<dyn Source>)> {
     let bytes = |i: usize| (0..size).map(|k| (k * 31 + i) as u8).collect::<Vec<u8>>();
     let sample = |i: usize| OwnedSample::new(format!("c{}/{i:06}", i % 10)).field("jpg", bytes(i)).label(0);
@@ -54,7 +54,7 @@ fn read(c: &mut Criterion) {
             group.bench_with_input(BenchmarkId::from_parameter(kind), &source, |b, source| {
                 b.iter(|| {
                     // 7919 is prime and divides neither count, so every sample is read once, and
-                    // none after its neighbour.
+                    // never right after its neighbour.
                     position = (position + 7919) % count;
                     let sample = source.read(position, &mut scratch).unwrap();
                     let (_, bytes) = sample.image().unwrap();

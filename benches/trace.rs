@@ -1,5 +1,4 @@
-//! Cost of tracing: the loader without a trace, with a trace outside its window, and inside it, in
-//! turns.
+//! Cost of tracing: the loader without a trace, outside a trace's window, and inside it, in turns.
 //!
 //! ```text
 //! cargo bench --bench trace
@@ -49,7 +48,7 @@ fn main() {
     }
 }
 
-/// Seconds of CPU time per epoch. On a shared machine it varies less than elapsed time.
+/// Measures the CPU seconds of an epoch. On a shared machine they vary less than elapsed time.
 fn epoch(batches: &mut Batches<HostBatch>, number: u64) -> f64 {
     let before = batches.stats().process.cpu_seconds;
     for batch in batches.epoch(number) {

@@ -1,12 +1,12 @@
-//! The automatic loader, which tunes prefetch and readers, compared with the best of a grid search
-//! over workers and prefetch, on three loads with different bottlenecks.
+//! The automatic settings of the loader, compared with a grid search over workers and prefetch, on
+//! three loads with different bottlenecks.
 //!
 //! ```text
 //! cargo bench --bench tune [-- waiting | computing | bursty]
 //! ```
 //!
-//! The grid is searched first. Then the best cell and the automatic loader, which has had time to
-//! settle, run in turns.
+//! The grid is searched first. Then the best cell and the automatic loader run in turns, after the
+//! latter had time to settle.
 #![allow(missing_docs)]
 
 use std::thread::sleep;
@@ -23,7 +23,7 @@ const CELL: Duration = Duration::from_millis(600);
 const TURN: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_secs(14);
 
-/// Samples that take `wait` to read, like over a network.
+/// Source whose reads take a fixed time, like a network.
 struct Waits(Duration);
 
 impl Source for Waits {
@@ -39,7 +39,7 @@ impl Source for Waits {
     }
 }
 
-/// Grey pictures, decoded at once.
+/// Codec that returns grey pictures immediately.
 struct Grey;
 
 impl Codec for Grey {
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
                 let batch = batch.unwrap();
                 sleep((self.step)(batch.index()));
                 match start {
-                    // The pipeline is full by then.
+                    // By then, the pipeline is full.
                     None if batch.index() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {

@@ -1,16 +1,16 @@
-//! The JPEG decoder on one core, compared with libjpeg-turbo and the `image` crate (zune-jpeg), and
-//! the whole pipeline around it: `cargo bench --bench decode`.
+//! Speed of the JPEG decoder on one core, compared with libjpeg-turbo and the `image` crate
+//! (zune-jpeg), and of the whole pipeline: `cargo bench --bench decode`.
 //!
 //! 1. `pictures`: the pictures to decode.
 //! 2. `turbo`: libjpeg-turbo.
 //! 3. `path`: read, decode, resize and write, compared with decode and resize only.
 //!
 //! `WARPFEED_PHOTOS` names a folder of JPEGs, searched recursively. Without it pictures are
-//! generated. libjpeg-turbo is the system's `libturbojpeg.so.0`, with its SIMD code; without that
-//! library the column is empty. Packed files have the same coefficients with restart markers, three
-//! to eight segments per row, and the standard Huffman tables. Crops are boxes of torchvision's
-//! RandomResizedCrop. libjpeg-turbo decodes them from a bitstream reduced to the segments that the
-//! box needs, and in full.
+//! generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If it is missing, the
+//! column is empty. Packed files have the same coefficients with restart markers, three to eight
+//! segments per row, and the standard Huffman tables. Crops are those of torchvision's
+//! RandomResizedCrop. libjpeg-turbo decodes the bitstream reduced to the crop's segments, and the
+//! full file.
 //!
 //! Numbers are medians of five turns, in microseconds of this thread's CPU time per picture.
 
@@ -36,7 +36,7 @@ fn main() {
     if std::env::var_os("WARPFEED_JPEG").is_some() {
         return measure();
     }
-    // A backend is chosen once per thread, so each one gets its own process.
+    // The backend is chosen once per thread, so each one runs in its own process.
     for backend in ["scalar", "avx2", "avx512"] {
         println!("\n{backend} (or the best backend of this CPU, if it lacks that one)");
         let this = std::env::current_exe().expect("the benchmark's own path");
@@ -126,7 +126,7 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// CPU time that a thread, or the process, has used.
+/// CPU time of the thread or the process.
 #[allow(unsafe_code)]
 fn processor_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,5 +1,5 @@
-//! From the packed LMDB to the batch: the cost of reading, planning, threads and slots in addition
-//! to decoding and resizing.
+//! Cost of reading, planning, threads and slots in addition to decoding and resizing, from the
+//! packed LMDB to the batch.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,12 +19,12 @@ const SIDE: u32 = 224;
 /// Number of pictures that a worker takes at a time.
 const GROUP: usize = 8;
 
-/// Prints the time per sample for each variant: random-resized crop and flip to `u8`, with the same
-/// boxes in all variants.
+/// Prints the time per sample of each variant, for random-resized crop and flip to `u8`. All
+/// variants use the same boxes.
 pub(super) fn measure(pictures: &[Picture]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
-    // Fills several batches, so that the last one does not matter.
+    // Enough samples for several batches, so that the last one has little weight.
     let samples = pictures.iter().cycle().take(pictures.len().max(4 * BATCH)).enumerate();
     let sample = |(i, p): (usize, &Picture)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
     Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("the pictures are packed");

@@ -12,12 +12,12 @@ pub(super) struct Picture {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// The packed bitstream reduced to the crop, and its size.
+    /// Packed bitstream reduced to the crop, and its size.
     pub(super) cut: (Vec<u8>, Size),
 }
 
-/// The baseline photographs of `WARPFEED_PHOTOS`, at most 160 spread evenly over the folder, or
-/// generated pictures.
+/// Returns the baseline photographs of `WARPFEED_PHOTOS`, at most 160 spread evenly over the
+/// folder, or generated pictures.
 pub(super) fn all() -> Vec<Picture> {
     let mut random = Random(1);
     let mut files = Vec::new();
@@ -85,8 +85,7 @@ impl Picture {
     }
 }
 
-/// Returns the file with only the segments that `crop` needs, and one MCU around it if chroma is
-/// subsampled.
+/// Reduces the file to the segments of `crop`, with a margin of one MCU if chroma is subsampled.
 fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
     let scan = marker(jpeg, 0xda).expect("a file has a scan");
     let data = scan + 2 + u16_at(jpeg, scan + 2) as usize;
@@ -119,7 +118,7 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     (out, Size::new(width, height))
 }
 
-/// Start of the first segment with `marker`.
+/// Offset of the first segment with `marker`.
 fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut at = 2;
     while jpeg.get(at + 3).is_some() && jpeg[at + 1] != marker {

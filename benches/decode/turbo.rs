@@ -15,8 +15,8 @@ pub(super) struct Turbo {
 impl Turbo {
     /// Opens the library, or returns `None` if it is missing.
     pub(super) fn open() -> Option<Turbo> {
-        // SAFETY: the library is libjpeg-turbo's, whose turbojpeg.h declares these functions with
-        // these types. It is kept together with the pointers.
+        // SAFETY: turbojpeg.h of libjpeg-turbo declares these functions with these types. The
+        // library is stored together with the pointers.
         unsafe {
             let library = libloading::Library::new("libturbojpeg.so.0").ok()?;
             let init = library.get::<unsafe extern "C" fn() -> *mut c_void>(b"tjInitDecompress\0").ok()?;

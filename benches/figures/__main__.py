@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Measures the figures of the README, and writes them there. Needs Python 3.10 and nothing else.
+"""Measures the figures of the README and writes them into it. Needs Python 3.10 and nothing else.
 
     python3 benches/figures measure host --photographs DIR     a machine without a GPU: 4 minutes
-    python3 benches/figures bundle OUT --photographs DIR       what a GPU machine without Rust needs
+    python3 benches/figures bundle OUT --photographs DIR       files for a GPU machine without Rust
     python3 benches/figures measure device requests training --bundle OUT      on that machine: 8 minutes
     python3 benches/figures render                             writes the tables into the Markdown
-    python3 benches/figures check                              fails if a table is not what was measured
+    python3 benches/figures check                              fails if a table differs from the measurement
 
-`measure` stores every round in benches/figures/GROUP.json, with machine, date and commit. Tables lie
+`measure` stores every round in benches/figures/GROUP.json, with machine, date and commit. Tables are
 between `<!-- figures:NAME -->` and `<!-- /figures -->`. `check` also fails if a page states a rate, a
-latency or a speed-up outside of these tables. DIR is any folder of JPEGs. Rivals are measured where
-their packages are installed: `--python` is the interpreter that has them.
+latency or a speed-up outside of these tables. DIR is any folder of JPEGs. Rivals are measured if
+their packages are installed for the interpreter `--python`.
 """
 
 import argparse
@@ -35,22 +35,22 @@ def main():
         prog="python3 benches/figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("check", help="fail if a table is not what was measured")
+    commands.add_parser("check", help="fail if a table differs from the measurement")
     commands.add_parser("render", help="write the tables into the Markdown")
-    one = commands.add_parser("bundle", help="build and collect what a machine without Rust needs")
+    one = commands.add_parser("bundle", help="build and collect the files for a machine without Rust")
     one.add_argument("out", type=pathlib.Path)
     one.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
-    one.add_argument("--count", type=int, default=250, help="photographs to take along")
+    one.add_argument("--count", type=int, default=250, help="number of photographs to include")
     one = commands.add_parser("measure", help="measure groups of figures")
     one.add_argument("groups", nargs="+", choices=GROUPS, metavar="group", help=", ".join(GROUPS))
     one.add_argument("--photographs", type=pathlib.Path, help="host: a folder of JPEGs")
-    one.add_argument("--bundle", type=pathlib.Path, help="on a device: what `bundle` has made")
-    one.add_argument("--python", default=sys.executable, help="interpreter that has the rivals' packages")
+    one.add_argument("--bundle", type=pathlib.Path, help="on a device: the output of `bundle`")
+    one.add_argument("--python", default=sys.executable, help="interpreter with the rivals' packages")
     one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
     one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="for data sets")
     one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="where GROUP.json goes")
     one.add_argument("--rounds", type=int, default=0, help="default: 3, and 2 for device and training")
-    one.add_argument("--limit", type=float, default=600, help="seconds after which no step is begun")
+    one.add_argument("--limit", type=float, default=600, help="seconds after which no step is started")
     options = parser.parse_args()
     if options.command == "check":
         sys.exit(pages.check())

@@ -1,5 +1,5 @@
-"""Collects what `measure device` needs on a machine without Rust: two benchmarks, the Python wheel
-and photographs. 250 photographs make some 45 MB."""
+"""Collects the files of `measure device` for a machine without Rust: two benchmarks, the Python
+wheel and photographs. With 250 photographs it has about 45 MB."""
 
 import json
 import os

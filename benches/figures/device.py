@@ -1,6 +1,6 @@
 """Figures of a machine with a GPU: batches in device memory, requests, and training.
 
-Everything runs from what `bundle` has collected, so neither Rust nor a network is needed.
+Everything runs from the files of `bundle`, without Rust or a network.
 """
 
 import json
@@ -11,13 +11,13 @@ import zipfile
 from record import ROOT, Record, class_folders, described, installed, rival, run
 
 COPIES = 40
-# Seconds until a rival that hangs is given up.
+# Timeout of a rival, in seconds.
 LONGEST = 90
 PEERS = ROOT / "benches" / "peers"
 
 
 class Setup:
-    """The bundle, unpacked; the class folders, and the LMDB that is packed from them."""
+    """The unpacked bundle, the class folders, and the LMDB packed from them."""
 
     def __init__(self, group, options):
         self.bundle, self.python = options.bundle.resolve(), options.python
@@ -56,7 +56,7 @@ def measure(options):
 
 
 def loaders(setup, cores):
-    """One turn of benches/decode_gpu.rs: both stores, each way to decode."""
+    """One turn of benches/decode_gpu.rs: both data sets, with each way to decode."""
     out = run([setup.bundle / "decode_gpu", setup.packed, setup.folder, "--seconds", 1, "--turns", 1], cores)
     store = {str(setup.packed): "packed", str(setup.folder): "folder"}
     path = None
@@ -70,7 +70,7 @@ def loaders(setup, cores):
 
 
 def peer(setup, name, which, cores):
-    # Longer than what the workers have made in advance.
+    # Long enough to outlast the batches that the workers made in advance.
     command = [setup.python, PEERS / "gpu.py", setup.folder, which, "--workers", cores, "--batches", 8 + 8 * cores]
     rival(setup.record, f"{name}/{cores}", run(command, cores, timeout=LONGEST))
 
@@ -85,7 +85,7 @@ def requests(options):
 
 
 def decoder(setup):
-    """One turn of benches/decoder.rs: requests decoded by the device, one at a time and four under way."""
+    """One turn of benches/decoder.rs: requests decoded by the device, one at a time and four in flight."""
     out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
     for line in out.splitlines():
         if found := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):

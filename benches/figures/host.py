@@ -1,4 +1,4 @@
-"""Figures of a machine without a GPU: images a second into host memory, beside other loaders."""
+"""Figures of a machine without a GPU: images/s into host memory, compared with other loaders."""
 
 import json
 import os
@@ -6,10 +6,10 @@ import os
 from record import ROOT, Record, class_folders, described, installed, rival, run
 
 COPIES, SECONDS, BATCH = 6, 4, 64
-# Seconds until a rival that hangs is given up.
+# Timeout of a rival, in seconds.
 LONGEST = 180
 
-# Name of the figure, peer of benches/peers/cpu.py, the packages that it needs.
+# Name of the figure, peer of benches/peers/cpu.py, required packages.
 RIVALS = [
     ("torch", "torchvision_u8", ["torch", "torchvision"]),
     ("ffcv", "ffcv", ["ffcv"]),

@@ -1,4 +1,4 @@
-"""The tables of the Markdown pages, rendered from benches/figures/*.json."""
+"""Renders the tables of the Markdown pages from benches/figures/*.json."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "benches" / "figures"
 PAGES = ["README.md", "python/README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"<!-- figures:(\w+) -->\n(.*?)<!-- /figures -->", re.S)
-# A rate, a latency or a speed-up, as prose states it.
+# Rates, latencies and speed-ups in prose.
 CLAIM = re.compile(
     r"\d[\d,.]*\s*(?:(?:images|samples|batches)(?:/s|\sa\ssecond)|(?:ms|µs|us|ns)\b|[GM]B/s)"
     r"|\d[\d,.]*\s+times\s+(?:as|the|faster)|\bhalf\s+as\s+(?:fast|many)",
@@ -25,7 +25,7 @@ def number(value, unit):
 
 
 class Group:
-    """The figures of one record. A figure that was not measured is None."""
+    """Figures of one record. A figure that was not measured is None."""
 
     def __init__(self, name):
         self.about = json.loads((HERE / f"{name}.json").read_text())
@@ -58,7 +58,7 @@ class Group:
         return middle if low == high else f"{middle} ({low} to {high})"
 
     def ratio(self, key, base, of="{:.1f}"):
-        """The median of the ratios, round by round."""
+        """Median of the ratios of the rounds."""
         ours, theirs = self.rounds(key), self.rounds(base)
         if not ours or not theirs:
             return ""
@@ -78,7 +78,7 @@ class Group:
 
 
 def table(head, rows):
-    """Rows without a figure are left out."""
+    """Formats a Markdown table, without rows that have no figures."""
     lines = [head, ["---"] * len(head), *(row for row in rows if any(row[1:]))]
     return "\n".join("".join(f"| {cell} " if cell else "| " for cell in line) + "|" for line in lines)
 
@@ -165,7 +165,7 @@ def training():
 
 
 def summary():
-    """The table of the README: one row of each group, medians alone."""
+    """Table of the README: one row per group, only medians."""
     groups = Group("host"), Group("device"), Group("training")
     gpus = [(group.about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ") for group in groups]
     most = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
@@ -191,12 +191,12 @@ TABLES = {"summary": summary, "host": host, "device": device, "requests": reques
 
 
 def rendered(text):
-    """A page with all of its tables rendered."""
+    """Renders all tables of a page."""
     return BLOCK.sub(lambda m: f"<!-- figures:{m[1]} -->\n{TABLES[m[1]]()}\n<!-- /figures -->", text)
 
 
 def claims(text):
-    """Figures of a page outside of its tables and its code, with their lines."""
+    """Finds figures outside a page's tables and code, with their lines."""
     blank = lambda m: re.sub(r"[^\n]", " ", m[0])  # noqa: E731
     prose = re.sub(r"^```.*?^```", blank, BLOCK.sub(blank, text), flags=re.S | re.M)
     return [(prose.count("\n", 0, m.start()) + 1, " ".join(m[0].split())) for m in CLAIM.finditer(prose)]

@@ -1,4 +1,4 @@
-"""What one measurement found: every round of every figure, with machine, date and commit."""
+"""Record of one measurement: every round of every figure, with machine, date and commit."""
 
 import datetime
 import json
@@ -13,7 +13,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGAN = time.monotonic()
-# Before anything of ours runs: what other programs take of the machine.
+# Load of other programs, before ours start.
 LOAD = round(os.getloadavg()[0], 1)
 
 
@@ -36,7 +36,7 @@ def gpu():
 
 
 def commit():
-    """The commit that is measured, with `+` if the sources differ from it."""
+    """The measured commit, with `+` if the sources differ from it."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
@@ -72,7 +72,7 @@ class Record:
         print(f"    {name}: {value:,.2f} {unit}", flush=True)
 
     def step(self, name, run):
-        """Runs one step, if there is time. A step that fails is reported and not tried again."""
+        """Runs one step, if there is time. A failed step is reported and not repeated."""
         took = time.monotonic() - BEGAN
         if took > self.limit or name in self.failed:
             why = "failed before" if name in self.failed else "no time is left"
@@ -84,7 +84,7 @@ class Record:
         except subprocess.CalledProcessError as e:
             self.failed.add(name)
             print(f"    failed: {' '.join(map(str, e.cmd))}\n{e.stdout}\n{e.stderr}", flush=True)
-        except Exception as e:  # the figures of other steps are worth keeping
+        except Exception as e:  # keeps the figures of other steps
             self.failed.add(name)
             print(f"    failed: {type(e).__name__}: {e}", flush=True)
         self.save()
@@ -94,13 +94,13 @@ class Record:
             rounds = figure["rounds"]
             figure.update(median=statistics.median(rounds), min=min(rounds), max=max(rounds))
         text = json.dumps({**self.about, "figures": self.figures}, indent=1)
-        # One line a list of rounds.
+        # Each list of rounds on one line.
         text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text)
         self.path.write_text(text + "\n")
 
 
 def run(command, cores=None, **more):
-    """The output of a command, on the first `cores` processors this process may use."""
+    """Runs a command on the first `cores` processors of this process and returns its output."""
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     pinned = (lambda: os.sched_setaffinity(0, allowed)) if cores else None
     command = [str(part) for part in command]
@@ -108,13 +108,13 @@ def run(command, cores=None, **more):
 
 
 def installed(python, *modules):
-    """Whether an interpreter has these modules."""
+    """Whether an interpreter can import these modules."""
     test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))"
     return subprocess.run([python, "-c", test, *modules], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def rival(record, name, output):
-    """Adds the figure of a `RESULT` line of benches/peers, and the versions it names."""
+    """Adds the figure and the versions of a `RESULT` line of benches/peers."""
     for line in output.splitlines():
         if found := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
             record.about["versions"].update(part.rsplit(" ", 1) for part in found[1].split(", "))
@@ -124,7 +124,7 @@ def rival(record, name, output):
 
 
 def class_folders(photographs, work, copies):
-    """The photographs as ten class folders with `copies` links to each: what all loaders read."""
+    """Creates ten class folders with `copies` links to each photograph, for all loaders."""
     sys.path.insert(0, str(ROOT / "benches" / "peers"))
     import argparse
 

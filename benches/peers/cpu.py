@@ -3,9 +3,9 @@
 
     cpu.py PHOTOGRAPHS WORK PEER... [--workers 2] [--seconds 6] [--batch 64] [--copies 6]
 
-PHOTOGRAPHS is searched for *.JPEG and *.jpg at any depth. WORK gets what the peers read: ten class
-folders with `copies` links to each photograph, a .beton, a .tar. Each peer prints one line: images a
-second after a warm-up. The exit code is 1 if a peer failed.
+PHOTOGRAPHS is searched for *.JPEG and *.jpg at any depth. The peers' data is created in WORK: ten
+class folders with `copies` links to each photograph, a .beton, a .tar. Each peer prints one line: images
+per second after a warm-up. The exit code is 1 if a peer failed.
 """
 
 import argparse
@@ -21,7 +21,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def class_folders(options):
-    """The photographs as class folders, linked or copied, made once."""
+    """Creates class folders of linked or copied photographs, unless they exist."""
     folder = options.work / f"images-{options.copies}"
     if folder.is_dir():
         return folder
@@ -35,13 +35,13 @@ def class_folders(options):
             link = to / f"{i:05d}_{copy}.JPEG"
             try:
                 os.link(photograph, link)
-            except OSError:  # another file system
+            except OSError:  # WORK is on another file system
                 link.write_bytes(photograph.read_bytes())
     return folder
 
 
 def measure(batches, options, warm):
-    """Images a second of an endless iterator over batch sizes, after `warm` batches."""
+    """Images per second of an endless iterator over batch sizes, after `warm` batches."""
     for _ in range(warm):
         next(batches)
     start, images = time.perf_counter(), 0
@@ -163,7 +163,7 @@ def dali(options):
 def tar_of_files(options):
     tar = options.work / f"images-{options.copies}.tar"
     if not tar.exists():
-        # Without --hard-dereference a tar of links holds empty entries.
+        # Without --hard-dereference, hard links become empty entries.
         folder = class_folders(options)
         subprocess.run(["tar", "--hard-dereference", "-cf", tar, "-C", folder, "."], check=True)
     return str(tar)
@@ -203,7 +203,7 @@ def turboloader_raw(options):
             yield len(images)
 
 
-# Each peer, the packages whose versions belong to its figure, and the batches that it makes ahead.
+# Each peer, the packages whose versions are printed, and its prefetched batches.
 PEERS = {
     "torchvision_u8": (torchvision_u8, ["torch", "torchvision"], 14),
     "pillow_u8": (pillow_u8, ["torch", "torchvision", "pillow"], 14),
@@ -237,7 +237,7 @@ def main():
             versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages)
             rate = measure(peer(options), options, warm)
             print(f"RESULT {name} ({versions}), {options.workers} workers: {rate:.0f} images/s", flush=True)
-        except Exception as e:  # a peer that is missing or fails must not end the others' turns
+        except Exception as e:  # a missing or failing peer must not stop the others
             print(f"FAILED {name}: {type(e).__name__}: {str(e)[:300]}", flush=True)
             failed = True
     sys.exit(failed)

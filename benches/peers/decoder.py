@@ -1,10 +1,10 @@
-"""nvJPEG, by torchvision's `decode_jpeg(device="cuda")`, beside `cargo bench --bench decoder`:
+"""nvJPEG through torchvision's `decode_jpeg(device="cuda")`, the rival of `cargo bench --bench decoder`:
 `python decoder.py FOLDER [--seconds N]`.
 
 Requests of 1, 8, 64 and 256 JPEGs below FOLDER, one request at a time, from the call until the
-device has finished. "decode" is `decode_jpeg` of the list. "batch" adds what the decoder does too:
+device has finished. "decode" is `decode_jpeg` of the list. "batch" adds the other work of our decoder:
 shorter side to 256 (antialiased), centre crop of 224, f16, normalised, one tensor (N, C, H, W).
-Pictures that `decode_jpeg` refuses are left out and counted.
+Pictures that `decode_jpeg` rejects are omitted and counted.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A recipe for detection in torch: torchvision's v2 with tv_tensors in a DataLoader. `../annotated.rs` is ours.
+"""Detection recipe in torch: torchvision's v2 with tv_tensors in a DataLoader. `../annotated.rs` measures ours.
 
     WARPFEED_LISTED=FOLDER cargo bench --bench annotated     # writes the pictures and boxes.json there
     python detection.py FOLDER [--workers 2] [--seconds 10] [--recipe letterbox]
@@ -20,7 +20,7 @@ from torchvision.transforms.v2 import functional as F
 
 
 class Letterbox(v2.Transform):
-    """As large as fits, in the middle. torchvision has the two steps, and no transform of both."""
+    """Centred letterbox, which torchvision has only as separate resize and pad."""
 
     def __init__(self, side, fill):
         super().__init__()

@@ -3,9 +3,9 @@
 
     gpu.py CLASS_FOLDERS PEER... [--workers 16] [--batches 300] [--batch 256]
 
-CLASS_FOLDERS holds a folder for each class. Each peer prints one line: images a second after a
-warm-up. Long runs matter: the torch loader's workers make 4 batches each in advance. The exit code is
-1 if a peer failed.
+CLASS_FOLDERS has a folder for each class. Each peer prints one line: images per second after a
+warm-up. Runs must be long, because each worker of the torch loader prefetches 4 batches. The exit
+code is 1 if a peer failed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def measure(batches, options, warm):
-    """Images a second of an endless iterator over batch sizes, after `warm` batches."""
+    """Images per second of an endless iterator over batch sizes, after `warm` batches."""
     import torch
 
     for _ in range(warm):
@@ -121,11 +121,11 @@ def dali_cpu(options):
 
 
 def dali_mixed(options):
-    """DALI; decodes on the GPU, `--hardware` of it in its JPEG engine."""
+    """DALI; decodes on the GPU, a share of `--hardware` in its JPEG engine."""
     return dali_batches(options, True)
 
 
-# Each peer, the packages whose versions belong to its figure, and its warm-up in batches.
+# Each peer, the packages whose versions are printed, and its warm-up in batches.
 PEERS = {
     "torchvision": (torchvision, ["torch", "torchvision"], 8),
     "pillow": (pillow, ["torch", "torchvision", "pillow"], 8),
@@ -154,7 +154,7 @@ def main():
             versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages)
             rate = measure(peer(options), options, warm)
             print(f"RESULT {name} ({versions}), {options.workers} workers: {rate:.0f} images/s", flush=True)
-        except Exception as e:  # a peer that is missing or fails must not end the others' turns
+        except Exception as e:  # a missing or failing peer must not stop the others
             print(f"FAILED {name}: {type(e).__name__}: {str(e)[:300]}", flush=True)
             failed = True
     sys.exit(failed)
