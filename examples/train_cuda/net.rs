@@ -21,7 +21,8 @@ pub(crate) struct Plan {
     /// Channels of the pictures, then of each convolution's result.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// Side of the pictures in pixels. Each convolution halves it, so it must be divisible.
+    /// Side of the pictures in pixels. The pooling after each convolution halves it, so it must be
+    /// even each time.
     pub(crate) side: usize,
     pub(crate) batch: usize,
 }

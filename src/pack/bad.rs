@@ -15,7 +15,7 @@ pub struct Refused {
     pub index: u64,
     /// Its key.
     pub key: String,
-    /// Why it could not be recoded, or the damage.
+    /// The reason for the refusal, or the damage.
     pub reason: String,
 }
 

@@ -176,7 +176,7 @@ impl Writer for TarWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
         let label = sample.label()?;
         if sample.fields().is_empty() && label.is_none() {
-            return Err(Error::in_source("sample has neither fields nor a label: a tar cannot hold it"));
+            return Err(Error::in_source("sample has no fields and no label, so a tar cannot store it"));
         }
         let mut stem = stem(sample.key());
         if stem == self.last_stem {

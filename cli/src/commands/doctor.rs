@@ -137,7 +137,7 @@ impl Args {
                 let batch = stats.device_decode.as_ref().map_or(0.0, |decode| 1e3 * decode.mean_seconds());
                 writeln!(
                     out,
-                    "decoded by GPU  {:>9.0} samples/s, {share:.0} % of the pictures, {batch:.2} ms of its time a batch",
+                    "decoded by GPU  {:>9.0} samples/s, {share:.0} % of the pictures, {batch:.2} ms of GPU time per batch",
                     stats.samples_per_second()
                 )?;
             }
@@ -271,17 +271,17 @@ impl Alone {
             Some(n) if n * 10 > self.bytes as u64 => {
                 format!("{} of {} from the disk", bytes(n), bytes(self.bytes as u64))
             }
-            Some(_) => "all of it was in memory, so the disk is not measured".to_owned(),
+            Some(_) => "all from memory, so the disk was not measured".to_owned(),
             None => "the share from the disk is unknown on this system".to_owned(),
         };
         let each = |seconds: f64, n: usize| 1e6 * seconds / n as f64;
         writeln!(out, "\none thread alone, {} samples", self.samples)?;
         writeln!(out, "  first reading {:>9.0} MB/s, {disk}", speed(self.first))?;
         let again = each(self.again, self.samples);
-        writeln!(out, "  from memory   {:>9.0} MB/s, {again:.1} us a sample", speed(self.again))?;
+        writeln!(out, "  from memory   {:>9.0} MB/s, {again:.1} us per sample", speed(self.again))?;
         for (name, seconds) in [("decode", self.decode), ("resize", self.resize)] {
             let (rate, each) = (self.decoded as f64 / seconds, each(seconds, self.decoded));
-            writeln!(out, "  {name:<13} {rate:>9.0} samples/s, {each:.1} us a sample")?;
+            writeln!(out, "  {name:<13} {rate:>9.0} samples/s, {each:.1} us per sample")?;
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     for (_, body) in segments().filter(|(m, body)| *m == 0xe2 && body.starts_with(b"ICC_PROFILE\0")) {
         write::segment(out, 0xe2, &[body]);
     }
-    // Of several Adobe segments, readers use the last.
+    // Readers use the last Adobe segment.
     if let Some((_, body)) =
         segments().filter(|(m, body)| *m == 0xee && body.len() >= 12 && body.starts_with(b"Adobe")).last()
     {
