@@ -204,8 +204,8 @@ impl<'a> Pack<'a> {
 
     /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
     ///
-    /// The data set is written under a temporary name and renamed at the end, so an interrupted run
-    /// never leaves an incomplete data set under the target's name.
+    /// The files are written under temporary names and renamed at the end, so an interrupted run
+    /// never leaves an incomplete file under a final name.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the name has another ending, if an option is invalid, or if the

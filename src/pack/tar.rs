@@ -16,7 +16,7 @@ use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 const BLOCK: usize = 512;
 /// Two blocks of zeros end an archive.
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
-/// The largest size that eleven octal digits hold.
+/// Maximum size that fits into eleven octal digits.
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
 /// Writes WebDataset shards that [`Tar`](crate::source::Tar), WebDataset and `tar` read.

@@ -13,9 +13,9 @@ use crate::{Outcome, progress};
 /// Pack a data set of any format into an LMDB or tar shards
 ///
 /// By default JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
-/// read them. The new data set is written under a temporary name and renamed at the end, so an
-/// interrupted run never leaves an incomplete data set. If images do not decode, the command lists
-/// them and packs nothing; see --keep-bad.
+/// read them. The new files are written under temporary names and renamed at the end, so an
+/// interrupted run never leaves an incomplete file. If images do not decode, the command lists them
+/// and packs nothing; see --keep-bad.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

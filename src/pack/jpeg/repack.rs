@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// profiles. It drops comments, thumbnails, other EXIF entries, XMP, other application segments,
 /// and any bytes after the picture. Rewriting the result gives the same bytes.
 ///
-/// Only `out` and tables for the picture are allocated. The scratch belongs to the thread.
+/// Allocates only `out` and tables for the picture. Scratch memory is thread-local.
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
