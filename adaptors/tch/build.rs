@@ -11,7 +11,7 @@ fn main() {
     }
     let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys reports where libtorch is, on Linux and macOS");
     let lib = PathBuf::from(lib);
-    // Finds the headers like torch-sys: in LIBTORCH_INCLUDE, otherwise next to the libraries.
+    // Finds the headers as torch-sys does: in LIBTORCH_INCLUDE, otherwise next to the libraries.
     let root = env::var_os("LIBTORCH_INCLUDE").map_or_else(|| lib.join(".."), PathBuf::from);
     let include = root.join("include");
     let cuda = env::var_os("CARGO_FEATURE_CUDA").is_some() && lib.join("libtorch_cuda.so").exists();

@@ -13,7 +13,7 @@ if [ ! -e "$home/lib/libtorch.so" ]; then
     ln -sf "$wheels"/torch/include "$home"/
     ln -sf "$wheels"/nvidia/cu13/lib/lib{cudart,cupti}.so.13 "$wheels"/torch/lib/lib{c10,torch_cpu}.so \
         "$wheels"/torch/lib/libgomp.so.1 "$home"/lib/
-    # libtorch.so itself is only a name for its parts, CUDA's among them.
+    # libtorch.so only refers to its parts, including CUDA's.
     ln -sf libtorch_cpu.so "$home"/lib/libtorch.so
 fi
 export LIBTORCH=$home LD_LIBRARY_PATH=$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -1,4 +1,4 @@
-"""Training ResNet-50 on one GPU or several with DistributedDataParallel, and what the ranks got.
+"""Trains ResNet-50 on one or more GPUs with DistributedDataParallel, and records each rank's part.
 
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --sums two.json
     torchrun --nproc-per-node 1 benches/ddp.py --data train.lmdb --sums one.json
@@ -6,8 +6,8 @@
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --steps 0 --state state.json --sums rest.json
 
 `--sums` writes, for each of the first global batches, the sorted ids of its samples with the sums of
-their pixels: the files of any numbers of ranks are equal, and those of a run that was stopped end
-as those of a run that was not. `--stop N` keeps the state after N batches and ends by `SIGKILL`.
+their pixels. The files are equal for any number of ranks, and the file of a resumed run is the end
+of that of an uninterrupted run. `--stop N` saves the state after N batches and ends by `SIGKILL`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long the GPU waits for batches, by three clocks in one run.
+"""The time that the GPU waits for batches, by three clocks in one run.
 
     python benches/idle.py --data train.lmdb [--model resnet18] [--starved 3] [--steps 60]
 
@@ -9,12 +9,11 @@ starves. Each time a window of steps is measured:
   request for a batch until the batch is ready, a batch;
 - `events`: torch's events on the same stream, recorded before and after `next`;
 - `profiler`: the time in which torch's profiler saw no kernel on the step's stream. It has the gaps
-  between the kernels of a step too, and the profiler's own cost. So `net` is that less the same of
+  between the kernels of a step too, and the profiler's own cost. `net` subtracts the same time of
   the repeated batch.
 
-The clocks of the loader and of torch's events look at the same moments and want to agree. The
-profiler's answers the question whether the wait is all that the GPU has of idle time. All times are
-in ms a step.
+The loader and torch's events measure the same interval and should agree. The profiler shows whether
+this wait is all of the GPU's idle time. All times are in ms per step.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from train import Repeated, Step, Warpfeed, steps
 
 
 def timed(batches: Iterator[tuple[Any, Any]], waits: list[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """The batches; around each `next` an event is put on the current stream."""
+    """Yields the batches. Records an event on the current stream before and after each `next`."""
     while True:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -41,7 +40,7 @@ def timed(batches: Iterator[tuple[Any, Any]], waits: list[tuple[Any, Any]]) -> I
 
 
 def idle_of_kernels(profiler: Any) -> tuple[float, float]:
-    """The time without a kernel on the busiest stream, and the whole time, in ms."""
+    """The time without a kernel on the busiest stream, and the total time, in ms."""
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA and event.time_range.end > event.time_range.start:
@@ -70,7 +69,7 @@ def measured(step: Step, feed: Any, count: int) -> dict[str, float | None]:
     found: dict[str, float | None] = {"step": 1e3 * seconds / count, "loader": None}
     found["events"] = sum(begin.elapsed_time(end) for begin, end in waits) / len(waits)
     if before is not None:
-        # Waits are read from the device some batches later, so they are counted by themselves.
+        # Waits are read from the device some batches later, so they are counted separately.
         found["loader"] = 1e3 * (after["stall"] - before["stall"]) / max(1.0, after["stalls"] - before["stalls"])
     waits.clear()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:

@@ -1,11 +1,11 @@
-"""Images/s through Python against the Rust program's own loop, in turns; and what one `next` costs.
+"""Images/s through Python and through the Rust program's own loop, in turns; the cost of a `next`.
 
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
 Both read the same data with the same options: random-resized crop 224 and flip, u8. The program's
-batches are in host memory. `cuda` is the same through Python with batches on the device. `again` is
-the program once more: how far two runs of the same differ. The order of the runs changes from round
-to round. The ratios are medians of those of each round, with their quartiles.
+batches are in host memory. `cuda` is the same through Python with batches on the device. `again`
+runs the program once more and shows the noise between two equal runs. The order of the runs changes
+from round to round. Ratios are medians over the rounds, with quartiles.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 A small network trains on batches of the loader, with states saved and loaded, epochs that are left
 in the middle, and batches that are kept for some steps. Each minute another loader of the same data
-is opened and closed, and a line says how many batches there were, and how much memory is resident.
-The last lines compare the last minute with the fifth, and say how much a leak of one batch an epoch
-would have been. `--leak` makes that leak, to see that it shows.
+is opened and closed, and a line shows the number of batches and the resident memory. The last lines
+compare the last minute with the fifth, and show the size of a leak of one batch per epoch. `--leak`
+makes that leak, to check that it is visible.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
             kept.append(images)
             batches += 1
             if batches % 100 == 50:
-                # An epoch is left in its middle and gone on with.
+                # The epoch is left in the middle and resumed.
                 loader.load_state_dict(loader.state_dict())
                 break
             if time.monotonic() - begin >= 60 * (minute + 1):

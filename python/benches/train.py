@@ -5,7 +5,7 @@
 `--data` is what warpfeed reads (an LMDB, shards or a folder), `--folder` the class folders that
 torch's DataLoader and DALI read. Fed by:
 
-- `repeated`: one batch on the device, again and again: how fast the step is without a loader;
+- `repeated`: one batch on the device, repeated: the speed of the step without a loader;
 - `warpfeed`: `device="cuda"`, bf16, channels last, normalised on the device;
 - `warpfeed auto`, `warpfeed gpu`: the same with this `decode_on`;
 - `warpfeed folder`: as `warpfeed`, from the folder;
@@ -15,8 +15,8 @@ torch's DataLoader and DALI read. Fed by:
   on the hardware decoder.
 
 Images/s are medians of the rounds. `stall` is the share of the time that the step's stream waited
-for a batch, and `waited` that of the host, both by warpfeed's own statistics. `idle.py` holds these
-against torch's clocks. Each part that fails prints its error, and the others go on.
+for a batch, and `waited` that of the host, both by warpfeed's own statistics. `idle.py` compares
+these with torch's clocks. A part that fails prints its error, and the others continue.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Warpfeed:
             yield images, labels.clamp_min(0)
 
     def clocks(self) -> dict[str, float]:
-        """Seconds since the loader was opened, in all and of waits on the host; seconds and number of
-        the waits on the device."""
+        """Seconds since the loader was opened, and of waits on the host; seconds and number of
+        waits on the device."""
         stats = self.loader.stats()
         stall = stats.get("stall") or {"seconds": 0.0, "count": 0}
         waited = stats["waited_seconds"]
@@ -113,7 +113,7 @@ class Torch:
         steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
         data = datasets.ImageFolder(args.folder, steps, loader=decoded)
         self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
-        # Small sets are passed over several times an epoch: what is measured is the middle.
+        # An epoch repeats a small set several times, because the middle of an epoch is measured.
         several = torch.utils.data.ConcatDataset([data] * max(1, 50_000 // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(
@@ -191,7 +191,7 @@ class Step:
 
 
 def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, least: int = 8) -> tuple[float, int]:
-    """Runs steps for so long; gives the time and the number of images."""
+    """Runs steps for a given time. Returns the time and the number of images."""
     torch.cuda.synchronize()
     begin, images, count = time.monotonic(), 0, 0
     while time.monotonic() - begin < seconds or count < least:

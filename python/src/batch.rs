@@ -7,7 +7,7 @@ use warpfeed::HostBatch;
 use crate::error::{Raised as _, raised};
 use crate::tensor::Tensor;
 
-/// Fields up to this size in bytes are copied, so that a program that keeps labels keeps no slot.
+/// Maximum bytes of a field that is copied, so that a program that keeps labels keeps no slot.
 const SMALL: usize = 1 << 16;
 
 /// A delivered batch.
@@ -33,7 +33,7 @@ macro_rules! of {
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Batch {
     pub(crate) delivered: Delivered,
-    /// Whether all tensors are copied, or none. If it is `None`, small fields are copied.
+    /// Whether all tensors are copied, or none. With `None`, only small fields are copied.
     pub(crate) copy: Option<bool>,
 }
 
@@ -65,7 +65,7 @@ impl Batch {
         }
     }
 
-    /// Whether the framework that takes a field of this size copies it, because it is in device memory.
+    /// Whether the framework must copy a field of this size, because it is in device memory.
     fn clone_wanted(&self, nbytes: usize) -> bool {
         match &self.delivered {
             Delivered::Host(_) => false,

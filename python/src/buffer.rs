@@ -20,7 +20,7 @@ pub(crate) enum Buffer<'py> {
 }
 
 impl<'py> Buffer<'py> {
-    /// The buffer of `value`; `None` for an object without one, or with other elements than numbers.
+    /// The buffer of `value`; `None` without one, or if its elements are not numbers.
     pub(crate) fn of(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));
@@ -43,7 +43,7 @@ impl<'py> Buffer<'py> {
     }
 }
 
-/// The kind of a number in `.npy` files, of the number that `format` means in Python's `struct`.
+/// The type letter in `.npy` files for `format` of Python's `struct`.
 fn kind(format: &str) -> Option<char> {
     match format.trim_start_matches(['@', '=', '<', '>', '!']) {
         "?" => Some('b'),

@@ -46,7 +46,7 @@ struct State {
 /// State shared with calls that run on other threads.
 struct Inner {
     state: Turns<State>,
-    /// Set before the loader is closed, so that threads that wait with `state` in use give up.
+    /// Set before the loader is closed, so that threads that wait for a batch release `state`.
     closing: AtomicBool,
 }
 
@@ -374,7 +374,7 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Threads that read a Python source need the interpreter in order to end.
+    /// Threads that read a Python source cannot end without the interpreter.
     fn drop(&mut self) {
         if self.process.is_this() {
             // While the interpreter shuts down, the process is about to end: nothing to do.

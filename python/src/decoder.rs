@@ -190,7 +190,7 @@ impl Answer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the answer out, to wait for it. Other calls fail meanwhile.
+    /// Takes the answer out of the state, to wait for it. Other calls fail meanwhile.
     fn begin(&self) -> Result<Waits> {
         self.shared.process.check()?;
         let mut state = self.lock();
@@ -229,8 +229,8 @@ impl Answer {
         Ok(self.shared.lending.lend(taken.raised(py)?))
     }
 
-    /// Calls `callback` on some thread as soon as `wait` would return at once. Returns false, and
-    /// calls nothing, if it would already.
+    /// Calls `callback` on another thread once the answer is ready. If it is ready already, returns
+    /// false and calls nothing.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
         let waits = self.begin().raised(py)?;

@@ -72,7 +72,7 @@ impl<T> Raised<T> for warpfeed::Result<T> {
     }
 }
 
-/// The exception for an option whose value is known to be wrong.
+/// The exception for an option with a wrong value.
 pub(crate) fn refused(py: Python<'_>, message: String) -> PyErr {
     exception(py, ErrorKind::Config, None, (message,))
 }

@@ -6,7 +6,7 @@ use warpfeed::{HostBatch, MemoryPlan};
 
 use crate::batch::{Batch, Delivered};
 
-/// A batch that may still be in the consumer's hands.
+/// A batch that the program may still hold.
 enum Lent {
     Host(Weak<HostBatch>),
     #[cfg(feature = "cuda")]
@@ -25,9 +25,9 @@ impl Lent {
 
 /// Batches that the program holds in slots.
 pub(crate) struct Lending {
-    /// Whether batches are copied. If it is `None`, those are copied for which no slot is left.
+    /// Whether batches are copied. With `None`, a batch is copied if no other slot is left.
     copy: Option<bool>,
-    /// Number of slots, of which one is filled while the program holds the others.
+    /// Number of slots. One is filled while the program holds the others.
     slots: usize,
     lent: Mutex<Vec<Lent>>,
 }

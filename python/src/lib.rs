@@ -1,10 +1,10 @@
-//! The native part of the Python package `warpfeed`. `warpfeed/__init__.py` is what users see.
+//! The native part of the Python package `warpfeed`. Users see `warpfeed/__init__.py`.
 //!
 //! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`, `value`: values
 //!    of these; `source`: a data set or a Python object becomes a source; `buffer`: bytes and arrays;
 //!    `order`: a function becomes an order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
-//!    DLPack. `decoder`: the same batches, a request each.
+//!    DLPack. `decoder`: one batch for each request.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`: both
 //!    use Python's names.
 //! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches that

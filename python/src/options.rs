@@ -21,7 +21,7 @@ use crate::value::{dtype, word};
 /// context. Without a device, batches are in host memory.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
-/// The loader with the `options` of the user and the `order` made of one of them.
+/// The loader with the user's `options` and their `order`.
 pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
     let data = options.get_item("data")?.ok_or_else(|| PyTypeError::new_err("no data set"))?;
     let mut loader = input(&data, options)?;

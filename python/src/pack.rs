@@ -17,7 +17,7 @@ use crate::source;
 /// Interval between reports of progress and checks for signals.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A source whose reads fail once packing is to stop.
+/// A source whose reads fail after packing was stopped.
 struct Stoppable {
     source: Arc<dyn Source>,
     stopped: AtomicBool,

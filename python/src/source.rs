@@ -137,7 +137,7 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
         Some(Buffer::Bytes(bytes)) => (at, append(scratch, bytes.as_bytes())),
         // A picture has at least two dimensions.
         Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_picture => {
-            // The name of a field says how it is encoded; that of a picture does not.
+            // The suffix of a field's name is its encoding. A picture's name has no such suffix.
             let end = if is_picture || name.ends_with(".npy") { at.end } else { append(scratch, b".npy").end };
             let start = append(scratch, &header).start;
             (at.start..end, start..append(scratch, data.as_bytes()).end)

@@ -41,9 +41,9 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 
 /// Stops a thread that the interpreter ends while it shuts down.
 ///
-/// Up to CPython 3.13, a thread that returns from a wait then, such as `time.sleep`, is unwound by
-/// `pthread_exit`. Unwinding would release a thread state that is not current, which ends the process
-/// with a fatal error.
+/// Up to CPython 3.13, `pthread_exit` unwinds a thread that returns from a wait, such as
+/// `time.sleep`, during shutdown. Unwinding would release a thread state that is not current, which
+/// ends the process with a fatal error.
 struct Hangs;
 
 impl Drop for Hangs {
@@ -59,8 +59,8 @@ impl Drop for Stays {
     fn drop(&mut self) {
         // While the interpreter shuts down there is nothing to do: it frees the state.
         Python::try_attach(|_| {
-            // SAFETY: it closes the `PyGILState_Ensure` of `attached`, at which this thread was attached
-            // already (invariant 2). The one of `try_attach` is the last, and ends the state.
+            // SAFETY: it closes the `PyGILState_Ensure` of `attached`, when this thread was already
+            // attached (invariant 2). The one of `try_attach` is the last, and ends the state.
             unsafe { ffi::PyGILState_Release(ffi::PyGILState_STATE::PyGILState_LOCKED) };
         });
     }

@@ -82,13 +82,14 @@ impl Process {
     }
 }
 
-/// A value that one thread at a time uses. Unlike a mutex, waiting for it ends after a [`SLICE`].
+/// A value that one thread at a time uses. The wait for it ends after a [`SLICE`], unlike the wait
+/// for a mutex.
 pub(crate) struct Turns<T> {
     value: Mutex<Option<T>>,
     back: Condvar,
 }
 
-/// Exclusive use of the value. Dropping it gives the value back.
+/// Exclusive use of the value, which ends with the drop.
 pub(crate) struct Turn<'a, T> {
     of: &'a Turns<T>,
     value: Option<T>,

@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Fixtures and helpers of the tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mini() -> str:
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The same, packed as an LMDB by the package's own command line."""
+    """The folder `mini`, packed as an LMDB by the package's own command line."""
     out = tmp_path_factory.mktemp("packed") / "mini.lmdb"
     subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(out)], check=True, capture_output=True)
     return str(out)
@@ -33,12 +33,12 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def torch():  # type: ignore[no-untyped-def]
-    """PyTorch, or the test is skipped."""
+    """PyTorch. The test is skipped without it."""
     return pytest.importorskip("torch", reason="torch is not installed")
 
 
 def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code` in another interpreter; gives what it printed."""
+    """Runs `code` in another interpreter. Returns the finished process with its output."""
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *args],
         capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment},
@@ -46,14 +46,14 @@ def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subp
 
 
 def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
-    """As `run`, of code that must end well."""
+    """Like `run`, but fails if the exit code is not 0. Returns the output."""
     done = run(code, *args, timeout=timeout, **environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def batches_of(loader, count):  # type: ignore[no-untyped-def]
-    """So many batches, in as many epochs as that takes."""
+    """Yields `count` batches from as many epochs as needed."""
     while True:
         for batch in loader:
             yield batch
@@ -67,7 +67,7 @@ Content = tuple[int, int, list[int], dict[str, bytes]]
 
 
 def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyped-def]
-    """What a loader of NumPy arrays delivers."""
+    """Batches of a loader of NumPy arrays."""
     out = []
     for _ in range(epochs):
         for batch in loader:
@@ -78,7 +78,7 @@ def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyp
 
 
 def rust_batches(options: dict[str, object]) -> list[Content]:
-    """What the Rust loader itself delivers, written by the example `raw_batches` of its crate."""
+    """Batches of the Rust loader itself, written by the example `raw_batches` of its crate."""
     program = os.environ.get("WARPFEED_RAW_BATCHES")
     if not program:
         pytest.skip("WARPFEED_RAW_BATCHES names no build of the Rust example `raw_batches`; python/test.sh sets it")
@@ -92,7 +92,7 @@ def rust_batches(options: dict[str, object]) -> list[Content]:
 
 
 class Pictures:
-    """A Python source: PNG files in memory, made by hand, each of one colour."""
+    """A Python source of BMP files in memory, each of one colour."""
 
     classes = ["even", "odd"]
 

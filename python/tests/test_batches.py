@@ -1,5 +1,5 @@
 """Promise: batches are those of the Rust loader, bit for bit, in order, on any ranks, and from any
-state; whatever the output."""
+state, for every output."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torc
         assert images.shape == shape and images.is_contiguous()
     images, _ = next(iter(Loader(mini, **{**options, "dtype": torch.bfloat16})))
     assert images.dtype == torch.bfloat16
-    # Networks take it, and the tensor may be written to.
+    # Networks accept the tensor, and it may be written to.
     images.mul_(2)
     assert torch.nn.Conv2d(3, 4, 3).bfloat16()(images).shape == (16, 4, 30, 30)
 
@@ -83,12 +83,12 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
     assert len(loader) == 4 and len(loader.dataset) == 64 and len(loader.classes()) == 4
     first, second = contents(loader), contents(loader)
     assert {c[0] for c in first} == {0} and {c[0] for c in second} == {1}
-    assert [c[2] for c in first] != [c[2] for c in second], "shuffled anew"
+    assert [c[2] for c in first] != [c[2] for c in second], "shuffled again"
     loader.sampler.set_epoch(0)
     assert contents(loader) == first
     assert contents(loader) == second
-    # A loop that is left ends its epoch. An iterator that nobody asks takes none, and the epoch may
-    # be set until it is asked: Lightning makes two iterators, and then sets the epoch.
+    # Leaving a loop ends its epoch. An unused iterator takes no epoch, and the epoch may be set
+    # until its first batch: Lightning makes two iterators, and then sets the epoch.
     next(iter(loader))
     assert loader.epoch == 3
     iter(loader), (late := iter(loader))
@@ -100,7 +100,7 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 4, 6])
-def test_a_state_goes_on_after_the_last_batch_that_was_seen(mini: str, stop: int) -> None:
+def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) -> None:
     options = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "output": "numpy"}
     whole = contents(Loader(mini, **options), 3)
     run = Loader(mini, **options)
@@ -109,7 +109,7 @@ def test_a_state_goes_on_after_the_last_batch_that_was_seen(mini: str, stop: int
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # Inside the loop, exact.
+                # Exact inside the loop, too.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))
@@ -153,7 +153,7 @@ def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> Non
     assert contents(Loader(mini, resume=stopped.state_dict(), **options)) == alone[2:6]
 
 
-def test_ranks_come_from_the_environment_when_they_are_asked_for(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_come_from_the_environment_on_request(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"batch_size": 8, "augment": Augment.train(32), "output": "numpy"}
     with pytest.raises(WarpfeedError, match="no launcher says which rank this is"):
         Loader(mini, distributed=True, **options)

@@ -47,7 +47,7 @@ def test_the_device_decodes_to_the_bits_of_the_host(packed: str, decode_on: str)
             assert torch.equal(batch.images.cpu(), images) and torch.equal(batch.labels.cpu(), labels)
     stats = device.stats()
     assert 0 < stats["decoded_on_device"] <= stats["prepared"]
-    # Few pictures of the set are progressive or no JPEG.
+    # Few pictures of the set are progressive, or not JPEGs.
     assert decode_on == "auto" or stats["decoded_on_device"] > 0.8 * stats["prepared"]
 
 
@@ -69,7 +69,7 @@ def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sle
                 loader.set_epoch(0)
     torch.cuda.synchronize()
     found = [(int(a), int(b)) for a, b in found]
-    # Ten epochs of four batches, and again.
+    # Ten epochs of four batches, twice.
     for number, pair in enumerate(found):
         assert pair == expected[number % 40], f"batch {number}"
 
@@ -100,7 +100,7 @@ def test_a_kept_tensor_keeps_its_bytes_and_its_slot_comes_back(packed: str) -> N
     assert address in others
 
 
-def test_who_keeps_every_batch_gets_copies(packed: str) -> None:
+def test_batches_are_copied_once_all_slots_are_kept(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     kept = list(batches_of(loader, 40))
     for (images, labels), (a, b) in zip(kept, Loader(packed, **OPTIONS), strict=False):
@@ -108,7 +108,7 @@ def test_who_keeps_every_batch_gets_copies(packed: str) -> None:
     assert len({images.data_ptr() for images, _ in kept}) == 40
 
 
-def test_a_page_locked_batch_may_be_uploaded_and_let_go_at_once(packed: str) -> None:
+def test_a_page_locked_batch_may_be_uploaded_and_dropped_at_once(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader = Loader(packed, pin_memory=True, copy=False, **OPTIONS)
     assert loader.memory_plan()["pinned_bytes"] > 0
@@ -139,7 +139,7 @@ def test_a_graph_is_replayed_on_a_copy_of_each_batch(packed: str) -> None:
         static.copy_(images)
         graph.replay()
         assert torch.allclose(out, torch.nn.functional.conv2d(images, weight).sum(), rtol=1e-3, atol=1)
-        # A batch may be let go while a stream of torch's is captured.
+        # A batch may be dropped while one of torch's streams is captured.
         other = torch.cuda.CUDAGraph()
         with torch.cuda.graph(other):
             static.mul_(1)
@@ -147,7 +147,7 @@ def test_a_graph_is_replayed_on_a_copy_of_each_batch(packed: str) -> None:
     assert len(list(loader)) == 4
 
 
-def test_next_within_a_capture_is_an_error_and_the_loader_goes_on(packed: str) -> None:
+def test_next_within_a_capture_is_an_error_and_the_loader_continues(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -187,7 +187,7 @@ def test_autocast_compile_and_backward(packed: str) -> None:
 
 
 def test_a_tensor_that_another_stream_reads_is_safe_after_it_is_joined(packed: str) -> None:
-    """What `record_stream` is for torch's own memory: here the streams are joined before the drop."""
+    """Joins the streams before the drop: `record_stream` is only for torch's own memory."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, found = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream(), []
     for images, labels in batches_of(loader, 40):
@@ -289,7 +289,7 @@ SERVING: dict[str, Any] = {"max_batch": 16, "augment": Augment.eval(72, 64), "dt
 
 @pytest.mark.parametrize("decode_on", ["gpu", "cpu"])
 def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_on: str) -> None:
-    """Asked on the default stream, taken on another one, while the device is busy, many times."""
+    """Requests on the default stream, taken on another one, while the device is busy."""
     pictures = encoded(mini)
     host = Decoder(**SERVING)
     expected = [host.decode(pictures[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
@@ -297,7 +297,8 @@ def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_
     streams, found = [torch.cuda.Stream() for _ in range(2)], []
     for turn in range(200):
         pending = decoder.submit(pictures[16 * (turn % 4) : 16 * (turn % 4) + 16])
-        # The default stream is far behind: waiting for it is slow, relying on it reads torn bytes.
+        # The default stream is far behind: waiting for it would be slow, and relying on it would
+        # read torn bytes.
         torch.cuda._sleep(200_000)
         with torch.cuda.stream(streams[turn % 2]):
             decoded = pending.wait()
@@ -329,8 +330,8 @@ def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: st
         assert torch.equal(images.cpu(), expected)
 
 
-def test_a_capture_of_the_users_stream_is_not_entered_by_a_decoder(mini: str) -> None:
-    """A graph is captured, again and again, while answers come."""
+def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None:
+    """Captures graphs repeatedly while answers arrive."""
     pictures = encoded(mini)
     expected = Decoder(**SERVING).decode(pictures[:16]).images.clone()
     decoder = Decoder(device="cuda", **SERVING)
@@ -369,8 +370,8 @@ def test_a_replay_is_ordered_on_the_stream_where_its_batches_are_taken(packed: s
         del replay
 
 
-def test_a_consumer_that_orders_by_itself_is_waited_for(packed: str) -> None:
-    """DLPack's stream -1: the memory is written again after all work of the device."""
+def test_the_loader_waits_for_a_consumer_that_synchronises_itself(packed: str) -> None:
+    """DLPack's stream -1: the memory is reused only after all work of the device."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
     for batch in batches_of(loader, 40):
@@ -392,7 +393,7 @@ def test_dlpack_batches_that_are_kept_are_copies(packed: str, copy: bool | None)
     kept = list(batches_of(loader, 40))
     assert len({batch.images.data_ptr() for batch in kept}) == 40
     for batch, (images, labels) in zip(kept, batches_of(Loader(packed, **OPTIONS), 40), strict=True):
-        # DLPack has the memory's own order (N, H, W, C), a tensor torch's (N, C, H, W).
+        # DLPack has the order of the memory, (N, H, W, C), and a tensor torch's, (N, C, H, W).
         assert torch.equal(torch.from_dlpack(batch.images).cpu(), images.permute(0, 2, 3, 1))
         assert torch.equal(torch.from_dlpack(batch.labels).cpu(), labels)
 

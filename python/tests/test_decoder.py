@@ -121,7 +121,7 @@ def test_on_a_device_it_is_ordered_on_the_current_stream(mini: str) -> None:
 
 
 def small(count: int) -> list[bytes]:
-    """Small pictures, each of another colour."""
+    """Small pictures, each of a different colour."""
     return [bmp(8, 8, (n % 256, n // 256, 7)) for n in range(count)]
 
 
@@ -133,13 +133,13 @@ SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "ma
 
 
 def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
-    """A decoder, and all of its batches."""
+    """A decoder, with all of its batches held."""
     decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
     return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
 
 
 def tasks() -> int:
-    """Threads of this process, Rust's too."""
+    """Number of threads of this process, including Rust's."""
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 
@@ -211,7 +211,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
         return await pending
 
     asyncio.run(serve())
-    # Dropped, and cancelled by hand.
+    # Requests that are dropped, and one that is cancelled explicitly.
     answers = [decoder.submit(small(4)) for _ in range(20)]
     answers[0].cancel()
     with pytest.raises(WarpfeedError, match="the request was cancelled"):
@@ -219,7 +219,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
     del answers
     held.clear()
     assert colours(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
-    # What had begun before its slot was free may have been prepared.
+    # Requests that began before their slot was free may have been prepared.
     assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 pictures were cancelled"
 
 
@@ -243,7 +243,7 @@ def test_one_task_awaits_an_answer() -> None:
     asyncio.run(serve())
 
 
-def test_an_event_loop_that_is_closed_before_the_answer_comes_harms_nobody() -> None:
+def test_closing_the_event_loop_before_the_answer_is_harmless() -> None:
     decoder, held = all_held()
     loop = asyncio.new_event_loop()
 

@@ -33,7 +33,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         line = text.count("\n", 0, found.start(2)) + 1
-        # The line numbers of errors are those of the page.
+        # Line numbers of errors are those of the page.
         yield Block(page, line, found[1] is not None, "\n" * (line - 1) + found[2])
 
 
@@ -90,7 +90,7 @@ class Checker(ast.NodeVisitor):
         check_call(called, len(node.args), named, unpacked=len(named) < len(node.keywords))
 
     def value(self, node: ast.expr) -> Any:
-        """What an expression is, if that is known: something of warpfeed, or an `Instance`."""
+        """The value of an expression, if known: an object of warpfeed, or an `Instance`."""
         if isinstance(node, ast.Name):
             return self.names.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -137,7 +137,7 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
     by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     name = called.__qualname__
-    # `**unknown` of Loader raises: it does not make a name known.
+    # `**unknown` of Loader raises, so it does not accept any name.
     assert set(named) <= by_name, f"{name} has no argument {sorted(set(named) - by_name)}"
     if not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         assert positional <= len(by_place), f"{name} takes {len(by_place)} positional arguments, not {positional}"

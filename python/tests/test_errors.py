@@ -1,5 +1,5 @@
-"""Promise: an error names the place, and what an option refuses is refused with the way out. A bad
-Python source is an error with its exception as the cause."""
+"""Promise: an error names the place, and an invalid option is an error that names the alternative.
+A bad Python source is an error with its exception as the cause."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_bad_file_is_an_error_that_names_it(damaged: tuple[str, Path]) -> None
     e = raised.value
     assert (e.kind, e.sample, e.path) == ("decode", 5, str(picture)) and picture.stem in (e.key or "")
     assert str(e).startswith(f"sample 5 ({e.key}): {picture}: decode: ")
-    # The next epoch goes up to the same place.
+    # The next epoch stops at the same place.
     with pytest.raises(WarpfeedError):
         list(loader)
 
@@ -80,7 +80,7 @@ def test_damage_inside_is_counted_and_named_and_an_error_if_strict(
     decoder.close()
 
 
-def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -> None:
+def test_a_missing_path_or_device_is_an_error_when_the_loader_opens(tmp_path: Path) -> None:
     with pytest.raises(WarpfeedError) as raised:
         Loader(tmp_path / "nothing")
     assert raised.value.kind == "io" and raised.value.errno == 2 and raised.value.path == str(tmp_path / "nothing")
@@ -120,7 +120,7 @@ def test_what_is_not_there_is_an_error_when_the_loader_is_made(tmp_path: Path) -
         ({"fields": {"emb": len}}, TypeError, "'emb' is <built-in function len>; want warpfeed.Numbers"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused_with_a_sentence(mini: str, options: dict, error: type, text: str) -> None:
+def test_an_invalid_option_is_refused_with_the_reason(mini: str, options: dict, error: type, text: str) -> None:
     with pytest.raises(error, match=text):
         Loader(mini, **{"output": "numpy", **options})
 
@@ -132,7 +132,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
     passed = Loader(mini, batch_size=16, augment=Augment.pass_through(8, 8), output="numpy")
     with pytest.raises(WarpfeedError, match="but Augment.pass_through says 8x8"):
         list(passed)
-    # In a process that remembers no other sets.
+    # In a new process, which remembers no other sets.
     for name in ("one/b", "one/z", "two/z"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "0.bmp").write_bytes(bmp(8, 8, (0, 0, 0)))
@@ -212,7 +212,7 @@ def pixels(index: int) -> np.ndarray[Any, Any]:
 def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through(6, 8), "output": "numpy"}
     expected = np.stack([pixels(index) for index in range(4)])
-    # Memory of any order is taken: the second is a view.
+    # Arrays of any memory order are accepted: the second is a view.
     for give in (lambda i: (pixels(i), i), lambda i: (np.asfortranarray(pixels(i)), i), lambda i: {"image": pixels(i), "label": i}):
         [(images, labels)] = Loader(Arrays(give), **options)
         assert np.array_equal(images, expected) and labels.tolist() == [0, 1, 2, 3]
@@ -247,7 +247,7 @@ def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
         (lambda i: (pixels(i), i, i), "__getitem__ returned a tuple of 3"),
     ],
 )  # fmt: skip
-def test_an_array_that_is_no_picture_is_an_error_that_says_what_is(give: Any, text: str) -> None:
+def test_an_array_that_is_not_a_picture_is_an_error_that_names_the_input(give: Any, text: str) -> None:
     with pytest.raises(WarpfeedError, match=text) as raised:
         list(Loader(Arrays(give), batch_size=4, augment=Augment.resize(8, 8), unlabelled=True, output="numpy"))
     assert raised.value.sample == 0

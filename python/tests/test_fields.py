@@ -1,4 +1,4 @@
-"""Promise: every kind of field, table and annotated set of the Rust loader is there under its name,
+"""Promise: every kind of field, table and annotated set of the Rust loader has its name in Python,
 and its batches are those of the Rust loader, bit for bit."""
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def table(folder: Path) -> Path:
 
 @pytest.fixture
 def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    # Paths of a table are relative to the process's folder where `root` is.
+    # The table's `root` is relative to the working directory.
     monkeypatch.chdir(tmp_path)
     if request.param == "boxes":
         drawn(tmp_path / "set", "coco")
@@ -149,7 +149,7 @@ def test_fields_are_those_of_the_rust_loader_to_the_bit(data: Path, recipe: str)
     found = contents(loader, 2)
     assert found == expected and len(found) >= 4
     assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "with counts, images and labels"
-    # Every field has something in it. `synth` draws no crowds.
+    # No field is empty, except crowds, which `synth` does not draw.
     for name in set(found[0][3]) - {"boxes.crowd"}:
         assert any(set(batch[3][name]) - {0} for batch in found), name
 
@@ -295,7 +295,7 @@ def test_the_listing_of_a_folder_is_kept_on_request(mini: str, tmp_path: Path) -
         assert (tmp_path / "set.warpfeed-index").exists()
 
 
-def test_what_a_field_is_made_of_pickles_prints_and_compares() -> None:
+def test_field_kinds_can_be_pickled_printed_and_compared() -> None:
     parts = [kind for recipe in RECIPES.values() for kind in recipe["fields"].values()]
     parts += [
         RECIPES["table"]["table"],

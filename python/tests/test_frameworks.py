@@ -56,7 +56,7 @@ def test_torchvision_transforms_run_on_whole_batches(mini: str, torch: Any) -> N
     assert torch.equal(flipped, plain.flip(-1))
 
 
-def test_a_loader_in_torchs_dataloader_is_told_that_it_was_forked(mini: str, torch: Any) -> None:
+def test_a_loader_in_torchs_dataloader_reports_a_fork(mini: str, torch: Any) -> None:
     class Wrapped(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __init__(self) -> None:
             self.loader = Loader(mini, **OPTIONS)
@@ -141,7 +141,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
 
 
 def test_a_transformers_trainer_trains_evaluates_and_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
-    """As docs/frameworks.md shows."""
+    """The recipe of docs/frameworks.md."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     steps: list[int] = []
@@ -217,7 +217,7 @@ def test_jax_takes_batches_through_dlpack(mini: str) -> None:
 
 
 def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: Path) -> None:
-    """As under mp.spawn and Lightning, where the environment does not have all of them."""
+    """As under mp.spawn and Lightning, where the environment lacks some of the variables."""
     code = """
         import sys, torch, torch.distributed as dist, torch.multiprocessing as mp, warpfeed
         def work(rank, path, store):
@@ -247,5 +247,5 @@ def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: P
     done = subprocess.run(
         [sys.executable, script, mini, tmp_path / "store"], capture_output=True, text=True, timeout=300
     )
-    # Some versions of Gloo speak too.
+    # Some versions of Gloo print messages, too.
     assert done.returncode == 0 and done.stdout.endswith("True\n"), done.stdout + done.stderr

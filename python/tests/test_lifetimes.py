@@ -1,5 +1,5 @@
-"""Promise: a tensor keeps its bytes for as long as it lives. Letting go of it returns its slot. A
-program that keeps every batch goes on with copies."""
+"""Promise: a tensor keeps its bytes as long as it lives. Dropping it returns its slot. A program
+that keeps every batch continues with copies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
     assert address in others, "the slot went round again"
 
 
-def test_who_keeps_every_batch_gets_copies_after_the_slots(packed: str) -> None:
+def test_batches_are_copied_once_all_slots_are_kept(packed: str) -> None:
     loader = Loader(packed, **OPTIONS)
     slots = loader.memory_plan()["slots"]
     kept = list(batches_of(loader, 3 * slots))
@@ -44,7 +44,7 @@ def test_who_keeps_every_batch_gets_copies_after_the_slots(packed: str) -> None:
     for (images, labels), (expected, told) in zip(kept, batches_of(again, 3 * slots), strict=True):
         assert np.array_equal(images, expected) and np.array_equal(labels, told)
     assert len({images.ctypes.data for images, _ in kept}) == 3 * slots
-    # Those that share were copied only where no slot was left.
+    # Batches were copied only when no slot was left.
     addresses = {images.ctypes.data for images, _ in batches_of(loader, 4)}
     del kept, images, labels
     gc.collect()
@@ -60,7 +60,7 @@ def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
         for batch in it:
             kept.append(batch)
     assert raised.value.kind == "timeout" and len(kept) == 4
-    # Whoever lets go of one goes on with the batch that was asked for.
+    # After a drop, the batch that was requested arrives.
     del kept[0], batch
     assert next(it).number == 4
 
@@ -86,14 +86,14 @@ def test_batches_outlive_the_loader(packed: str) -> None:
     assert np.array_equal(images, expected)
 
 
-def test_a_capsule_that_nobody_takes_lets_go(packed: str) -> None:
+def test_an_unused_capsule_releases_its_batch(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "dlpack", "copy": False}, timeout=0.5)
     for batch in batches_of(loader, 20):
         capsules = [batch.images.__dlpack__(), batch.labels.__dlpack__(max_version=(1, 0))]
         del capsules, batch
 
 
-def test_tensors_may_be_let_go_on_any_thread(packed: str) -> None:
+def test_tensors_may_be_dropped_on_any_thread(packed: str) -> None:
     loader = Loader(packed, **OPTIONS, copy=False)
     sums = []
 

@@ -1,5 +1,5 @@
-"""Promise: what the Rust loader tells and does beside its batches is there too: epochs from the
-middle, replays, orders of one's own, splits, statistics of a part, pages, spans, packing."""
+"""Promise: Python has the Rust loader's other features, too: epochs from the middle, replays,
+user-defined orders, splits, statistics of a period, reports, spans, packing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_epoch_from_the_middle_is_the_end_of_that_epoch(mini: str) -> None:
     )
 
 
-def test_a_replay_is_the_first_batches_for_ever_and_moves_nothing(mini: str) -> None:
+def test_a_replay_repeats_the_first_batches_and_keeps_the_position(mini: str) -> None:
     loader = Loader(mini, shuffle=3, **OPTIONS)
     first = rest(loader)
     state, told = loader.state_dict(), loader.stats()["batches"]
@@ -64,7 +64,7 @@ def test_host_batches_ignore_where_pictures_are_decoded_and_a_wrong_word_is_name
         Loader(packed, decode_share=2, **OPTIONS)
 
 
-def test_an_order_of_ones_own_decides_on_every_sample(mini: str) -> None:
+def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
     asked: list[int] = []
 
     def there_and_back(epoch: int):  # type: ignore[no-untyped-def]
@@ -77,7 +77,7 @@ def test_an_order_of_ones_own_decides_on_every_sample(mini: str) -> None:
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
     assert asked == [0, 1, 2], "once for each epoch"
-    # The same state, in mid-epoch; a sample that comes twice is augmented twice.
+    # A resume in mid-epoch continues. A sample that occurs twice is augmented twice.
     it = loader.epoch_from(1, 0)
     next(it)
     resumed = Loader(mini, order=there_and_back, resume=loader.state_dict(), **OPTIONS)
@@ -91,7 +91,7 @@ def test_an_order_of_ones_own_decides_on_every_sample(mini: str) -> None:
         Loader(mini, order=there_and_back, shuffle=3, **OPTIONS)
 
 
-def test_an_exception_of_an_order_is_that_of_the_call(mini: str) -> None:
+def test_an_exception_in_an_order_is_raised_by_the_call(mini: str) -> None:
     def order(epoch: int) -> list[int]:
         if epoch == 1:
             raise KeyError("no such epoch")

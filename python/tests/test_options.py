@@ -1,5 +1,5 @@
-"""Promise: every option that cannot work is an error that names the option, its value and the way out,
-of a class that a program looks for."""
+"""Promise: every option that cannot work is an error that names the option, its value and the
+alternative, of a class that programs catch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path:
         warpfeed.pack(mini, tmp_path / "x.lmdb", num_workers="2")  # type: ignore[arg-type]
 
 
-def test_numbers_of_numpy_are_taken(mini: str) -> None:
+def test_numpy_numbers_are_accepted(mini: str) -> None:
     options = {"batch_size": np.int64(8), "drop_last": np.True_, "shuffle": np.False_, "seed": np.uint8(3)}
     loader = Loader(mini, output="numpy", augment=Augment.train(32), timeout=np.float32(2), **options)
     assert len(loader) == 8 and next(iter(loader)).ids == list(range(8))
@@ -95,14 +95,14 @@ def test_shuffle_true_is_the_seed_and_an_integer_is_one(mini: str) -> None:
     assert ids(shuffle=True, seed=0) == ids(shuffle=True) != ids(shuffle=False) == list(range(64))
 
 
-def test_numbers_on_a_scale_of_bytes_are_refused_with_those_that_are_meant(mini: str) -> None:
+def test_normalize_on_a_scale_of_255_is_refused_with_the_right_numbers(mini: str) -> None:
     wrong = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
     with pytest.raises(ConfigError, match=r"0 to 255.*divide both by 255.*\[0\.485, 0\.456, 0\.406\].*\[0\.229"):
         Loader(mini, normalize=wrong, output="numpy")
     Loader(mini, normalize=((0, 0, 0), (1, 1, 1)), output="numpy").close()
 
 
-def test_mixing_without_soft_labels_is_refused_and_says_the_ways_out(mini: str) -> None:
+def test_mixing_without_soft_labels_is_refused_with_the_alternatives(mini: str) -> None:
     mixed = {"augment": Augment.train(32).mix(Mix.mixup(0.2)), "output": "numpy", "batch_size": 8}
     with pytest.raises(ConfigError, match=r'soft_labels=\(classes, smoothing\).*without=\["label"\]') as e:
         Loader(mini, **mixed)

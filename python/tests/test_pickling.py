@@ -1,4 +1,4 @@
-"""Promise: another process, or a copy, opens the same loader at the same place: of a subclass too."""
+"""Promise: a pickled loader, also of a subclass, opens in another process at the same place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": 3, "augment": Augment.tr
 
 
 class Labelled(Loader):
-    """As users write subclasses: other arguments, and attributes before and after the call."""
+    """A subclass with other arguments, and attributes set before and after the call."""
 
     def __init__(self, root: str, name: str, **more: Any) -> None:
         self.root = root
@@ -48,13 +48,13 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     it = iter(first)
     next(it)
     state = first.state_dict()
-    # In mid-epoch the next loop is the next epoch, there as here; the state is the same.
+    # In mid-epoch, the next loop of both loaders is the next epoch, and the state is the same.
     there = pickle.loads(pickle.dumps(first))
     assert there.state_dict() == state and rest(there) == epochs[1]
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
     assert rest(there) == epochs[0][1:], "the epoch goes on where it stood"
-    # Opened with a state, and not used yet.
+    # A loader that was opened with a state and not used yet.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
     # Between two epochs.
@@ -62,7 +62,7 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     assert resumed.epoch == 3 and resumed.state_dict() == whole.state_dict()
 
 
-def test_what_cannot_be_pickled_says_so(mini: str, tmp_path: Path) -> None:
+def test_a_traced_loader_and_an_iterator_cannot_be_pickled(mini: str, tmp_path: Path) -> None:
     traced = Loader(mini, trace=tmp_path / "t.json", **OPTIONS)
     with pytest.raises(TypeError, match="^trace=.*cannot be pickled, because two loaders would write one file"):
         pickle.dumps(traced)
@@ -71,7 +71,7 @@ def test_what_cannot_be_pickled_says_so(mini: str, tmp_path: Path) -> None:
 
 
 def test_two_views_of_a_picture_are_two_samples_of_its_batch(mini: str) -> None:
-    """The recipe of the README, on one rank and on two."""
+    """The recipe of docs/augmentation.md, on one rank and on two."""
 
     def twice(epoch: int) -> Any:
         return np.random.default_rng((7, epoch)).permutation(64).repeat(2)

@@ -1,6 +1,6 @@
-"""Promise: Ctrl-C works while waiting. Fork is an error with a sentence, spawn opens anew. No thread
-stays behind after an exception. The interpreter ends cleanly in mid-epoch. Other threads run
-meanwhile."""
+"""Promise: Ctrl-C works while waiting. Fork is an error with a reason, and spawn opens the loader
+again. No thread stays behind after an exception. The interpreter ends cleanly in mid-epoch.
+Other threads run meanwhile."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture
     code = SLOW.format(seconds=1.5) + textwrap.dedent(
         """
         import signal
-        # Where the tests run in a shell's background, the signal is ignored from the start.
+        # The signal is ignored from the start if the tests run in a shell's background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         it = iter(loader)
         print(next(it).number, next(it).number, flush=True)
@@ -70,7 +70,7 @@ def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture
 
 def test_other_threads_run_while_a_batch_is_waited_for(picture: str) -> None:
     out = ran(
-        # Long enough that the third batch is not there before it is asked for.
+        # Long enough that the third batch is not ready before it is requested.
         SLOW.format(seconds=1.5)
         + textwrap.dedent(
             """
@@ -94,7 +94,7 @@ def test_other_threads_run_while_a_batch_is_waited_for(picture: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_is_told_and_does_no_harm(mini: str) -> None:
+def test_a_forked_child_gets_errors_and_does_not_disturb_the_parent(mini: str) -> None:
     out = ran(
         """
         import os, sys, warpfeed
@@ -141,7 +141,7 @@ def test_spawn_opens_the_loader_by_its_arguments(mini: str) -> None:
     assert there == [images.tobytes() for images, _ in loader], "the next epoch, as here"
 
 
-def test_everything_that_is_given_to_a_loader_pickles_and_prints(mini: str) -> None:
+def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> None:
     import warpfeed
 
     parts = [

@@ -1,6 +1,6 @@
-"""Promise: each rank gets its own share when told to, under any launcher. No rank gets all samples
-unless somebody says so. The ranks of a machine share its processors. Every launcher runs two ranks on
-the CPU."""
+"""Promise: with `distributed=True` each rank gets its own share, under any launcher. No rank gets
+all samples unless the program asks for it. The ranks of a machine share its processors. Every
+launcher runs two ranks on the CPU."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def note_shares(**facts):
 
 
 def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str, Any]]:
-    """What two ranks noted that a launcher started."""
+    """Notes of two ranks that a launcher started."""
     (tmp_path / "script.py").write_text(SHARED + textwrap.dedent(code))
     command = [sys.executable, *launcher, str(tmp_path / "script.py"), mini, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
@@ -57,7 +57,7 @@ def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str
 
 
 def check(ranks: list[dict[str, Any]], mini: str) -> None:
-    """Both shares are all samples, each once, and both ranks share the processors."""
+    """Checks that the shares have each sample once, and that the ranks share the processors."""
     whole = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
     samples = len(whole.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
@@ -69,12 +69,12 @@ def check(ranks: list[dict[str, Any]], mini: str) -> None:
         assert "distributed=True" in rank["untold"] and "distributed=False" in rank["untold"], rank["untold"]
 
 
-def test_mp_spawn_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_mp_spawn_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
     code = """
         import torch.multiprocessing as mp
         def work(rank, argv):
             sys.argv = argv
-            before = opened()               # nothing tells of ranks yet
+            before = opened()               # no rank is known yet
             early = said(lambda: opened(distributed=True))
             dist.init_process_group("gloo", init_method=f"file://{argv[2]}/store", rank=rank, world_size=2)
             note_shares(untold=said(first(before)), now=said(opened), early=early,
@@ -91,10 +91,10 @@ def test_mp_spawn_gives_shares_and_refuses_who_does_not_say(mini: str, torch: An
         assert "init_process_group()" in rank["early"] and "train_dataloader()" in rank["early"]
 
 
-def test_torchrun_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_torchrun_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
     code = """
         untold = said(opened)
-        early = opened(distributed=True)    # by the environment
+        early = opened(distributed=True)    # from the environment
         dist.init_process_group("gloo")
         next(iter(early))
         note_shares(untold=untold)
@@ -103,7 +103,7 @@ def test_torchrun_gives_shares_and_refuses_who_does_not_say(mini: str, torch: An
     check(noted(tmp_path, mini, code, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"), mini)
 
 
-def test_accelerate_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_accelerate_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     code = """
         from accelerate import Accelerator
@@ -119,12 +119,12 @@ def test_accelerate_gives_shares_and_refuses_who_does_not_say(mini: str, torch: 
     check(noted(tmp_path, mini, code, *launcher, "--mixed_precision=no", "--dynamo_backend=no"), mini)
 
 
-def test_lightning_gives_shares_and_refuses_who_does_not_say(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
     """Its launcher runs the script again for each rank, before `torch.distributed` is initialised."""
     pytest.importorskip("lightning", reason="lightning is not installed")
     code = """
         import lightning
-        top = opened()                      # as a script does that passes it to fit()
+        top = opened()                      # like a script that passes it to fit()
         early = said(lambda: opened(distributed=True))
         class Module(lightning.LightningModule):
             def __init__(self):
@@ -176,7 +176,7 @@ def test_a_loader_that_disagrees_with_torch_distributed_is_refused(mini: str, mo
         ({}, 0, 16),
     ],
 )  # fmt: skip
-def test_the_ranks_of_a_machine_are_counted_without_asking_the_others(
+def test_the_ranks_of_a_machine_are_counted_without_communication(
     monkeypatch: pytest.MonkeyPatch, torch: Any, environment: dict[str, str], gpus: int, local: int | None
 ) -> None:
     for name in ("LOCAL_WORLD_SIZE", "MASTER_ADDR"):

@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 8, "shuffle": 3, "augment": Augment.tra
 
 
 def at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
-    """What `work(number)` gives on so many threads, which begin together."""
+    """Results of `work(number)` on threads that begin together."""
     begin = threading.Barrier(count)
     given: list[Any] = [None] * count
 
@@ -95,12 +95,12 @@ def test_threads_read_the_same_batch_at_once(packed: str) -> None:
         for array, ids, keys in arrays:
             assert np.array_equal(array, wanted) and (ids, keys) == arrays[0][1:]
         assert len({array.ctypes.data for array, _, _ in arrays}) == 1
-        # The slot goes back when the last of them is gone, whichever thread that is.
+        # The slot returns with the last drop, on any thread.
         at_once(lambda number, arrays=arrays: arrays.__setitem__(number, None))
         del arrays, array, shared
 
 
-def test_a_loader_is_asked_about_while_others_iterate(packed: str) -> None:
+def test_a_loader_answers_queries_while_other_threads_iterate(packed: str) -> None:
     loader = Loader(packed, **OPTIONS, num_workers=2)
     ends = threading.Event()
 
@@ -159,7 +159,7 @@ def test_threads_open_and_close_loaders(packed: str) -> None:
 
 
 class Waits(Pictures):
-    """A source whose samples from `first` on wait until they are let go."""
+    """A source whose samples from `first` on wait until they are released."""
 
     def __init__(self, first: int) -> None:
         super().__init__(400)
@@ -190,7 +190,7 @@ def test_close_ends_the_waits_of_other_threads() -> None:
     assert all(thread.is_alive() for thread in waiting)
     closing = threading.Thread(target=loader.close)
     closing.start()
-    # No sample has come: it is `close` that ends them. It waits for the reads itself.
+    # No sample arrived, so `close` ended the waits. `close` itself still waits for the reads.
     for thread in waiting:
         thread.join(10)
         assert not thread.is_alive()
@@ -202,7 +202,7 @@ def test_close_ends_the_waits_of_other_threads() -> None:
 
 
 class Counts(Pictures):
-    """A source that counts how many reads are under way at once."""
+    """A source that counts concurrent reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ def test_workers_read_a_python_source_at_once() -> None:
     assert source.most > 1
 
 
-def test_a_span_is_of_one_thread(packed: str) -> None:
+def test_a_span_belongs_to_one_thread(packed: str) -> None:
     span = warpfeed.span("of this thread")
 
     refused: list[str] = []
@@ -286,7 +286,7 @@ def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> N
     out = slow(
         f"""
         loader = opened()
-        # An older iterator that only the collector finds: its end is told to the loader.
+        # An older iterator that only the collector can free, which ends its epoch in the loader.
         class Cycle: pass
         cycle = Cycle()
         cycle.itself, cycle.iterator = cycle, iter(loader)
@@ -357,7 +357,7 @@ def test_ctrl_c_reaches_a_second_waiter_and_a_loader_goes_on_after_a_replay_was_
     assert out.split()[-2:] == ["interrupted", "0"]
 
 
-def test_a_timeout_counts_from_the_first_wait_however_often_signals_were_looked_for(packed: str) -> None:
+def test_a_timeout_counts_from_the_first_wait_across_checks_for_signals(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, prefetch=2, timeout=0.4)
     it, kept = iter(loader), []
     begun = time.monotonic()
@@ -365,7 +365,7 @@ def test_a_timeout_counts_from_the_first_wait_however_often_signals_were_looked_
         while True:
             kept.append(next(it))
     assert 0.3 < time.monotonic() - begun < 20
-    # A wait of several slices is one wait.
+    # A wait of several slices counts as one wait.
     loader = Loader(Waited(), batch_size=2, num_workers=1, augment=Augment.train(32), output="numpy")
     for _ in loader:
         pass
@@ -374,7 +374,7 @@ def test_a_timeout_counts_from_the_first_wait_however_often_signals_were_looked_
 
 
 class Waited(Pictures):
-    """A source that takes its time."""
+    """A slow source."""
 
     def __init__(self) -> None:
         super().__init__(8)
@@ -385,7 +385,7 @@ class Waited(Pictures):
 
 
 class Remembers(Pictures):
-    """A source that keeps something for each thread, as boto3, h5py and LMDB handles are kept."""
+    """A source that keeps a handle for each thread, like those of boto3, h5py and LMDB."""
 
     def __init__(self) -> None:
         super().__init__(200)
@@ -408,12 +408,12 @@ class Handle:
             self.of.gone += 1
 
 
-def test_what_a_source_keeps_for_each_thread_is_kept_from_sample_to_sample() -> None:
+def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
     source = Remembers()
     loader = Loader(source, **OPTIONS, num_workers=2)
     for _ in range(3):
         assert sum(len(images) for images, _ in loader) == 200
-    # Workers, those that read for them, and the thread that opened the loader.
+    # Workers, readers, and the thread that opened the loader.
     assert 1 <= source.made <= 2 + 32 + 2, f"{source.made} for 600 samples"
     loader.close()
     assert source.gone == source.made, "a thread that ends lets go of what it kept"

@@ -1,5 +1,5 @@
-"""Promise: what a transform returns is a batch or an error that says what came. Its random numbers are
-those of its batch, so that they go on after a resume."""
+"""Promise: the result of a transform is a batch, or an error that shows it. Random numbers of a
+transform belong to the batch, so they continue after a resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
         (lambda x, y: {0: x}, "returned a dict with the key 0"),
     ],
 )  # fmt: skip
-def test_a_result_that_is_no_batch_is_an_error_that_says_what_came(mini: str, f: Any, came: str) -> None:
+def test_a_result_that_is_not_a_batch_is_an_error_that_shows_it(mini: str, f: Any, came: str) -> None:
     with pytest.raises(TypeError, match=rf"transforms\[1\] \(<lambda>\) {came}; want \(images, labels\), or a dict"):
         next(iter(Loader(mini, transforms=[lambda x, y: (x, y), f], **OPTIONS)))
 
@@ -47,7 +47,7 @@ def test_soft_labels_train_as_a_pair_by_one_transform(mini: str) -> None:
         assert images.shape[0] == rows.shape[0] and rows.shape[1] == 4
 
 
-def test_what_is_no_function_is_refused_when_the_loader_is_opened(mini: str) -> None:
+def test_a_transform_that_is_not_callable_is_refused_when_the_loader_opens(mini: str) -> None:
     for wrong in [3, "f", [3], {"f": len}]:
         with pytest.raises(TypeError, match="^transforms"):
             Loader(mini, transforms=wrong, **OPTIONS)
@@ -64,7 +64,7 @@ def noise(images, labels, *, seed):  # type: ignore[no-untyped-def]
     return images + drawn, labels
 
 
-def test_random_numbers_of_a_transform_go_on_after_a_resume(mini: str) -> None:
+def test_random_numbers_of_a_transform_continue_after_a_resume(mini: str) -> None:
     loader = Loader(mini, shuffle=3, transforms=noise, **OPTIONS)
     whole = [images for _ in range(2) for images, _ in loader]
     killed = Loader(mini, shuffle=3, transforms=noise, **OPTIONS)
@@ -76,7 +76,7 @@ def test_random_numbers_of_a_transform_go_on_after_a_resume(mini: str) -> None:
     assert len(rest) == 3 and all(np.array_equal(a, b) for a, b in zip(rest, whole[5:], strict=True))
 
 
-def test_a_transform_gets_what_it_asks_for_and_a_seed_of_its_own(mini: str) -> None:
+def test_a_transform_gets_the_parameters_it_names_and_its_own_seed(mini: str) -> None:
     told: list[tuple[int, int, int]] = []
 
     def ask(images, labels, *, epoch, number, seed, scale=1.0):  # type: ignore[no-untyped-def]

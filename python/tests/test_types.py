@@ -1,5 +1,5 @@
-"""Promise: the package is typed. The stubs of the native part say what it has, the package passes
-mypy's strict checks, and so does what a user writes."""
+"""Promise: the package is typed. The stubs match the native part, and the package and user code
+pass mypy's strict checks."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
     assert (Path(warpfeed.__file__).parent / "py.typed").exists()
 
 
-def test_what_a_user_writes_is_checked(tmp_path: Path) -> None:
+def test_user_code_is_type_checked(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
     assert code == 1 and "Found 4 errors" in said, said
-    said = said.replace("builtins.", "")  # which older versions show
+    said = said.replace("builtins.", "")  # shown by older versions
     assert 'Revealed type is "warpfeed._report.Report"' in said and 'Revealed type is "list[list[int]]"' in said, said
     assert 'Argument "bach_size" to "Loader"' in said and 'Argument "decode_on" to "Decoder"' in said, said
     assert 'variable has type "int"' in said and 'incompatible type "str"; expected "int"' in said, said

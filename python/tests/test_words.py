@@ -1,5 +1,5 @@
-"""Promise: no message speaks Rust. Every text in the crate's source that may become a message is read
-here, in Python's spelling, so that a new one that is not covered fails."""
+"""Promise: no message has Rust spelling. These tests convert every text of the crate's source that
+may become a message, so a new text that is not covered fails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from warpfeed._warpfeed import in_python
 
 #: Texts of the crate that no user of the package gets.
 UNSEEN = {
-    # Of codecs, which the package does not take.
+    # Messages of codecs, which the package does not take.
     "the picture was opened by a codec alone; `Codecs::open` opens it",
-    # Of a mistake in the crate itself.
+    # A mistake in the crate itself.
     "workers decode pictures in groups and call `ImageField::write`",
 }
 
@@ -34,7 +34,7 @@ def messages() -> set[str]:
             continue
         for _, raw, text in TOKEN.findall(source(str(path.relative_to(ROOT)))):
             text = raw or re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
-            # Links are those of documentation in attributes.
+            # Links occur only in documentation, in attributes.
             if " " in text and "](" not in text:
                 found.add(text)
     return found - UNSEEN

@@ -30,7 +30,7 @@ from ._warpfeed import Tensor, version
 
 __version__ = version()
 
-# Without `Image`: `from warpfeed import *` must not hide that of Pillow.
+# Without `Image`: `from warpfeed import *` must not hide Pillow's.
 __all__ = [
     "Augment",
     "Batch",

@@ -61,8 +61,8 @@ class _Noted:
 
 
 def facts_of(native: Any) -> Any:
-    """The object that has a batch's properties: the native batch, or a copy of its properties if all
-    fields were copied, so that the batch keeps no slot."""
+    """Returns the native batch for its properties, or a copy of these if all fields were copied, so
+    that the batch keeps no slot."""
     return _Noted(native) if native.copied else native
 
 
@@ -89,7 +89,7 @@ class Batch(_Facts, tuple[Any, ...]):
 
 
 class FieldBatch(_Facts, dict[str, Any]):
-    """A batch with other fields than images and labels, by name."""
+    """A batch with fields besides images and labels, by name."""
 
     def __init__(self, fields: Any = (), native: Any = None, absent: Any = None) -> None:
         super().__init__(fields)
@@ -97,7 +97,7 @@ class FieldBatch(_Facts, dict[str, Any]):
         self._absent: dict[str, Exception] = absent or {}
 
     def __missing__(self, name: str) -> Any:
-        # The error of labels that the data set does not have.
+        # The error for labels that are missing in the data set.
         raise self._absent.get(name) or KeyError(name)
 
     def __reduce__(self) -> tuple[object, ...]:

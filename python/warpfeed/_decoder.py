@@ -122,8 +122,8 @@ class Decoder:
             does not count.
         num_workers, pin_memory, strict: as for :class:`Loader`.
         prefetch: number of requests in progress; 0 is 3. ``prefetch`` + 1 batches may share the
-            decoder's memory on a device, and one more in host memory. Answers that nobody has taken
-            count too, so take them roughly in the order of the requests, as ``asyncio.gather`` does.
+            decoder's memory on a device, and one more in host memory. Untaken answers count
+            too, so take answers roughly in the order of the requests, as ``asyncio.gather`` does.
         max_queued: maximum number of queued requests. One more is a :class:`WarpfeedError` of the
             kind ``"busy"``.
         decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded for batches on a device.
@@ -185,7 +185,7 @@ class Decoder:
 
         Raises:
             WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at its
-                place, not of the batch.
+                place and does not fail the batch.
         """
         return self.submit(pictures).wait()
 

@@ -1,4 +1,4 @@
-"""Which arrays batches are made of, and where they are: the options ``output``, ``device``, ``layout`` and
+"""Array type, device and layout of batches: the options ``output``, ``device``, ``layout`` and
 ``copy`` of loaders and decoders."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _torch() -> Any:
 
 
 class Delivery:
-    """How an open loader or decoder hands out fields."""
+    """Delivers the fields of an open loader or decoder."""
 
     def __init__(self, output: str | None, device: Any, layout: Any, copy: bool | None) -> None:
         by_default = "torch" if _torch() is not None else "numpy"
@@ -68,8 +68,8 @@ class Delivery:
         return None if self._copy is None else bool(self._copy), self.device, self.stream()
 
     def field(self, batch: _warpfeed.Batch, name: str, is_picture: bool) -> Any:
-        """The field `name` of `batch` as an array. It shares the batch's memory, unless that is to be
-        copied."""
+        """The field `name` of `batch` as an array. It shares the batch's memory, unless a copy is
+        wanted."""
         channels_last = is_picture and self._layout == "channels_last"
         if self._output == "torch":
             return _to_torch(batch, name, channels_last)

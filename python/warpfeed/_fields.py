@@ -1,9 +1,9 @@
 """Kinds of fields, under the names of the Rust crate.
 
 Masks, boxes, points and maps lie in the coordinates of the sample's picture. They follow its crop,
-resize, flip and padding, and equal torchvision's v2 with ``tv_tensors``. The other kinds are
-delivered as they are stored. The suffix of a stored field's name is its encoding: ``x.npy``, ``x.json``,
-``x.txt``, and without a suffix a little-endian array.
+resize, flip and padding. Masks equal torchvision's v2 with ``tv_tensors`` bit for bit; the others
+agree to 1e-4. The other kinds are delivered as they are stored. The suffix of a stored field's name
+is its encoding: ``x.npy``, ``x.json``, ``x.txt``, and without a suffix a little-endian array.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Image:
-    """A picture: the one of the sample, or the one in its field ``of``. Delivered as the images.
+    """A picture: the one of the sample, or the one in its field ``of``. Delivered like the images.
 
     All pictures of a sample get the same crop and flip. Two views of one picture are two samples of
     the batch: see "Two views" in docs/augmentation.md.
@@ -101,7 +101,7 @@ class Rows:
 class Mask:
     """An integer per pixel of the picture, such as its class, (N, H, W). Resizing takes the nearest.
 
-    The batch field ``mask`` is made of the sample's field ``mask``, ``mask.png`` (grey of 1 to 16
+    The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (grey of 1 to 16
     bits, or the indices of a palette) or ``mask.npy`` (booleans or integers).
 
     Args:

@@ -80,14 +80,14 @@ class Loader:
         repeat: number of passes in an epoch.
         by_class_name: gives one label to each class name of a mixture.
         keep_labels: keeps the labels of a mixture as they are, whatever the names say.
-        classes: names of the classes. The position of a name is its label, whatever the data set
-            numbers.
+        classes: names of the classes. The position of a name is its label, whatever numbers
+            the data set has.
         classes_file: a file with the names of the classes: one name per line, or a JSON list.
         table: meaning of a table's columns.
         index: keeps the listing of a folder in the file ``<folder>.warpfeed-index`` next to it.
         fields: more fields by name: ``{"emb": Numbers("f32", [768]), "boxes": Boxes(100)}``.
         annotations_follow: the picture on which boxes, masks and points were drawn, if EXIF turns it
-            and the sizes do not tell: ``"stored"``, the pixels as the file stores them, or
+            and the sizes are ambiguous: ``"stored"``, the pixels as the file stores them, or
             ``"upright"``. Without it such a sample is an error.
         without: fields to leave out: ``["label"]``.
         soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, (N, classes) f32, and the
@@ -98,9 +98,9 @@ class Loader:
         rank: rank of this process; needs ``world_size``.
         world_size: number of ranks.
         distributed: True takes the rank from ``torch.distributed`` or from the launcher's
-            environment. False gives all samples to every rank. With several ranks one of these is
-            needed; without, opening the loader is an error, or its first batch is one, if
-            ``torch.distributed`` is initialised in between.
+            environment. False gives all samples to every rank. With several ranks, opening the
+            loader without one of these is an error. If ``torch.distributed`` is initialised later,
+            asking for the first batch is the error.
         num_workers: number of worker threads; 0 is one per core. The ranks of a machine share its
             cores.
         prefetch: number of batches ahead; 0 chooses it while running.
@@ -110,11 +110,11 @@ class Loader:
         decode_share: maximum share of the device's time for decoding, from 0 to 1.
         pin_memory: page-locks host memory.
         mmap: maps tar shards into memory instead of reading them.
-        max_skipped: number of bad samples that may be skipped. Without it the first is an error.
-        strict: makes damage inside a JPEG, which libjpeg passes over with a warning, an error of its
-            sample. Each file is then read to its end, which takes time. Without it
-            ``stats()["damaged"]`` counts the pictures in which decoding met damage, and the log names
-            them.
+        max_skipped: number of bad samples that may be skipped. Without it the first bad sample is
+            an error.
+        strict: makes damage inside a JPEG an error of its sample; libjpeg only warns of it. Each
+            file is then read to its end, which takes time. Without ``strict``, ``stats()["damaged"]``
+            counts the pictures in which decoding found damage, and the log names them.
         retries: number of times that a failed read is repeated; 3 by default.
         timeout: seconds that ``next`` waits while the program holds every batch; 30 by default.
         memory_limit: bytes that the memory plan may take.
@@ -199,7 +199,7 @@ class Loader:
         # Attributes that a subclass has set already are its own.
         foreign = set(vars(self))
         defaults = Loader.__init__.__kwdefaults__ or {}
-        # The arguments that open the same loader in another process.
+        # Arguments that open the same loader in another process.
         changed = {name: value for name, value in given.items() if value is not defaults[name] and name != "resume"}
         self._arguments = {"data": data, **changed}
 
@@ -240,7 +240,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Returns an iterator over the next epoch.
 
-        The epoch begins when its first batch is asked for. Until then :meth:`set_epoch` may change
+        The epoch begins when its first batch is requested. Until then :meth:`set_epoch` may change
         it, and an iterator that is never used takes no epoch. Beginning an epoch ends the one before.
         """
         return _Epoch(self)
@@ -253,7 +253,7 @@ class Loader:
         return _Epoch(self, (int(epoch), int(first)))
 
     def replay(self, n: int) -> Iterator[Any]:
-        """Repeats the first ``n`` batches of epoch 0 without an end.
+        """Repeats the first ``n`` batches of epoch 0 endlessly.
 
         This measures the speed of a training step without a loader. The batches do not count in the
         statistics, and the step must not write to them. The current epoch ends.
@@ -267,7 +267,7 @@ class Loader:
         return map(self._made, itertools.cycle(batches))
 
     def _begin(self, at: tuple[int, int] | None) -> int:
-        """Begins the next epoch, or at ``at`` (epoch, batch); returns the number of its turn."""
+        """Begins the next epoch, or starts at ``at`` (epoch, batch). Returns its turn."""
         self._check_world()
         with self._lock:
             turn = self._core.begin(self._next_epoch) if at is None else self._core.begin(*at)
@@ -300,7 +300,7 @@ class Loader:
         """Returns the position of the run, exact to the last delivered batch.
 
         The dict consists of numbers and texts, so JSON and ``torch.load(weights_only=True)`` take it.
-        It is the same on every rank that has seen as many batches.
+        It is the same on every rank that has received as many batches.
         """
         state: dict[str, Any] = json.loads(self._core.checkpoint())
         return state
@@ -385,8 +385,8 @@ class Loader:
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles the arguments and the position. Unpickling opens the loader there.
 
-        Its next loop is the next one here, :meth:`state_dict` is the same, and a subclass keeps its
-        attributes.
+        The new loader has the same next epoch and the same :meth:`state_dict`, and a subclass keeps
+        its attributes.
 
         Raises:
             TypeError: for a loader with ``trace``, because two loaders would write one file.
@@ -406,7 +406,7 @@ class Loader:
         return f"{type(self).__name__}({self._arguments['data']!r}{', ' if arguments else ''}{arguments})"
 
     def _made(self, native: Any) -> Any:
-        """Returns the batch as the program gets it."""
+        """Converts a native batch for the program."""
         names, facts = native.fields(), facts_of(native)
         absent: dict[str, Exception] = {}
         fields: Fields
@@ -479,7 +479,7 @@ def _reopen(
     return loader
 
 
-#: Options that are settled in Python, or go to the native part under other names.
+#: Options that Python handles, or passes to the native part under other names.
 _PYTHONS = (
     *_delivery.OPTIONS, "transforms", "shuffle", "seed", "drop_last", "last_batch", "rank", "world_size", "distributed",
 )  # fmt: skip

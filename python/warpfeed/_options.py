@@ -36,7 +36,7 @@ PER_SAMPLE = (
     "the device"
 )
 
-# Arguments of torch.utils.data.DataLoader and names of the Rust crate, with the way out.
+# Arguments of torch.utils.data.DataLoader and names of the Rust crate, with the alternative.
 _ELSEWHERE = {
     "sampler": "choose samples with shuffle, subset, weights or balanced, or order=f, and ranks with distributed=True",
     "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights or balanced",
@@ -108,7 +108,7 @@ def _taken(kind: Any) -> _Taken:
     """The check of the type `kind` of a signature."""
     origin = get_origin(kind) or kind
     if kind is Any or origin in (tuple, collections.abc.Mapping):
-        # `native` checks what is inside, too.
+        # `native` checks the contents too.
         return lambda value: True, ""
     if kind is type(None):
         return lambda value: value is None, ""
@@ -123,7 +123,7 @@ def _taken(kind: Any) -> _Taken:
     if origin is collections.abc.Callable:
         return callable, "a function"
     if origin is collections.abc.Sequence:
-        # A str is a sequence of letters, never meant here.
+        # A str is a sequence of letters, which no option takes.
         items = {int: "indices", float: "numbers", str: "names"}.get(get_args(kind)[0], "values")
         return lambda value: hasattr(value, "__iter__") and not isinstance(value, (str, bytes)), f"a list of {items}"
     if origin is os.PathLike:
@@ -238,7 +238,7 @@ def _traced(trace: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def state_text(state: Any, name: str = "resume") -> str:
-    """The JSON of what ``state_dict`` returned."""
+    """Returns a state of ``state_dict`` as JSON."""
     if not isinstance(state, Mapping):
         raise TypeError(f"{name}={state!r}: want what state_dict() returned")
     return json.dumps(dict(state))
@@ -249,7 +249,7 @@ def shuffling(shuffle: Any, seed: int | None) -> tuple[bool, int]:
     if is_flag(shuffle):
         return bool(shuffle), seed or 0
     if shuffle == 0:
-        # False for those who read it as a flag, and seed 0 for those who read it as a seed.
+        # Ambiguous: it means False as a flag, and seed 0 as a seed.
         raise ConfigError("shuffle=0: pass shuffle=False for the order of the data set, or shuffle=True, seed=0")
     if seed is not None and seed != shuffle:
         raise ConfigError(

@@ -48,7 +48,7 @@ def pack(
         raw: stores arrays with this shorter side, or of (width, height).
         num_workers: number of threads; 0 is one per core.
         force: replaces an existing data set.
-        keep_bad: packs pictures that do not decode, which are otherwise an error.
+        keep_bad: packs pictures that do not decode. Without it they are an error.
         strict: makes damaged pictures an error.
         retries: number of times that a sample is read again after a transient error of its storage.
         shard_size: starts a new tar shard before one exceeds this many bytes.

@@ -1,4 +1,4 @@
-"""Which of the processes that train together this one is."""
+"""The rank of this process among those that train together."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _or_none(place: Any) -> Place | None:
     try:
         found: Place | None = place()
     except WarpfeedError:
-        # Incomplete variables of a launcher matter to programs that ask for ranks only.
+        # Incomplete variables of a launcher are an error only for programs that ask for ranks.
         return None
     return found
 

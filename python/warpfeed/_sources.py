@@ -35,7 +35,7 @@ class Yolo:
     default, ``"val"``, ``"test"``), or a folder that holds ``images`` and ``labels``.
 
     The fields are ``boxes`` with ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
-    :class:`Boxes`, which makes pixels of their relative coordinates.
+    :class:`Boxes`, which converts their relative coordinates to pixels.
     """
 
     path: Path

@@ -33,7 +33,7 @@ class Transforms:
         return bool(self._steps)
 
     def __call__(self, fields: Fields, seed: int, rank: int, epoch: int, number: int) -> Fields:
-        """Calls the functions in turn. The result of each has the form that the next one gets."""
+        """Calls the functions in turn. Each receives the result of the one before."""
         for place, (f, wanted, name) in enumerate(self._steps):
             extra: dict[str, int] = {}
             if wanted:

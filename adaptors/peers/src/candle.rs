@@ -1,5 +1,5 @@
 //! `candle-datasets`: its `Batcher` makes batches from an iterator over tensors. candle has no
-//! loader for folders of pictures, and no workers. Pictures are therefore loaded like in candle's
+//! loader for folders of pictures, and no workers. Pictures are therefore loaded as in candle's
 //! examples (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each
 //! worker is a thread with a `Batcher` over its share.
 

@@ -1,4 +1,4 @@
-//! warpfeed, opened like a user would.
+//! warpfeed, opened as a user would open it.
 
 use std::path::Path;
 use std::sync::Arc;
