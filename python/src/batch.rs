@@ -44,8 +44,8 @@ impl Batch {
         of!(&self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// The field `name`. With `channels_last`, a picture has the shape (N, C, H, W). On a device the
-    /// tensor shares the batch's memory, unless `own` is set and all fields are copied.
+    /// The field `name`. With `channels_last`, a picture has the shape (N, C, H, W). On a device
+    /// the tensor shares the batch's memory, unless `own` is set and all fields are copied.
     #[pyo3(signature = (name, channels_last=false, own=false))]
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {

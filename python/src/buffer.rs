@@ -1,4 +1,5 @@
-//! Bytes and arrays of Python objects with a buffer, such as `bytes`, `memoryview` and NumPy's arrays.
+//! Bytes and arrays of Python objects with a buffer, such as `bytes`, `memoryview` and NumPy's
+//! arrays.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};

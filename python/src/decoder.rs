@@ -128,7 +128,8 @@ impl Drop for DecoderCore {
         if self.shared.process.is_this() {
             Python::try_attach(|py| py.detach(|| drop(open.take())));
         }
-        // After `fork` there are no threads to end, and without an interpreter the process is ending.
+        // After `fork` there are no threads to end, and without an interpreter the process is
+        // ending.
         std::mem::forget(open);
     }
 }
@@ -162,8 +163,8 @@ impl Waits {
         Ok(match self {
             Waits::Host(pending) => Delivered::Host(Arc::new(pending.wait()?)),
             #[cfg(feature = "cuda")]
-            // SAFETY: `warpfeed/_decoder.py` passes a stream of PyTorch's, which live as long as the
-            // process, or the legacy default stream.
+            // SAFETY: `warpfeed/_decoder.py` passes a stream of PyTorch's, which live as long as
+            // the process, or the legacy default stream.
             Waits::Cuda(pending) => Delivered::Cuda(Arc::new(unsafe { pending.wait_on(stream) }?)),
         })
     }

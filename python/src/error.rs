@@ -7,7 +7,8 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::words::in_python;
 
-/// The operating system's number of "no such file or directory", on every system that Rust supports.
+/// The operating system's number of "no such file or directory", on every system that Rust
+/// supports.
 const ENOENT: i32 = 2;
 
 /// The class `warpfeed.WarpfeedError`.

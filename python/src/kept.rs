@@ -1,7 +1,7 @@
 //! References to Python objects that the garbage collector can see.
 //!
-//! A loader keeps its data set and its order. If one of these keeps the loader, they form a cycle, which
-//! only the collector can free. So the loader shows these references to the collector.
+//! A loader keeps its data set and its order. If one of these keeps the loader, they form a cycle,
+//! which only the collector can free. So the loader shows these references to the collector.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -23,8 +23,8 @@ impl Kept {
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
-    /// Shows the reference to the collector. If another thread has the lock, the object is in use and
-    /// therefore not garbage.
+    /// Shows the reference to the collector. If another thread has the lock, the object is in use
+    /// and therefore not garbage.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let object = match self.0.try_lock() {
             Ok(object) => object,

@@ -1,14 +1,14 @@
 //! The native part of the Python package `warpfeed`. Users see `warpfeed/__init__.py`.
 //!
-//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`, `value`: values
-//!    of these; `source`: a data set or a Python object becomes a source; `buffer`: bytes and arrays;
-//!    `order`: a function becomes an order.
+//! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`, `value`:
+//!    values of these; `source`: a data set or a Python object becomes a source; `buffer`: bytes
+//!    and arrays; `order`: a function becomes an order.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack. `decoder`: one batch for each request.
-//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`: both
-//!    use Python's names.
-//! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches that
-//!    are copied; `kept` and `thread_state`: Python objects and threads of the interpreter.
+//! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`:
+//!    both use Python's names.
+//! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
+//!    that are copied; `kept` and `thread_state`: Python objects and threads of the interpreter.
 //! 5. `stats`: reports of statistics, and the program's own spans; `pack`: packs a data set.
 //! 6. `program`: the command line, and functions that need no loader.
 
@@ -37,8 +37,8 @@ mod waiting;
 mod wake;
 mod words;
 
-/// The module `warpfeed._warpfeed`. It does not need the interpreter's lock: shared state is frozen,
-/// atomic or behind a mutex, and a [`stats::Span`] refuses other threads.
+/// The module `warpfeed._warpfeed`. It does not need the interpreter's lock: shared state is
+/// frozen, atomic or behind a mutex, and a [`stats::Span`] refuses other threads.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]

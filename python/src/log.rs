@@ -10,8 +10,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::words::in_python;
 
-/// Messages for the next thread that is attached to the interpreter. Worker threads must not wait for
-/// the interpreter in order to log.
+/// Messages for the next thread that is attached to the interpreter. Worker threads must not wait
+/// for the interpreter in order to log.
 static WAITING: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
 /// Whether there are messages, for a check without the lock.
 static ANY: AtomicBool = AtomicBool::new(false);

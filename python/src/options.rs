@@ -17,8 +17,8 @@ use crate::order::PythonOrder;
 use crate::source;
 use crate::value::{dtype, word};
 
-/// Whether fields are copied, the number of a CUDA device, and the address of a stream of its primary
-/// context. Without a device, batches are in host memory.
+/// Whether fields are copied, the number of a CUDA device, and the address of a stream of its
+/// primary context. Without a device, batches are in host memory.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
 /// The loader with the user's `options` and their `order`.
@@ -60,7 +60,8 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
 /// A loader of a path, of a source, or of a list of these with proportions.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
-    // Only a list is a mixture: a Python source of pictures and labels looks like a list of pairs, too.
+    // Only a list is a mixture: a Python source of pictures and labels looks like a list of pairs,
+    // too.
     let Ok(parts) = data.cast::<PyList>() else {
         return Ok(match data.extract::<PathBuf>() {
             Ok(path) => Loader::new(path),

@@ -50,8 +50,8 @@ impl Source for Stoppable {
 
 /// Packs `data` into `target`.
 ///
-/// `options` has the values of the setters of `Pack` and the options for opening `data`. `progress` is
-/// called with the number of finished samples and of all.
+/// `options` has the values of the setters of `Pack` and the options for opening `data`. `progress`
+/// is called with the number of finished samples and of all.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]
 pub(crate) fn pack<'py>(

@@ -15,7 +15,8 @@ use crate::kept::{Kept, keep};
 use crate::thread_state::attached;
 use crate::waiting::aside;
 
-/// Opens `data` as a source: the data set at a path, a set of `warpfeed._sources`, or a Python object.
+/// Opens `data` as a source: the data set at a path, a set of `warpfeed._sources`, or a Python
+/// object.
 pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
@@ -108,7 +109,8 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     Ok(columns)
 }
 
-/// A Python object as a source. A read holds the interpreter's lock during `__getitem__` and one copy.
+/// A Python object as a source. A read holds the interpreter's lock during `__getitem__` and one
+/// copy.
 struct PythonSource {
     object: Arc<Kept>,
     len: usize,

@@ -216,8 +216,8 @@ impl Tensor {
 
     /// Exports a DLPack capsule: of version 1.0 if `max_version` allows it, otherwise unversioned.
     ///
-    /// On a device, the consumer's `stream` waits for the tensor. The memory is reused after the work
-    /// that was submitted to this stream before the consumer drops the tensor.
+    /// On a device, the consumer's `stream` waits for the tensor. The memory is reused after the
+    /// work that was submitted to this stream before the consumer drops the tensor.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,

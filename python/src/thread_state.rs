@@ -1,13 +1,14 @@
 //! Thread states of the interpreter, which live as long as their Rust threads.
 //!
-//! The interpreter forgets a Rust thread when it detaches, and with it its `threading.local`: files and
-//! connections that a data set keeps for each thread. So a thread keeps its state until it ends.
+//! The interpreter forgets a Rust thread when it detaches, and with it its `threading.local`: files
+//! and connections that a data set keeps for each thread. So a thread keeps its state until it
+//! ends.
 //!
 //! **Invariants**
-//! 1. A thread has a `Stays` only if the interpreter did not know it before. Python's own threads end
-//!    their states themselves.
-//! 2. `Stays` is made with one `PyGILState_Ensure` that stays open. It is thread-local, so its `drop`
-//!    runs on that thread, once, and closes it.
+//! 1. A thread has a `Stays` only if the interpreter did not know it before. Python's own threads
+//!    end their states themselves.
+//! 2. `Stays` is made with one `PyGILState_Ensure` that stays open. It is thread-local, so its
+//!    `drop` runs on that thread, once, and closes it.
 
 use std::cell::RefCell;
 
@@ -27,8 +28,8 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let unknown = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
     Python::try_attach(|py| {
         if unknown {
-            // SAFETY: the thread is attached. `Stays::drop` balances this call, so the state outlives
-            // the `try_attach` around it (invariant 2).
+            // SAFETY: the thread is attached. `Stays::drop` balances this call, so the state
+            // outlives the `try_attach` around it (invariant 2).
             unsafe { ffi::PyGILState_Ensure() };
             STAYS.set(Some(Stays));
         }

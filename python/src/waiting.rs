@@ -1,8 +1,8 @@
 //! Waits that Python's signals interrupt.
 //!
-//! A check for signals runs Python code: handlers, and since CPython 3.12 the garbage collector. This
-//! code may call the loader. So a wait consists of slices, and holds no lock of the loader between two
-//! slices, when signals are checked.
+//! A check for signals runs Python code: handlers, and since CPython 3.12 the garbage collector.
+//! This code may call the loader. So a wait consists of slices, and holds no lock of the loader
+//! between two slices, when signals are checked.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,8 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
     }
 }
 
-/// Runs `work` on a new thread and waits for it. A signal ends the wait and tells `work` to stop. Its
-/// value is then dropped on that thread.
+/// Runs `work` on a new thread and waits for it. A signal ends the wait and tells `work` to stop.
+/// Its value is then dropped on that thread.
 pub(crate) fn aside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -53,8 +53,8 @@ pub(crate) fn aside<T: Send + 'static>(
     value.raised(py)
 }
 
-/// The process that opened a loader or decoder. After a fork its threads are missing in the child, and
-/// its locks may never be released.
+/// The process that opened a loader or decoder. After a fork its threads are missing in the child,
+/// and its locks may never be released.
 pub(crate) struct Process {
     id: u32,
     /// The opened object, and advice for an error.

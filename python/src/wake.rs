@@ -1,7 +1,7 @@
 //! Wakes event loops when answers are ready.
 //!
-//! A Rust waker runs on the thread that answers requests, which must not wait for the interpreter. So
-//! the waker sends its callback to another thread, one for each decoder.
+//! A Rust waker runs on the thread that answers requests, which must not wait for the interpreter.
+//! So the waker sends its callback to another thread, one for each decoder.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -16,8 +16,8 @@ use crate::thread_state::attached;
 /// A callback without arguments.
 type Callback = Py<PyAny>;
 
-/// The thread that calls callbacks. It starts with the first waker, and ends with the decoder and its
-/// wakers.
+/// The thread that calls callbacks. It starts with the first waker, and ends with the decoder and
+/// its wakers.
 #[derive(Default)]
 pub(crate) struct Caller(Mutex<Option<Sender<Callback>>>);
 

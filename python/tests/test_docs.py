@@ -1,5 +1,5 @@
-"""The Python blocks of README.md, python/README.md and docs: each one compiles, and every name and keyword
-argument of warpfeed that it uses exists. A block marked `python run` is also executed."""
+"""Promise: each Python block of README.md, python/README.md and docs compiles, and every name and
+keyword argument of warpfeed in it exists. A block marked `python run` is also executed."""
 
 from __future__ import annotations
 

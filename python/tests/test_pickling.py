@@ -53,7 +53,7 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     assert there.state_dict() == state and rest(there) == epochs[1]
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
-    assert rest(there) == epochs[0][1:], "the epoch goes on where it stood"
+    assert rest(there) == epochs[0][1:], "the epoch continues where it stopped"
     # A loader that was opened with a state and not used yet.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
