@@ -120,7 +120,7 @@ def test_accelerate_gives_shares_and_requires_a_choice(mini: str, torch: Any, tm
 
 
 def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
-    """Its launcher runs the script again for each rank, before `torch.distributed` is initialised."""
+    """Lightning's launcher runs the script for each rank before it initialises the group."""
     pytest.importorskip("lightning", reason="lightning is not installed")
     code = """
         import lightning

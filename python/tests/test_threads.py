@@ -1,5 +1,5 @@
-"""Promise: loaders and batches may be used from any thread, with and without the interpreter's lock.
-The free-threaded build stays free-threaded. `close` ends the waits of other threads."""
+"""Promise: loaders and batches may be used from any thread, with and without the interpreter's
+lock. The free-threaded build stays free-threaded. `close` ends the waits of other threads."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def _make(cls: type[_Calls], calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> 
 class ColorJitter(_Calls):
     """Random changes of colour after the resize, as torchvision's ``ColorJitter``.
 
-    An amount ``a`` draws a factor between ``1 - a`` and ``1 + a``. The hue shifts by ``-a`` to ``a``
-    of the colour circle; ``a`` is at most 0.5.
+    An amount ``a`` draws a factor between ``1 - a`` and ``1 + a``. The hue shifts by ``-a`` to
+    ``a`` of the colour circle; ``a`` is at most 0.5.
     """
 
     __slots__ = ()
@@ -96,9 +96,9 @@ class Mix(_Calls):
     """Mixing of neighbours in a finished batch: torchvision's v2 ``MixUp`` and ``CutMix``.
 
     A loader that mixes needs ``soft_labels=(classes, smoothing)``, whose rows are mixed like the
-    pictures, or ``without=["label"]`` for training without labels. All other fields stay as they are
-    stored, also :class:`MultiHot`. For a loss of your own, ``batch.mixing`` has the weight, and the
-    partner of sample i is sample i - 1.
+    pictures, or ``without=["label"]`` for training without labels. All other fields stay as they
+    are stored, also :class:`MultiHot`. For a loss of your own, ``batch.mixing`` has the weight, and
+    the partner of sample i is sample i - 1.
     """
 
     __slots__ = ()
@@ -129,8 +129,8 @@ class Mix(_Calls):
 class Augment(_Calls):
     """The steps between decoding and the batch, and the size of the result.
 
-    Begin with ``train``, ``eval``, ``center_crop``, ``resize`` or ``pass_through``; for detection with
-    ``letterbox``, ``scale_jitter`` or ``iou_crop``. Then add to it::
+    Begin with ``train``, ``eval``, ``center_crop``, ``resize`` or ``pass_through``; for detection
+    with ``letterbox``, ``scale_jitter`` or ``iou_crop``. Then add to it::
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 
@@ -172,22 +172,22 @@ class Augment(_Calls):
 
     @classmethod
     def letterbox(cls, width: int, height: int) -> Augment:
-        """The whole picture, resized to fit with its aspect ratio and centred. The rest is filled."""
+        """The whole picture, resized to fit and centred; the rest is filled."""
         return cls._make((("letterbox", (width, height)),))  # type: ignore[no-any-return]
 
     @classmethod
     def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
         """torchvision's ``ScaleJitter``, then the ``FixedSizeCrop`` of its reference training.
 
-        The whole picture is resized to fit into ``side`` by ``side``, times a factor drawn uniformly
-        from ``low`` to ``high``. A larger result is cropped at random, and a smaller one is placed in
-        the upper left corner."""
+        The whole picture is resized to fit into ``side`` by ``side``, times a factor drawn
+        uniformly from ``low`` to ``high``. A larger result is cropped at random, and a smaller one
+        is placed in the upper left corner."""
         return cls._make((("scale_jitter", (side, float(low), float(high))),))  # type: ignore[no-any-return]
 
     @classmethod
     def iou_crop(cls, width: int, height: int) -> Augment:
-        """torchvision's ``RandomIoUCrop()`` and ``Resize((height, width))``: a random crop that shows
-        enough of the sample's boxes. It needs a field of :class:`Boxes`."""
+        """torchvision's ``RandomIoUCrop()`` and ``Resize((height, width))``: a random crop that
+        shows enough of the sample's boxes. It needs a field of :class:`Boxes`."""
         return cls._make((("iou_crop", (width, height)),))  # type: ignore[no-any-return]
 
     def fill(self, red: int, green: int, blue: int) -> Augment:
@@ -200,7 +200,7 @@ class Augment(_Calls):
         return self._with("output", width, height)  # type: ignore[no-any-return]
 
     def scale(self, low: float, high: float) -> Augment:
-        """The random box's share of the picture's area; 0.08 to 1 by default. Only for ``train``."""
+        """The random box's share of the area; 0.08 to 1 by default. Only for ``train``."""
         return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
 
     def ratio(self, low: float, high: float) -> Augment:

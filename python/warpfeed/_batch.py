@@ -44,8 +44,8 @@ class _Facts:
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of a sample itself and the rectangle (x, y, width, height) of CutMix; None for a
-        batch that was not mixed."""
+        """The weight of a sample itself and the rectangle (x, y, width, height) of CutMix; None for
+        a batch that was not mixed."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._known().mixing()
         return mixing
 

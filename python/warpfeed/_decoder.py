@@ -58,10 +58,10 @@ class Pending:
         """Waits for the batch without the interpreter's lock.
 
         Raises:
-            WarpfeedError: of the kind ``"timeout"`` if all batches of the decoder have been alive for
-                longer than ``timeout``; ``"capturing"`` if the current stream is being captured into
-                a CUDA graph; ``"cuda"`` for an error of the driver; ``"config"`` if the batch was
-                already taken, the request was cancelled, or the decoder is closed.
+            WarpfeedError: of the kind ``"timeout"`` if all batches of the decoder have been alive
+                for longer than ``timeout``; ``"capturing"`` if the current stream is being captured
+                into a CUDA graph; ``"cuda"`` for an error of the driver; ``"config"`` if the batch
+                was already taken, the request was cancelled, or the decoder is closed.
         """
         return self._decoder._made(self._answer.wait(self._decoder._delivery.stream()))
 
@@ -108,29 +108,30 @@ class Decoder:
         for place, error in decoded.errors.items():
             print(error)                    # sample 3: decode: jpeg ends at byte 4096 in MCU 61 of 132
 
-    The pixels are those of a :class:`Loader` with the same options. On a device, JPEGs are decoded by
-    the device if it can. Threads decode everything else to the same bits: progressive JPEGs, PNG,
-    WebP and others. A bad picture affects its own place only. Any number of threads may use one
-    decoder, and the next request is prepared while one is on the device.
+    The pixels are those of a :class:`Loader` with the same options. On a device, JPEGs are decoded
+    by the device if it can. Threads decode everything else to the same bits: progressive JPEGs,
+    PNG, WebP and others. A bad picture affects its own place only. Any number of threads may use
+    one decoder, and the next request is prepared while one is on the device.
 
     Args:
         max_batch: maximum number of pictures in a request.
         augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
-        device, dtype, normalize, layout, output, copy: as for :class:`Loader`. Batches on a device are
-            ordered on torch's current stream at the moment they are taken. If the program holds as
-            many batches as the decoder has slots, further ones are copies, which :meth:`memory_plan`
-            does not count.
+        device, dtype, normalize, layout, output, copy: as for :class:`Loader`. Batches on a device
+            are ordered on torch's current stream at the moment they are taken. If the program holds
+            as many batches as the decoder has slots, further ones are copies, which
+            :meth:`memory_plan` does not count.
         num_workers, pin_memory, strict: as for :class:`Loader`.
         prefetch: number of requests in progress; 0 is 3. ``prefetch`` + 1 batches may share the
             decoder's memory on a device, and one more in host memory. Untaken answers count
             too, so take answers roughly in the order of the requests, as ``asyncio.gather`` does.
         max_queued: maximum number of queued requests. One more is a :class:`WarpfeedError` of the
             kind ``"busy"``.
-        decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded for batches on a device.
+        decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded for batches on a
+            device.
         timeout: seconds that a request waits while the program holds every batch; 30 by default.
         memory_limit, max_pixels: as for :class:`Loader`.
-        max_sample_bytes: largest picture in bytes. A larger one is dropped at once, and is an error at
-            its place.
+        max_sample_bytes: largest picture in bytes. A larger one is dropped at once, and is an error
+            at its place.
 
     Raises:
         WarpfeedError: if an option cannot work.
@@ -179,13 +180,13 @@ class Decoder:
     def decode(self, pictures: Iterable[Picture]) -> Decoded:
         """Decodes ``pictures`` and waits for the batch.
 
-        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview``, or an array of
-        pixels (height, width, 3) of ``uint8``. ``bytes`` are not copied. A batch on a device is
+        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview``, or an array
+        of pixels (height, width, 3) of ``uint8``. ``bytes`` are not copied. A batch on a device is
         ordered on torch's current stream, without waiting for the work of that stream.
 
         Raises:
-            WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at its
-                place and does not fail the batch.
+            WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at
+                its place and does not fail the batch.
         """
         return self.submit(pictures).wait()
 
@@ -211,8 +212,8 @@ class Decoder:
         return Report(*self._core.memory_plan())
 
     def close(self) -> None:
-        """Ends all threads. Unanswered requests become errors, and batches that the program holds stay
-        valid."""
+        """Ends all threads. Unanswered requests become errors, and batches that the program holds
+        stay valid."""
         self._core.close()
 
     def __enter__(self) -> Decoder:

@@ -57,7 +57,7 @@ class Delivery:
         return "nchw" if self._layout == "nchw" else "nhwc"
 
     def stream(self) -> int:
-        """The handle of torch's current stream on the device; 0, the default stream, without torch."""
+        """The handle of torch's current stream on the device. Without torch 0, the default."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0

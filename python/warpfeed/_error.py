@@ -13,12 +13,13 @@ class WarpfeedError(RuntimeError):
 
     Subclasses are also the built-in class that programs catch: :class:`ConfigError` is a
     ``ValueError``, :class:`StorageError` an ``OSError``, :class:`MissingError` also a
-    ``FileNotFoundError``, and :class:`TimedOutError` a ``TimeoutError``. A value of the wrong type or
-    an unknown argument is a plain ``TypeError``.
+    ``FileNotFoundError``, and :class:`TimedOutError` a ``TimeoutError``. A value of the wrong type
+    or an unknown argument is a plain ``TypeError``.
 
     Attributes:
         kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
-            ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or ``busy``.
+            ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or
+            ``busy``.
         sample: the sample's index in its source, or None.
         key: the sample's key, or None.
         path: the file or folder, or None.

@@ -60,7 +60,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Rows:
-    """A varying number of rows per sample, (N, most, ...), with the field ``<name>.count``, (N) i64.
+    """A varying number of rows per sample, (N, most, ...), and ``<name>.count``, (N) i64.
 
     Args:
         dtype: element type of the numbers and of ``padding``.
@@ -82,8 +82,8 @@ class Rows:
 
     @classmethod
     def bytes(cls, most: int, truncated: bool = False) -> Rows:
-        """The bytes of the stored field, at most ``most`` per sample, (N, most) u8: text, or any file.
-        They are not decoded, whatever the suffix of the field's name."""
+        """The bytes of the stored field, at most ``most`` per sample, (N, most) u8: text, or any
+        file. They are not decoded, whatever the suffix of the field's name."""
         return cls("u8", (), most, None, truncated, True)
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Mask:
-    """An integer per pixel of the picture, such as its class, (N, H, W). Resizing takes the nearest.
+    """An integer per pixel of the picture, such as a class, (N, H, W). Resizing takes the nearest.
 
     The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (grey of 1 to 16
     bits, or the indices of a palette) or ``mask.npy`` (booleans or integers).
@@ -156,13 +156,13 @@ class Map:
 
 @dataclass(frozen=True)
 class Points:
-    """Key points of the picture, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels of
-    the output. A point outside the crop keeps its coordinates.
+    """Key points of the picture, such as the landmarks of a face: (N, K, 2) f32, x and y in pixels
+    of the output. A point outside the crop keeps its coordinates.
 
     Args:
         count: K, the number of points of a sample.
-        visibility: adds a third number to each point, (N, K, 3): 0 unlabelled, 1 hidden, 2 visible. A
-            point outside the crop becomes (0, 0, 0).
+        visibility: adds a third number to each point, (N, K, 3): 0 unlabelled, 1 hidden, 2 visible.
+            A point outside the crop becomes (0, 0, 0).
         flip_pairs: points that swap in a mirrored picture: ``[(0, 1)]`` for two eyes.
     """
 
@@ -200,8 +200,8 @@ class Boxes:
     Args:
         most: maximum number of boxes. A sample with more is an error, unless ``truncated``.
         columns: numbers of each box, by name with their type: ``{"class": "i64", "crowd": "u8"}``.
-        from_, to: format of the four numbers in the sample and in the batch: ``"xyxy"`` (left, upper,
-            right and lower edge), ``"xywh"`` or ``"cxcywh"``.
+        from_, to: format of the four numbers in the sample and in the batch: ``"xyxy"`` (left,
+            upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
         relative: coordinates are stored as fractions of the picture's width and height.
         to_relative: delivers boxes as fractions of the output's width and height, not in pixels.
         min_visible: drops a box if less than this share of its area is left.
@@ -245,8 +245,8 @@ class MultiHot:
     Args:
         classes: names of the classes, or their number.
         dtype: element type of the row.
-        separator: the character between two labels of a text. The default is a comma, or white space
-            between numbers without commas.
+        separator: the character between two labels of a text. The default is a comma, or white
+            space between numbers without commas.
     """
 
     classes: Sequence[str] | int

@@ -41,11 +41,11 @@ class Loader:
 
     Args:
         data: the path of a data set: a folder of class folders, a flat folder, an LMDB, tar shards
-            or a pattern such as ``train-{000..099}.tar``, a table (CSV, TSV, JSON lines), or a COCO,
-            YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc` or :class:`Concat`;
-            an object with ``__len__`` and ``__getitem__`` that returns a picture, ``(picture, label)``
-            or a ``dict`` of fields, where a picture is ``bytes`` or an array of pixels; or a mixture,
-            ``[(data, share), ...]``.
+            or a pattern such as ``train-{000..099}.tar``, a table (CSV, TSV, JSON lines), or a
+            COCO, YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc` or
+            :class:`Concat`; an object with ``__len__`` and ``__getitem__`` that returns a picture,
+            ``(picture, label)`` or a ``dict`` of fields, where a picture is ``bytes`` or an array
+            of pixels; or a mixture, ``[(data, share), ...]``.
         batch_size: number of samples in a batch of this rank; 32 by default.
         shuffle: True for the seed ``seed``, or the seed itself, from 1. ``shuffle=0`` is an error,
             because it could mean False or seed 0.
@@ -58,18 +58,19 @@ class Loader:
             ``pixel / 255``. Numbers on a scale of 0 to 255 are an error.
         layout: ``"channels_last"`` is (N, 3, H, W) over NHWC memory, the default for torch;
             ``"nhwc"`` is (N, H, W, 3), the default otherwise; ``"nchw"`` is contiguous.
-        output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; by default torch if it is installed, otherwise
-            NumPy.
-        transforms: functions on whole batches, called in turn: ``f(images, labels)``, or ``f(fields)``
-            if the batch is a dict. Each returns a pair ``(images, labels)`` or a dict; anything else
-            is an error. A function may have the keyword-only parameters ``epoch``, ``number`` (of
-            the batch in its epoch) and ``seed``: ``def f(images, labels, *, seed)``. ``seed`` differs
-            for each batch and rank, and is the same after a resume.
+        output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; by default torch if it is installed,
+            otherwise NumPy.
+        transforms: functions on whole batches, called in turn: ``f(images, labels)``, or
+            ``f(fields)`` if the batch is a dict. Each returns a pair ``(images, labels)`` or a
+            dict; anything else is an error. A function may have the keyword-only parameters
+            ``epoch``, ``number`` (of the batch in its epoch) and ``seed``: ``def f(images, labels,
+            *, seed)``. ``seed`` differs for each batch and rank, and is the same after a resume.
         copy: True copies every tensor, False none. By default fields up to 64 KiB per batch are
             copied, and batches for which the loader has no other slot left.
         drop_last: True is ``last_batch="drop"``, as in torch.
         last_batch: ``"keep"`` (the default), ``"drop"`` or ``"pad"``: the last batch of an epoch.
-        global_batch_size: number of samples in a batch of all ranks together; replaces ``batch_size``.
+        global_batch_size: number of samples in a batch of all ranks together; replaces
+            ``batch_size``.
         seed: seed of the shuffle and of all augmentation.
         shuffle_window: shuffles within windows of about this many samples.
         subset: indices of the samples to deliver.
@@ -86,15 +87,15 @@ class Loader:
         table: meaning of a table's columns.
         index: keeps the listing of a folder in the file ``<folder>.warpfeed-index`` next to it.
         fields: more fields by name: ``{"emb": Numbers("f32", [768]), "boxes": Boxes(100)}``.
-        annotations_follow: the picture on which boxes, masks and points were drawn, if EXIF turns it
-            and the sizes are ambiguous: ``"stored"``, the pixels as the file stores them, or
+        annotations_follow: the picture on which boxes, masks and points were drawn, if EXIF turns
+            it and the sizes are ambiguous: ``"stored"``, the pixels as the file stores them, or
             ``"upright"``. Without it such a sample is an error.
         without: fields to leave out: ``["label"]``.
-        soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, (N, classes) f32, and the
-            batch is a dict. ``classes`` is the number of classes, such as ``len(os.listdir(folder))``.
-            Mixing (:class:`Mix`) needs this option.
-        unlabelled: reads missing labels as -1. A batch with more fields has no ``label`` if no sample
-            has a label, unless this is set.
+        soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, (N, classes) f32, and
+            the batch is a dict. ``classes`` is the number of classes, such as
+            ``len(os.listdir(folder))``. Mixing (:class:`Mix`) needs this option.
+        unlabelled: reads missing labels as -1. A batch with more fields has no ``label`` if no
+            sample has a label, unless this is set.
         rank: rank of this process; needs ``world_size``.
         world_size: number of ranks.
         distributed: True takes the rank from ``torch.distributed`` or from the launcher's
@@ -104,17 +105,18 @@ class Loader:
         num_workers: number of worker threads; 0 is one per core. The ranks of a machine share its
             cores.
         prefetch: number of batches ahead; 0 chooses it while running.
-        decode_on: ``"cpu"``, ``"gpu"`` or ``"auto"``: where JPEGs of batches on a device are decoded,
-            to the same bits. ``"auto"`` uses the device while the threads alone are too slow, and is
-            fast on packed files. Batches in host memory ignore it.
+        decode_on: ``"cpu"``, ``"gpu"`` or ``"auto"``: where JPEGs of batches on a device are
+            decoded, to the same bits. ``"auto"`` uses the device while the threads alone are too
+            slow, and is fast on packed files. Batches in host memory ignore it.
         decode_share: maximum share of the device's time for decoding, from 0 to 1.
         pin_memory: page-locks host memory.
         mmap: maps tar shards into memory instead of reading them.
         max_skipped: number of bad samples that may be skipped. Without it the first bad sample is
             an error.
         strict: makes damage inside a JPEG an error of its sample; libjpeg only warns of it. Each
-            file is then read to its end, which takes time. Without ``strict``, ``stats()["damaged"]``
-            counts the pictures in which decoding found damage, and the log names them.
+            file is then read to its end, which takes time. Without ``strict``,
+            ``stats()["damaged"]`` counts the pictures in which decoding found damage, and the log
+            names them.
         retries: number of times that a failed read is repeated; 3 by default.
         timeout: seconds that ``next`` waits while the program holds every batch; 30 by default.
         memory_limit: bytes that the memory plan may take.
@@ -241,7 +243,8 @@ class Loader:
         """Returns an iterator over the next epoch.
 
         The epoch begins when its first batch is requested. Until then :meth:`set_epoch` may change
-        it, and an iterator that is never used takes no epoch. Beginning an epoch ends the one before.
+        it, and an iterator that is never used takes no epoch. Beginning an epoch ends the one
+        before.
         """
         return _Epoch(self)
 
@@ -275,7 +278,7 @@ class Loader:
         return turn
 
     def _check_world(self) -> None:
-        """Raises an error if this rank turns out to be one of several, and its share is not given."""
+        """Raises an error if this rank is one of several, and its share is not given."""
         if self._share != "given":
             _ranks.check_world(self.rank, self.world_size, None if self._share is None else True)
 
@@ -286,7 +289,7 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next ``iter``.
 
-        After a state was loaded, the state's epoch begins at its batch, and earlier epochs are empty.
+        After a state was loaded, its epoch begins at its batch, and earlier epochs are empty.
         """
         with self._lock:
             self._next_epoch = int(epoch)
@@ -299,8 +302,8 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the run, exact to the last delivered batch.
 
-        The dict consists of numbers and texts, so JSON and ``torch.load(weights_only=True)`` take it.
-        It is the same on every rank that has received as many batches.
+        The dict consists of numbers and texts, so JSON and ``torch.load(weights_only=True)`` take
+        it. It is the same on every rank that has received as many batches.
         """
         state: dict[str, Any] = json.loads(self._core.checkpoint())
         return state
@@ -325,7 +328,7 @@ class Loader:
         return None if stats is None else dict(json.loads(stats))
 
     def verdict(self) -> Report:
-        """Returns what limits the loader, and how to lift the limit: a dict, which prints as text."""
+        """Returns what limits the loader, and what helps: a dict, which prints as text."""
         return Report(*self._core.verdict())
 
     def memory_plan(self) -> Report:

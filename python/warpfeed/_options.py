@@ -1,8 +1,8 @@
 """Options of `Loader`, `Decoder` and `pack`.
 
 The signature of each function is the table of its options: names, types and defaults. :func:`given`
-checks values by these types, and :func:`native` converts them for the native part. Every error names
-the option and its value.
+checks values by these types, and :func:`native` converts them for the native part. Every error
+names the option and its value.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def exclusive(values: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
 
 
 def native(values: Mapping[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
-    """The options that are set, as the native part takes them. `without` names options to leave out."""
+    """The options that are set, as the native part takes them, except those in `without`."""
     left_out = set(without)
     return {
         name: _CONVERSIONS.get(name, _same)(value)
@@ -178,7 +178,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def _ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
-    """An order that returns lists of integers, made from one that returns arrays or other sequences."""
+    """Makes an order return lists of integers in place of arrays or other sequences."""
 
     def indices(epoch: int) -> list[int]:
         found = order(epoch)

@@ -57,11 +57,12 @@ def pack(
         mmap, index, table: as for :class:`Loader`.
 
     Returns:
-        The numbers of the run: ``samples``, ``bytes``, ``paths``, ``refused``, ``damaged`` and others.
+        The numbers of the run: ``samples``, ``bytes``, ``paths``, ``refused``, ``damaged`` and
+        others.
 
     Raises:
-        WarpfeedError: if a sample cannot be read, a picture does not decode, or the target exists or
-            cannot be written. The target is then unchanged.
+        WarpfeedError: if a sample cannot be read, a picture does not decode, or the target exists
+            or cannot be written. The target is then unchanged.
     """
     given = _options.given(pack, locals())
     if recode not in ("lossless", "keep_bytes"):

@@ -70,7 +70,7 @@ def _variable(name: str) -> int | None:
 
 
 def local_world_size(world_size: int) -> int | None:
-    """The number of ranks on this machine if the launcher does not count them; None if it is unknown.
+    """The number of ranks on this machine if no launcher counts them; None if it is unknown.
 
     Ranks that meet at the loopback address run on one machine. On several machines each GPU has at
     most one rank.
@@ -128,8 +128,8 @@ def _asked() -> Place:
 
 
 def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
-    """Compares the rank of an open loader with ``torch.distributed``, which may have been initialised
-    since the loader was opened.
+    """Compares the rank of an open loader with ``torch.distributed``, which may have been
+    initialised since the loader was opened.
 
     Raises:
         ConfigError: if each rank would get all samples although the program did not ask for that.

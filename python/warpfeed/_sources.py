@@ -47,10 +47,10 @@ class Yolo:
 
 @dataclass(frozen=True)
 class Voc:
-    """Pictures with the annotations of Pascal VOC: its folder, or one of the lists in ``ImageSets``.
+    """Pictures with the annotations of Pascal VOC: its folder, or a list in ``ImageSets``.
 
-    The files count pixels from 1, and the last pixel belongs to the box. So 1 is subtracted from the
-    left and upper edges, as in Detectron2: xmin 1 becomes 0, and xmax does not change.
+    The files count pixels from 1, and the last pixel belongs to the box. So 1 is subtracted from
+    the left and upper edges, as in Detectron2: xmin 1 becomes 0, and xmax does not change.
 
     The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
     ``mask`` for :class:`Mask`, whose 0 is the background, c + 1 the class c of the boxes, and 255
@@ -94,8 +94,8 @@ class TableOptions:
     """Columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
 
     By default the column ``path``, ``file``, ``image``, ``filename`` or ``file_name`` has the paths
-    of the pictures, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other column
-    is a field.
+    of the pictures, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other
+    column is a field.
 
     Args:
         picture: the column with the paths of the pictures.
@@ -105,7 +105,7 @@ class TableOptions:
         columns: takes only these columns as fields.
         files: columns with the paths of further files, such as masks. A sample gets the file's
             bytes as the field ``<column>.<extension>``.
-        gather: joins numbers of several columns into a vector: ``{"attributes": ["age", "weight"]}``.
+        gather: joins numeric columns into a vector: ``{"attributes": ["age", "weight"]}``.
         delimiter: the character between two cells, such as ``";"``.
         headerless: the file has no header, and the columns are named ``0``, ``1``, ``2``, ….
     """
