@@ -9,7 +9,7 @@ use crate::source::Sample;
 use crate::transform::{Drawn, ImageMut, Mixing, Plan, Resizer, Transform};
 
 /// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
-/// [`Loader::augment`](crate::Loader::augment) and its neighbours set the steps.
+/// [`Loader::augment`](crate::Loader::augment) and related options set the steps.
 ///
 /// All images of a sample draw the same random numbers. So pictures of one size are cropped and
 /// flipped alike. On the way to a device images are `u8` (N, H, W, 3). The device casts,
@@ -37,7 +37,7 @@ impl Image {
         Self::default()
     }
 
-    /// The sample's field `name`. Its name need not be that of a format.
+    /// The sample's field `name`, which need not be named after a format.
     pub fn of(name: impl Into<String>) -> Self {
         Image { of: Some(name.into()) }
     }
@@ -114,7 +114,7 @@ pub(crate) struct ImageField {
     pub(super) span: usize,
     /// The span of its records for a device, which then runs the steps on values.
     pub(super) records: Option<usize>,
-    /// Whether the device also runs the steps on pixels, if it can run all of a sample's.
+    /// Whether the device also runs the steps on pixels, for samples whose steps it supports.
     pub(super) retouched_there: bool,
     /// The span of its records for decoding on a device.
     pub(super) decoding: Option<usize>,
@@ -124,14 +124,14 @@ pub(crate) struct ImageField {
 }
 
 impl ImageField {
-    /// Whether the image is written only when the batch is full: it is mixed before it is rounded.
-    /// Until then its place contains it as `u8` HWC. The place has room for any dtype.
+    /// Whether the image is converted only when the batch is full, because mixing comes before
+    /// rounding. Until then it is stored as `u8` HWC in its place, which has room for any dtype.
     fn waits(&self, row: &Row<'_>) -> bool {
         self.mixed_here && row.header().mixing.is_some()
     }
 
-    /// Turns decoded pixels into the finished `u8` image. It is written to the batch if the batch
-    /// takes `u8` bytes, and otherwise to `image`.
+    /// Turns decoded pixels into the finished `u8` image. Writes it to the batch if that stores `u8`
+    /// at this point, and otherwise to `image`.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -159,7 +159,7 @@ impl ImageField {
         self.retouched_there && plan.drawn.is_for_devices()
     }
 
-    /// Whether a device may make it.
+    /// Whether a device may decode the picture.
     pub(crate) fn may_be_left(&self) -> bool {
         self.decoding.is_some()
     }
@@ -178,14 +178,14 @@ impl ImageField {
         true
     }
 
-    /// The place for which the picture at `place` was left to the device, if it was.
+    /// The place in the decode record at `place`, if that picture was left to the device.
     #[cfg(feature = "cuda")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
         ops.decodes().then(|| ops.place())
     }
 
-    /// Makes the picture at `place` on the host, in place of the device.
+    /// Makes the image at `place` on the host instead of the device.
     pub(crate) fn take_back(
         &self,
         pixels: &Pixels,
@@ -230,7 +230,7 @@ impl ImageField {
 
     /// Makes the picture at `place` of a full batch black.
     pub(crate) fn blank(&self, full: &mut Full, place: usize) {
-        // A device leaves the pixels as they are.
+        // With empty records, a device does not change the pixels.
         for span in self.records.into_iter().chain(self.decoding) {
             let each = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[place * each..][..each].fill(0);

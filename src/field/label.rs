@@ -9,9 +9,9 @@ use crate::transform::Mixing;
 ///
 /// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
 /// folder, or its field `cls`.
-/// [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it as rows of shares of (N,
+/// [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it as a row of shares, (N,
 /// classes). The augmentation changes only the shares: mixed pictures have mixed shares. A device
-/// gets the labels unchanged and makes the rows itself.
+/// gets the labels unchanged and computes the rows itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,
@@ -42,7 +42,7 @@ impl Label {
         self.soft
     }
 
-    /// The rows of shares, where the host makes them.
+    /// The array of the rows of shares, if the loader wants rows.
     pub(crate) fn soft_array(&self) -> Option<(Field, Role)> {
         let (classes, _) = self.soft?;
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))

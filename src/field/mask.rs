@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// A mask: one integer per pixel of the sample's picture, such as its class. It is cropped, resized
-/// and flipped with the picture, (N, H, W).
+/// A mask, (N, H, W): one integer per pixel of the sample's picture, such as its class. It is
+/// cropped, resized and flipped with the picture.
 ///
 /// The batch field `mask` reads the sample's field `mask`, `mask.png` or `mask.npy`. A PNG is grey
 /// with 1 to 16 bits, or has a palette, whose indices are the values. It may be interlaced. An

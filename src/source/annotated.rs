@@ -1,4 +1,4 @@
-//! Fields of an annotated picture: those that COCO, YOLO and Pascal VOC return, under the same names.
+//! Fields of an annotated picture, with the same names for COCO, YOLO and Pascal VOC.
 //!
 //! | field | content |
 //! |---|---|
@@ -24,14 +24,14 @@ use super::{Sample, Value};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// The fields of a sample while they are gathered. Those that the source does not have in memory are
-/// put into the worker's scratch, one after the other.
+/// Builds a sample from its fields. Fields that the source does not have in memory are appended to
+/// the worker's scratch.
 pub(super) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
     fields: ArrayVec<(&'static str, Part<'s>), MAX_FIELDS>,
 }
 
-/// One field. The scratch holds its bytes up to the start of the next such field.
+/// One field. Its bytes in the scratch end where the next field in the scratch starts.
 enum Part<'s> {
     Kept(Value<'s>),
     Bytes { start: usize },
@@ -39,11 +39,11 @@ enum Part<'s> {
     Lists { start: usize, count: usize },
 }
 
-/// Makes an array of its bytes and its shape.
+/// Makes an array from its bytes and its shape.
 type OfBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
 impl Part<'_> {
-    /// Its first byte in the scratch, if it lies there.
+    /// Offset of its first byte, if it is in the scratch.
     fn start(&self) -> Option<usize> {
         match self {
             Part::Kept(_) => None,
@@ -58,7 +58,7 @@ impl<'s> Parts<'s> {
         Parts { bytes: scratch, fields: ArrayVec::new() }
     }
 
-    /// Begins the field `name`. Its content is what is written to the bytes up to the next field.
+    /// Begins the field `name`. The caller appends its content to the returned bytes.
     pub(super) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.fields.push((name, Part::Bytes { start: self.bytes.len() }));
         self.bytes
@@ -81,7 +81,7 @@ impl<'s> Parts<'s> {
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
-    /// Adds lists of numbers, which end at `ends`.
+    /// Adds lists of numbers. `ends` holds the end of each list.
     pub(super) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
         self.fields.push((name, Part::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
@@ -94,7 +94,7 @@ impl<'s> Parts<'s> {
         }
     }
 
-    /// Adds the content of the file whose path these pieces make.
+    /// Adds the content of a file. `path` is concatenated.
     ///
     /// # Errors
     /// If it cannot be read, is larger than 2 GiB, or is not a regular file.
@@ -102,7 +102,7 @@ impl<'s> Parts<'s> {
         append(self.begin(name), path)
     }
 
-    /// The sample.
+    /// Returns the sample.
     ///
     /// # Errors
     /// If a field was added twice.
@@ -124,13 +124,13 @@ impl<'s> Parts<'s> {
     }
 }
 
-/// Appends the content of the file whose path these pieces make to `bytes`.
+/// Appends the content of a file to `bytes`. `path` is concatenated.
 ///
 /// # Errors
 /// If it cannot be read, is larger than 2 GiB, or is not a regular file.
 pub(super) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io(path.concat(), &e);
-    // The path is put together where the file's bytes come afterwards.
+    // The path is built at the end of `bytes`, which saves a separate buffer.
     let start = bytes.len();
     path.iter().for_each(|piece| bytes.extend_from_slice(piece.as_bytes()));
     let opened = file::open(std::str::from_utf8(&bytes[start..]).expect("texts make a text"));
@@ -146,7 +146,7 @@ pub(super) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
     (&name[..dot], format::field_of_file(extension, formats).unwrap_or("img"))
 }
 
-/// Checks that the name of a file, as an annotation gives it, leads to a place below its folder.
+/// Checks that a file name in an annotation stays below the folder of pictures.
 ///
 /// # Errors
 /// If it is absolute or has a `..`.
@@ -157,11 +157,12 @@ pub(super) fn below(name: &str) -> Result<()> {
     Err(Error::in_source(format!("the picture's name {name:?} does not lead to a place below the folder of pictures")))
 }
 
-/// Checks a box against the size of its picture. Sets are rounded: an edge may reach out of the
-/// picture by a hundredth of the side, and by `pixel`, as for [`Boxes`](crate::field::Boxes).
+/// Checks a box against the size of its picture. Because data sets are rounded, an edge may exceed
+/// the picture by `pixel` or a hundredth of the side, whichever is larger, as for
+/// [`Boxes`](crate::field::Boxes).
 ///
 /// # Errors
-/// With both numbers, if an edge is not a number, two edges are swapped, or one reaches out.
+/// If an edge is NaN or exceeds the picture, or two edges are swapped. The message has both edges.
 pub(super) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
     for (axis, side, low, high, room) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
         let rounding = pixel.max(room / 100.0);

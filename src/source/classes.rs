@@ -7,13 +7,14 @@ use super::relabel::Relabel;
 use super::{Follow, Lookahead, Sample, Source};
 use crate::error::{Error, Result};
 
-/// Names that a message lists.
+/// Maximum number of names in a message.
 const SHOWN: usize = 10;
 
-/// A list of class names. The place of a name is its label, whatever the numbers of a data set.
+/// A list of class names. The position of a name is its label, independent of the numbers in a data
+/// set.
 ///
-/// Two data sets with different classes so number them alike: a validation set that lacks a class
-/// does not shift the labels of the others.
+/// Data sets with different classes therefore get the same labels: if a validation set lacks a
+/// class, the labels of the others do not shift.
 ///
 /// ```
 /// use warpfeed::source::Classes;
@@ -30,7 +31,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// The classes of these names, numbered 0, 1, 2, ….
+    /// Creates a list of these names, numbered 0, 1, 2, ….
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an empty list, an empty name, or a name
@@ -58,8 +59,8 @@ impl Classes {
     /// ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. As [`new`](Classes::new),
-    /// with the file.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. The errors of
+    /// [`new`](Classes::new), with the path of the file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = file::read(path, MAX_FILE).map_err(|e| Error::io(path, &e))?;
@@ -82,8 +83,8 @@ impl Classes {
         &self.names
     }
 
-    /// `source` with its labels numbered by the list: its classes by their names. The numbers of a
-    /// source without names are places in the list.
+    /// Renumbers the labels of `source`: each class gets the position of its name in the list. If the
+    /// source has no class names, its labels already are positions in the list.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -101,8 +102,8 @@ impl Classes {
         self.number_if(source, false)
     }
 
-    /// [`number`](Classes::number); with `lenient`, a class that is not in the list is an error of
-    /// each of its samples instead.
+    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list makes
+    /// each of its samples an error instead.
     pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);
@@ -133,7 +134,7 @@ impl Classes {
     }
 }
 
-/// A source with its labels numbered by a list.
+/// A source whose labels are numbered by a list.
 struct Numbered {
     source: Arc<dyn Source>,
     classes: Classes,

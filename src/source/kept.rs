@@ -1,8 +1,9 @@
-//! Files that are kept next to the data, so that it need not be scanned again: written whole
-//! or not at all, and read back only as they were written.
+//! Index files next to the data, which save scanning the data again. Writes are atomic, and reads
+//! verify a hash.
 //!
-//! Little-endian. A magic number of 8 bytes, whose last is the version; words, texts (`u32` length,
-//! bytes) and bytes in the order of the calls; and the FNV-1a hash of everything before it.
+//! The format is little-endian: a magic number of 8 bytes, the last of which is the version; then
+//! words, texts (`u32` length, bytes) and bytes in the order of the calls; then the FNV-1a hash of
+//! all of this.
 
 use std::fs;
 use std::io;
@@ -10,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use super::hash::fnv1a;
 
-/// Writes `bytes` to `target`, whole or not at all.
+/// Writes `bytes` to `target` atomically.
 pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
-    // The process's id keeps several that open the same new data apart.
+    // Several processes may open the same new data.
     let mut partial = target.as_os_str().to_owned();
     partial.push(format!(".{}.partial", std::process::id()));
     let partial = PathBuf::from(partial);
@@ -23,7 +24,7 @@ pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Makes the bytes of such a file.
+/// Encodes such a file.
 pub(super) struct Encoder(Vec<u8>);
 
 impl Encoder {
@@ -55,11 +56,11 @@ impl Encoder {
     }
 }
 
-/// Reads such bytes. Any byte is taken for hostile: what is not there is `None`.
+/// Decodes such a file, without trusting any byte. Methods return `None` for missing bytes.
 pub(super) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// `None` if the magic number is another, or the hash does not fit.
+    /// Returns `None` if the magic number differs or the hash does not match.
     pub(super) fn new(bytes: &'a [u8], magic: [u8; 8]) -> Option<Self> {
         let (body, hash) = bytes.split_last_chunk()?;
         let body = (fnv1a(body) == u64::from_le_bytes(*hash)).then_some(body)?;
@@ -147,7 +148,7 @@ mod tests {
         store(&target, b"one").unwrap();
         store(&target, b"two").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        // The name is taken by a folder: the file cannot go there, and nothing is left behind.
+        // A folder has this name, so the write fails. No partial file remains.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();
         assert!(store(&taken, b"three").is_err());

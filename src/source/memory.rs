@@ -51,7 +51,7 @@ impl OwnedSample {
     /// The sample as a source returns it.
     ///
     /// # Errors
-    /// If there are more than 16 fields, or two of one name.
+    /// If there are more than 16 fields, or two have the same name.
     pub fn as_sample(&self) -> Result<Sample<'_>> {
         let mut sample = Sample::new(&self.key);
         if let Some(class) = self.label {
@@ -67,8 +67,9 @@ impl OwnedSample {
 impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
-    /// Copies a sample out of its source, typed values as the [bytes of a file](Value::encoded). The label is copied as it is numbered now. Class numbers
-    /// within fields are copied as they are stored; [`Sample::class`] renumbers them.
+    /// Copies a sample out of its source, typed values as the [bytes of a file](Value::encoded). The
+    /// label is copied with its current number. Class numbers within fields are copied as they are
+    /// stored; [`Sample::class`] renumbers them.
     ///
     /// # Errors
     /// If its label is not a number.
@@ -80,12 +81,12 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
 }
 
 impl Memory {
-    /// The data set of these samples, in this order.
+    /// Creates a data set of these samples, in this order.
     pub fn new(samples: Vec<OwnedSample>) -> Self {
         Memory { samples, classes: Vec::new() }
     }
 
-    /// The data set with names of its classes, by label.
+    /// Sets the names of the classes, by label.
     #[must_use]
     pub fn with_classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.classes = names.into_iter().map(Into::into).collect();

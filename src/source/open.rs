@@ -9,8 +9,8 @@ use super::store::Location;
 use super::{Source, tar};
 use crate::error::{Error, Result};
 
-/// Opens the data set at `path`. Its content decides what it is, not its name.
-/// [`DATA_FORMATS`](super::DATA_FORMATS) has the formats, and how each is recognised: folders of
+/// Opens the data set at `path`. Its content determines the format, not its name.
+/// [`DATA_FORMATS`](super::DATA_FORMATS) lists the formats and how each is recognised: folders of
 /// pictures, [`Lmdb`](super::Lmdb), [`Tar`](super::Tar), [`Coco`](super::Coco), [`Yolo`](super::Yolo),
 /// [`Voc`](super::Voc) and [`Table`](super::Table).
 ///
@@ -21,18 +21,18 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// If the path does not exist, if it is none of these (the message says what was looked for), if a
-/// folder holds both shards and pictures, or if the source cannot be opened.
+/// If the path does not exist, its format is not recognised (the message lists the formats), a folder
+/// holds both shards and pictures, or the source cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
 
 impl Options {
-    /// Opens the data set at `path`, as [`open`] says.
+    /// Opens the data set at `path` like [`open`], with these options.
     ///
     /// # Errors
-    /// As [`open`], for an LMDB with `mmap(false)`, and for a class that is not in the list. For a URL
-    /// whose scheme has no [store](Options::store), and for a format that is not read from stores.
+    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, a class that is not in the list, a
+    /// URL whose scheme has no [store](Options::store), and a format that cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         self.number(any(path, self)?).map_err(|e| e.at_path(path))
@@ -51,12 +51,12 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     }
 }
 
-/// Opens the data set at a path of this machine.
+/// Opens the data set at a local path.
 fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if tar::has_braces(path) && !path.exists() {
         return formats::of_pattern().open(path, options);
     }
-    // In full, so that a relative one says relative to what.
+    // The absolute path shows which folder a relative path refers to.
     let metadata =
         fs::metadata(path).map_err(|e| Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e))?;
     if metadata.is_dir() {

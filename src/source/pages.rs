@@ -1,24 +1,22 @@
-//! Pages of a memory map, brought in before they are touched.
+//! Loads pages of a memory map before they are touched.
 //!
-//! Touching a mapped page that cannot be had (the file was cut short, the disk failed) kills the
-//! process with `SIGBUS`. Linux 5.14 and newer can be asked to bring pages in and to say when it
-//! cannot (`MADV_POPULATE_READ`), which turns that into an error. It is one system call in place of
-//! a page fault every 64 KiB: nothing to be seen at 110 KB a sample, about half a µs at 3 KB, where
-//! decoding takes 20. It says what is there now: a file that is cut short after the call and before
-//! the last use of the bytes, which is all the while that a sample is decoded, still kills the
-//! process. Workers that are busy have such samples in hand nearly always. On other systems nothing
-//! is asked, and the risk of every memory map remains.
+//! Touching a mapped page that cannot be loaded (the file was truncated, the disk failed) kills the
+//! process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and reports failure
+//! as an error. One system call replaces a page fault every 64 KiB. Its cost is not measurable for
+//! samples of 110 KB. For 3 KB it is about half a µs, and decoding takes 20. The check holds only at
+//! the time of the call: truncating a file while a sample is decoded from it still kills the process.
+//! Busy workers have such samples nearly always. On other systems there is no check, and the risk of
+//! every memory map remains.
 //!
-//! **One read for a sample.** Populating faults pages in one after the other. Where the system
-//! reads around a fault that is fine. LMDB's map is marked random: there each page is a read of its
-//! own, waited for before the next one. So pages are asked for in one request before
-//! (`MADV_WILLNEED`): always for large samples, and for small ones where reads are known to wait,
-//! since the request costs something where all pages are there. Thumbnails from a cold LMDB come
-//! 1.8 times as fast with it (`benches/RESULTS.md`).
+//! **One read for a sample.** Populating loads pages one after the other. This is fast if the system
+//! reads ahead around a fault. LMDB's map is marked random, so each page is a separate read that is
+//! waited for. `MADV_WILLNEED` requests all pages at once beforehand: always for large samples, and
+//! for small ones if reads are known to wait, because the request costs time even if all pages are in
+//! memory. Thumbnails from a cold LMDB load 1.8 times as fast with it (`benches/RESULTS.md`).
 //!
 //! # Invariants
-//! 1. The ranges given to the kernel are whole pages that hold a part of a live slice, and the
-//!    advice given changes no byte of them.
+//! 1. The ranges given to the kernel are whole pages that contain part of a live slice, and the
+//!    advice changes none of their bytes.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -27,17 +25,17 @@ use std::cell::Cell;
 use crate::error::Error;
 use crate::error::Result;
 
-/// From this size on pages not in memory are asked for in one request beforehand; below, there is
-/// no gain over faulting them in, as long as the system reads around a fault.
+/// Minimum bytes for which pages are requested beforehand in every map. Below, this gains nothing if
+/// the system reads ahead around a fault.
 #[cfg(target_os = "linux")]
 const READ_AHEAD: usize = 32 << 10;
 
 thread_local! {
-    /// Whether the thread reads for others.
+    /// Whether the thread is a reader.
     static AHEAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread reads for others from now on, since reads wait: what it reads is most likely
+/// Marks the calling thread as a reader. Readers run when reads wait, so their pages are most likely
 /// not in memory.
 pub(crate) fn reads_ahead() {
     AHEAD.set(true);
@@ -46,16 +44,16 @@ pub(crate) fn reads_ahead() {
 /// Policy by which the system reads the pages of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Map {
-    /// With pages around the one that is touched.
+    /// Together with the pages around the touched one.
     Usual,
     /// Page by page.
     Random,
 }
 
-/// Brings the pages of `bytes` into memory, which is of a map that is read as `map` says.
+/// Loads the pages of `bytes`, part of a map with policy `map`.
 ///
 /// # Errors
-/// If they cannot be had. Touching `bytes` would then kill the process.
+/// If they cannot be loaded. Touching `bytes` would then kill the process.
 #[cfg(target_os = "linux")]
 pub(super) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
     use std::sync::LazyLock;
@@ -70,7 +68,7 @@ pub(super) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
     let start = bytes.as_ptr().wrapping_sub(before).cast_mut().cast();
     let len = before + bytes.len();
     if bytes.len() >= READ_AHEAD || (map == Map::Random && len > *PAGE && AHEAD.get()) {
-        // Where the map is marked random populating alone takes 46 ms for 110 KB instead of 0.3 ms.
+        // In a map marked random, populating alone takes 46 ms for 110 KB instead of 0.3 ms.
         // SAFETY: invariant 1. A failure of this hint has no effect.
         unsafe { libc::madvise(start, len, libc::MADV_WILLNEED) };
     }
@@ -89,7 +87,7 @@ pub(super) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
     }
 }
 
-/// Nothing to ask on this system.
+/// This system has no such check.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn fetch(_bytes: &[u8], _map: Map) -> Result<()> {
     Ok(())

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 /// TensorBoard's plug-in recognises steps by this name.
 pub(super) const STEP: &str = "ProfilerStep#";
 
-/// Ends the document; the next window is written over it.
+/// End of the document. The next window overwrites it.
 const TAIL: &[u8] = b"\n]}\n";
 
 /// Row of a span in the trace.
@@ -132,7 +132,7 @@ struct Machine {
 }
 
 impl Trace {
-    /// Makes the file.
+    /// Creates the file.
     pub(crate) fn new(path: &Path, schedule: Schedule, workers: usize, readers: usize) -> Result<Arc<Self>> {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
@@ -173,7 +173,7 @@ impl Trace {
         self.on.load(Relaxed)
     }
 
-    /// The number of the window that is open, if one is.
+    /// The number of the open window, if any.
     pub(crate) fn window(&self) -> Option<u64> {
         self.is_on().then(|| self.window.load(Relaxed))
     }
@@ -206,7 +206,7 @@ impl Trace {
         events.push(Event { row, name: name.into(), begin, end, args });
     }
 
-    /// The consumer, which is this thread, asks for a batch at `now`, after `delivered` others.
+    /// Notes that the consumer, on this thread, requests a batch at `now` after `delivered` others.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let mut machine = self.machine();

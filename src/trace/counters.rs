@@ -10,7 +10,7 @@ use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Ta
 
 /// Number of stragglers that are kept.
 const STRAGGLERS: usize = 8;
-/// The consumer's wait, and the coordinator's, in traces.
+/// Names of the consumer's and the coordinator's waits in traces.
 pub(crate) const WAIT: &str = "wait for a batch";
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
 /// Seconds after which a straggler counts for half as much.
@@ -23,7 +23,7 @@ const READY: usize = 64;
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
-    /// Fields that compute. `stages` has their sum.
+    /// Tallies of the fields that compute. `stages` has their sum.
     fields: Box<[Tally]>,
     samples: AtomicU64,
     plain_jpegs: AtomicU64,
@@ -40,7 +40,7 @@ pub(crate) struct ReaderCounters {
     read: Tally,
     /// The current sample + 1, or 0 while it is idle.
     sample: AtomicU64,
-    /// When that read began, in ns after the loader was opened.
+    /// Start of the current read, in ns after the loader was opened.
     since: AtomicU64,
 }
 

@@ -82,7 +82,7 @@ impl ThreadUsage {
     }
 }
 
-/// A thread, as the scheduler counts it.
+/// A thread and its scheduler statistics.
 pub(crate) struct Task(PathBuf);
 
 impl Task {

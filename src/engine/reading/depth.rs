@@ -2,42 +2,42 @@
 //!
 //! A read over a network takes as long with a thousand others in flight as alone, so more readers
 //! read more. A disk answers a bounded number of reads at a time, and more readers only wait longer.
-//! So the number doubles while parts wait for a reader. If that does not read a quarter more, the
-//! number goes back, and stays for some time.
+//! So the number doubles while parts wait for a reader. If the rate of reads then rises by less than
+//! a quarter, the number is halved again, and stays for some time.
 
 use crate::engine::state::MOST_READERS;
 
-/// Readers at first: disks give all they have at that depth (`benches/RESULTS.md`).
+/// Number of readers at first, which saturates disks (`benches/RESULTS.md`).
 pub(super) const FIRST_READERS: usize = 32;
 
 /// Minimum length of a window, in ns and in samples for each reader.
 const WINDOW_NS: u64 = 100_000_000;
 const WINDOW_SAMPLES: usize = 4;
 
-/// Gain below which twice the readers are not worth it.
+/// Minimum gain in the rate that justifies twice the readers.
 const GAIN: f64 = 1.25;
 
-/// Windows without another try after one that gained nothing.
+/// Number of windows to rest after a trial without gain.
 const REST: u32 = 32;
 
-/// The number of readers, and what they read in the current window.
+/// The number of readers, and their counts in the current window.
 #[derive(Debug)]
 pub(super) struct Depth {
     readers: usize,
     since: u64,
     samples: usize,
-    /// Samples after which a part was waiting for a reader.
+    /// Samples that were read while another part waited for a reader.
     waiting: usize,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Tries twice the readers after so many more windows, if parts wait.
+    /// Doubles the number after this many windows, if parts wait.
     Rests(u32),
-    /// The number has doubled, at this rate before. Readers that were added have yet to read.
+    /// The number has just doubled; the new readers have yet to read. Holds the rate before.
     Begins(f64),
-    /// The next window shows whether it was worth it.
+    /// The current window measures the gain over this rate.
     Tries(f64),
 }
 
@@ -62,7 +62,7 @@ impl Depth {
             Phase::Rests(0) if short && 2 * self.readers <= MOST_READERS => (Phase::Begins(rate), 2 * self.readers),
             Phase::Rests(windows) => (Phase::Rests(windows.saturating_sub(1)), self.readers),
             Phase::Begins(before) => (Phase::Tries(before), self.readers),
-            // Also if parts no longer wait: then the readers keep up.
+            // If parts no longer wait, the readers keep up.
             Phase::Tries(before) if rate >= GAIN * before || !short => (Phase::Rests(0), self.readers),
             Phase::Tries(_) => (Phase::Rests(REST), self.readers / 2),
         };
@@ -76,7 +76,7 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// Reads `seconds` long, with `rate(readers)` samples a second. Returns all numbers of readers.
+    /// Reads for `seconds`, at `rate(readers)` samples a second. Returns each number of readers.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut readers, mut all) = (depth.since as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;

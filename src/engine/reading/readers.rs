@@ -65,30 +65,30 @@ impl Drop for Fetched {
     }
 }
 
-/// What readers, workers and coordinator share.
+/// State shared by readers, workers and the coordinator.
 pub(crate) struct ReadStage {
     pub(crate) waits: Waits,
     /// The source, if it fetches ahead.
     pub(crate) follow: Following,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
-    /// Parts that there can be.
+    /// Maximum number of parts in flight.
     parts: usize,
     room: Mutex<Room>,
-    /// Room was given back, or none is needed any more.
+    /// Signals that room was returned, or that no more is needed.
     freed: Condvar,
-    /// Held by the reader that waits for a part and for room.
+    /// Held by the one reader that waits for a part and for room.
     turn: Mutex<()>,
     threads: Mutex<Threads>,
     depth: Mutex<Depth>,
-    /// Readers that may read. Those beyond end after their part.
+    /// Number of readers that may read. Readers above it end after their part.
     limit: AtomicUsize,
     opened: Instant,
 }
 
-/// The threads, and what they need as long as they are to live.
+/// The threads and their channel.
 enum Threads {
-    /// Not needed so far.
+    /// No reader was needed yet.
     None {
         give: Give,
     },
@@ -104,13 +104,13 @@ enum Threads {
 /// The bytes that readers may hold.
 struct Room {
     bound: usize,
-    /// Bytes that buffers in use have, and how many there are.
+    /// Bytes reserved for parts, and the number of these parts.
     held: usize,
     out: usize,
-    /// Buffers that nobody uses, and the bytes of their buffers.
+    /// Unused buffers, and their capacity in bytes.
     idle: Vec<Box<ReadBuffers>>,
     kept: usize,
-    /// Bytes that a part took of late: rises at once and falls slowly.
+    /// Bytes that a recent part took. Rises at once and falls slowly.
     usual: usize,
     closed: bool,
 }
@@ -121,7 +121,7 @@ impl Room {
         self.closed || self.out == 0 || self.held.saturating_add(self.usual) <= self.bound
     }
 
-    /// Takes `bytes` more, at the cost of buffers that nobody uses.
+    /// Reserves `bytes` more, and frees unused buffers for them.
     fn hold(&mut self, bytes: usize) {
         self.held += bytes;
         while self.held + self.kept > self.bound
@@ -131,7 +131,7 @@ impl Room {
         }
     }
 
-    /// Takes a buffers back that had `held` bytes.
+    /// Takes buffers back, with the `held` bytes reserved for them.
     fn back(&mut self, mut buffers: Box<ReadBuffers>, held: usize) {
         (self.held, self.out) = (self.held - held, self.out - 1);
         if self.held + self.kept + buffers.capacity() > self.bound {
@@ -143,7 +143,7 @@ impl Room {
 }
 
 impl ReadStage {
-    /// A stage without threads so far, with room for `parts` parts: as many as there can be.
+    /// Creates a stage without threads. At most `parts` parts are in flight.
     pub(crate) fn new(recipe: &Arc<Recipe>, run: &Arc<Run>, parts: usize, follow: Following) -> Arc<Self> {
         let bound = run.scratch.plan().ahead;
         let room = Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false };
@@ -163,7 +163,7 @@ impl ReadStage {
         })
     }
 
-    /// Reads from now on, and hands what it read to `give`.
+    /// Allows readers to start. They pass each part to `give`.
     pub(crate) fn open(&self, give: Give) {
         *self.threads() = Threads::None { give };
     }
@@ -176,7 +176,7 @@ impl ReadStage {
         self.threads.lock().expect("nothing panics while holding it")
     }
 
-    /// Gives `part` to the readers if they are to read, and back if not.
+    /// Passes `part` to the readers, or returns it if a worker has to read it.
     pub(crate) fn divert(self: &Arc<Self>, part: Part) -> Option<Part> {
         if !self.waits.are_on() {
             return Some(part);
@@ -192,7 +192,7 @@ impl ReadStage {
             Threads::Started { parts, .. } => parts.send(part).map_err(|e| e.0).err(),
             _ => Some(part),
         };
-        // A logger of the user's may panic.
+        // The user's logger may panic.
         drop(threads);
         if let Some(failed) = failed {
             tracing::warn!(
@@ -239,21 +239,21 @@ impl ReadStage {
         None
     }
 
-    /// A sample was read. Changes the number of readers if that helps.
+    /// Counts a sample that was read. Changes the number of readers if that helps.
     fn count(self: &Arc<Self>, given: &Receiver<Part>) {
         let waiting = !given.is_empty() && self.room().admits();
         let now = nanos(Instant::now(), self.opened);
         let changed = self.depth.lock().expect("nothing panics while holding it").read(now, waiting);
         let Some(limit) = changed else { return };
         self.limit.store(limit, Ordering::Relaxed);
-        // Without more threads nothing is gained, and the number goes back.
+        // If no thread can be started, reads get no faster and `Depth` lowers the number again.
         if let Threads::Started { given, give, readers, .. } = &mut *self.threads() {
             let _ = self.spawn(readers, given, give);
         }
         tracing::debug!("up to {limit} threads read ahead");
     }
 
-    /// Ends the readers. Workers must still take what these have.
+    /// Ends the readers. Workers must still take the parts that readers hold.
     pub(crate) fn close(&self) {
         self.room().closed = true;
         self.freed.notify_all();
@@ -261,14 +261,14 @@ impl ReadStage {
         if let Threads::Started { parts, readers, .. } = threads {
             drop(parts);
             for reader in readers {
-                // What can panic is caught around a part.
+                // Panics are caught around each part.
                 let _ = reader.join();
             }
         }
         self.room().idle.clear();
     }
 
-    /// A reader's life.
+    /// Runs a reader until its index exceeds the limit or no more parts come.
     fn run(self: &Arc<Self>, index: usize, given: &Receiver<Part>, give: &Give) {
         while index < self.limit.load(Ordering::Relaxed)
             && let Some((part, mut fetched)) = self.next(given)
@@ -287,7 +287,7 @@ impl ReadStage {
         self.run.is_wanted(part.header().run)
     }
 
-    /// The next part, and room for it; none when there will be no more.
+    /// Waits for the next part and room for it. Returns `None` after the last part.
     fn next(self: &Arc<Self>, given: &Receiver<Part>) -> Option<(Part, Fetched)> {
         let _turn = self.turn.lock().expect("nothing panics while holding it");
         let part = given.recv().ok()?;
@@ -308,7 +308,7 @@ impl ReadStage {
         Some((part, fetched))
     }
 
-    /// Reads the samples of `part` as far as there is room.
+    /// Reads the samples of `part` that fit into the room.
     fn read(self: &Arc<Self>, index: usize, given: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
         let Some(buffers) = &mut fetched.buffers else { return };
         let counters = &self.run.counters;
@@ -337,8 +337,8 @@ impl ReadStage {
                 };
                 trace.record_at(Row::Reader(index), "read", end.saturating_sub(ns), end, args);
             }
-            // Bytes of a memory map are the system's, but they are to be there when they are
-            // decoded: they count like those that were copied.
+            // Bytes of a memory map must stay in memory until they are decoded, so they count like
+            // copied bytes.
             borrowed += bytes;
             let taken = buffers.capacity().max(borrowed);
             if taken > fetched.held {
@@ -370,7 +370,7 @@ mod tests {
         Room { bound, held: 0, out: 0, idle: Vec::new(), kept: 0, usual: 0, closed: false }
     }
 
-    /// A buffers whose buffers have `bytes`.
+    /// Buffers with a capacity of `bytes`.
     fn buffers(bytes: usize) -> Box<ReadBuffers> {
         struct Copies(usize);
         impl Source for Copies {

@@ -5,21 +5,21 @@ use serde::Serialize;
 /// The memory of a loader, in bytes. Slots and device memory are allocated on opening. Workers take
 /// scratch when they need it.
 ///
-/// Scratch holds the pixels and encoded bytes of pictures in hand, and the memory of decoders.
+/// Scratch holds the encoded bytes and pixels of pictures in progress, and the memory of decoders.
 /// Decoders' memory is estimated from the pictures' headers
 /// ([`Codec::memory`](crate::decode::Codec::memory)). Pictures that need more than a worker's own
-/// share take it from `shared_scratch_bytes`. They wait for each other there.
+/// share take turns on `shared_scratch_bytes`.
 ///
-/// A picture may need more than all of the shared scratch. It waits until no other picture holds
-/// any, and then exceeds the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
+/// A picture that needs more than all of the shared scratch waits until no other picture holds any,
+/// and then exceeds the plan. [`Loader::max_pixels`](crate::Loader::max_pixels) refuses such
 /// pictures.
 ///
 /// The plan leaves out four things:
 ///
 /// - the threads' stacks;
 /// - the source's own memory;
-/// - large encoded samples that a source copies (more than a quarter of a worker's share), until
-///   the worker has its turn;
+/// - encoded samples that a source copies and that exceed a quarter of a worker's share, until the
+///   worker has its turn;
 /// - the coefficients of a JPEG that is damaged inside, while it is decoded. Its header does not
 ///   show the damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -28,31 +28,31 @@ pub struct MemoryPlan {
     /// Batch buffers on the host. With automatic [`Loader::prefetch`](crate::Loader::prefetch), the
     /// most that may be in use.
     pub slots: usize,
-    /// How many slots are in use now. The others are room to try more. Unless they are page-locked,
-    /// the operating system keeps their memory until then.
+    /// Number of slots in use now. The others are a reserve for a larger prefetch. Unless they are
+    /// page-locked, the operating system provides their memory on first use.
     pub slots_in_use: usize,
     /// Bytes of one slot.
     pub slot_bytes: usize,
     /// Bytes of all slots.
     pub host_bytes: usize,
-    /// How many of `host_bytes` are page-locked: all or none.
+    /// Page-locked bytes: all of `host_bytes` or none.
     pub pinned_bytes: usize,
-    /// Bytes on the device, all together.
+    /// Total bytes on the device.
     pub device_bytes: usize,
     /// Batches that the device has room for. 0 for batches in host memory.
     pub device_slots: usize,
-    /// How many of `device_bytes` hold images before they are converted.
+    /// Part of `device_bytes` that holds images before they are converted.
     pub staging_bytes: usize,
-    /// The most bytes of host memory that workers and readers take beside the slots, all together.
+    /// Maximum total host memory of workers and readers in addition to the slots.
     pub scratch_bytes: usize,
-    /// How many of `scratch_bytes` each worker may take for itself.
+    /// Part of `scratch_bytes` that is each worker's own share.
     pub worker_scratch_bytes: usize,
-    /// How many of `scratch_bytes` all workers share, for pictures that need more.
+    /// Part of `scratch_bytes` that all workers share, for pictures that need more.
     pub shared_scratch_bytes: usize,
-    /// How many of `scratch_bytes` are for samples that are read ahead where reads wait. Each
-    /// reader thread may hold one more sample until it is decoded.
+    /// Part of `scratch_bytes` for samples that are read ahead when reads wait. Each reader thread
+    /// may exceed it by one sample, until that sample is decoded.
     pub ahead_bytes: usize,
-    /// How many of `scratch_bytes` the source may hold of samples that it fetches ahead
+    /// Part of `scratch_bytes` for samples that the source fetches ahead
     /// ([`Source::follow`](crate::source::Source::follow)).
     pub source_bytes: usize,
 }

@@ -1,14 +1,14 @@
-//! From a free slot to a full one.
+//! Fills free slots with samples.
 //!
-//! Free slots enter, with the order of the samples. Full slots leave, in any order, and errors that
-//! end the run.
+//! Free slots enter, with the order of the samples. Full slots leave in any order, and so do errors
+//! that end the run.
 //!
 //! 1. `task`: a part of a batch on its way to a worker.
 //! 2. `outcome`: a full slot, or the error that ends the run.
 //! 3. `meter`: the counters and the trace of a worker.
 //! 4. `worker`: reads, plans, decodes, transforms and writes the samples of a part.
 //! 5. `pool`: the threads; `queue`: the parts, and the tasks that take them.
-//! 6. `coordinator`: assigns samples to a free slot, and hands it out in parts.
+//! 6. `coordinator`: assigns samples to a free slot, and divides it into parts.
 
 mod coordinator;
 mod meter;

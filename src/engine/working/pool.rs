@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The loader's own rayon pool. Dropping it joins its threads.
 ///
-/// rayon alone ends its threads some time after a pool is dropped. A loader that frees page-locked
-/// memory must know that they have ended.
+/// rayon does not join its threads when a pool is dropped. A loader must know that they have ended
+/// before it frees page-locked memory.
 pub(crate) struct Pool {
     /// `None` in drop only.
     pool: Option<Arc<rayon::ThreadPool>>,
@@ -20,7 +20,7 @@ pub(crate) type Spawner = Arc<rayon::ThreadPool>;
 type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 impl Pool {
-    /// A pool of `workers` threads, each of which is known to `settings` from its start.
+    /// Creates a pool of `workers` threads. Each thread registers with `settings` when it starts.
     pub(crate) fn new(workers: usize, settings: Arc<Settings>) -> Result<Self> {
         let threads = Threads::default();
         let started = threads.clone();
@@ -40,7 +40,7 @@ impl Pool {
         match pool {
             Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads }),
             Err(e) => {
-                // The threads that were started end.
+                // Threads that did start end by themselves.
                 join(&threads);
                 let text = format!("cannot start {workers} worker threads: {e}");
                 Err(Error::new(ErrorKind::Io, text).with_source(e))

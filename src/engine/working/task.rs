@@ -1,4 +1,4 @@
-// Without the feature nothing is left to a device.
+// Without the feature, no picture is left to a device.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ pub(crate) struct Task {
     pub(crate) again: Option<Again>,
 }
 
-/// Samples of a batch that workers decode because a device could not. Each part of the batch carries
-/// it.
+/// Samples of a batch that workers decode because a device could not. Each part of the batch has a
+/// copy.
 #[derive(Clone)]
 pub(crate) struct Again {
     /// Places of the samples in the batch, in order.

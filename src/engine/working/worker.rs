@@ -22,8 +22,8 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::Resizer;
 
-/// Bytes of pixels up to which the pixels alone are taken as the memory that a picture needs, if eight
-/// such pictures fit into a worker's own share. Decoders estimate the memory of larger pictures.
+/// Maximum bytes of pixels for which the pixels alone count as a picture's memory, if eight such
+/// pictures fit into a worker's own share. Decoders estimate the memory of larger pictures.
 const SMALL: u64 = 1 << 20;
 
 /// One worker, with its memory. The memory is kept from sample to sample, up to the worker's own
@@ -286,8 +286,8 @@ fn keep(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Frees memory beyond what is kept from one picture to the next. Data for a device may keep half of
-/// it, and decoders the rest.
+/// Frees memory beyond the share that is kept between pictures. Data for a device may keep half of
+/// the share, and decoders the rest.
 fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.kept / 2);
     decode::keep(share.kept - bitstream.memory());
@@ -352,13 +352,13 @@ impl<'a> PartFiller<'a> {
                     timed.ns[Stage::Read] += ahead_ns.unwrap_or(0);
                     group.samples.push(Taken { place, sample, timed, memory });
                     held += buffer;
-                    // One more like it might be too much.
+                    // Another sample of this size might exceed the share.
                     if held + buffer > share.encoded {
                         break;
                     }
                 }
-                // All its time, the pauses before it was read again among it, is its own and not
-                // the next one's.
+                // The time of a failed sample, including pauses before retries, must not count for the
+                // next sample.
                 Err(e) => {
                     group.images.truncate(group.samples.len() * self.images());
                     self.meter.stage(Stage::Read, &mut timed, 0);
@@ -543,8 +543,8 @@ impl<'a> PartFiller<'a> {
     }
 }
 
-/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns how
-/// many were left, the bytes that the worker then keeps, and those of its share.
+/// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns the
+/// number of pictures left, the bytes that the worker keeps, and the size of its share.
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = Arc::new(run);

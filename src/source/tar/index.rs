@@ -7,18 +7,18 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::source::bytes::Bytes;
 
-/// The member that holds the names of the classes, a JSON array. WebDataset passes over members of
-/// the form `__name__`.
+/// The member that holds the names of the classes, a JSON array. WebDataset ignores members of the
+/// form `__name__`.
 pub(crate) const CLASSES_MEMBER: &str = "__classes__";
 
-/// The samples of one shard. A sample costs its key, 16 bytes, and 24 bytes for each field.
+/// The samples of one shard. A sample takes the length of its key, 16 bytes, and 24 bytes per field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
     /// All keys, one after the other.
     pub(super) keys: String,
     pub(super) samples: Vec<End>,
     pub(super) fields: Vec<Field>,
-    /// The different field names; a shard has a few.
+    /// The distinct field names. A shard has few of them.
     pub(super) names: Vec<String>,
     pub(super) classes: Vec<String>,
 }
@@ -53,13 +53,13 @@ impl Index {
 
     /// Reads every header of the tar in `bytes`.
     ///
-    /// WebDataset's rules: a member's key is its path up to the first dot of its base name, the
-    /// rest in lower case is the field's name, and neighbours with one key are one sample. Folders,
-    /// links, hidden files, and files without an extension belong to no sample.
+    /// The rules are WebDataset's. A member's key is its path up to the first dot of its base name, and
+    /// the rest in lower case is the field's name. Neighbours with the same key are one sample.
+    /// Folders, links, hidden files and files without an extension are ignored.
     ///
     /// # Errors
-    /// Naming the offset in the file, for everything that does not add up. No number is believed
-    /// before it is compared to the length of `bytes`.
+    /// If the tar is damaged or unsupported; the message has the offset. Every number is checked
+    /// against the length of `bytes` before it is used.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
         Scan { bytes, index: Index::default(), name_ids: HashMap::new(), stem: String::new() }.run()
     }
@@ -97,8 +97,8 @@ impl Scan<'_> {
             }
             let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
             let header = Header::parse(block).map_err(bad)?;
-            // A link's size is that of the file it names; only these kinds of member are without
-            // data whatever they claim.
+            // These kinds of member have no data, whatever their size says: that of a link is the size
+            // of its target.
             let size = match header.kind {
                 b'1'..=b'6' => 0,
                 b'x' | b'g' | b'L' | b'K' => header.size,
@@ -119,8 +119,8 @@ impl Scan<'_> {
                     long_name = Some(name.strip_suffix(b"\0").unwrap_or(name).to_vec());
                 }
                 b'x' => pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
-                // Global records of path or size would make every file the same one; nobody writes
-                // them. `K` is the target of a link.
+                // Global headers are ignored: no tool writes path or size there, because it would apply
+                // to every file. `K` is the target of a link.
                 b'g' | b'K' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
@@ -138,14 +138,13 @@ impl Scan<'_> {
                     (long_name, pax) = (None, Pax::default());
                 }
             }
-            // Data is filled up to whole blocks; the last may miss its filling, then the end marker
-            // is missing too.
+            // Data is padded to whole blocks. If the last padding is missing, so is the end marker.
             at = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
     }
 
-    /// Checks that nothing follows the end marker at `at`: samples behind a hole would be lost in
-    /// silence.
+    /// Checks that no data follows the end marker at `at`. Samples after a hole would be lost
+    /// silently.
     fn end(&self, at: u64) -> Result<()> {
         let mut scratch = Vec::new();
         let mut looked = at;
@@ -169,7 +168,7 @@ impl Scan<'_> {
             return Ok(());
         };
         let (stem, name) = (&path[..dot], &path[dot + 1..]);
-        // One spelling, so that every source of the same data has the same field names.
+        // One spelling gives every source of the same data the same field names.
         let lower = name.to_lowercase();
         let name = format::field(&lower);
 
@@ -184,7 +183,7 @@ impl Scan<'_> {
         let name = match self.name_ids.get(name) {
             Some(&id) => id,
             None => {
-                // A field takes a header of 512 bytes: 2^32 of them are 2 TiB of names alone.
+                // 2^32 field names need 2 TiB of headers.
                 let id = u32::try_from(index.names.len()).map_err(|_| Error::in_source("too many field names"))?;
                 index.names.push(name.to_owned());
                 self.name_ids.insert(name.to_owned(), id);

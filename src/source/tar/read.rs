@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! Samples out of the shards.
+//! Reads samples from shards.
 //!
 //! # Invariants
 //! 1. Shards are mapped for reading and never written here. A map stays valid after its file is
-//!    closed, renamed or removed; a file that another process has cut short before a sample is read
-//!    is caught by [`fetch`] (see there for one that it cuts short while the sample is used), one
-//!    that it overwrites yields other bytes.
-//! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` compare them to its
-//!    length.
+//!    closed, renamed or removed. If another process truncates the file before a sample is read,
+//!    [`fetch`] returns an error; its module describes truncation during use. If another process
+//!    overwrites the file, the bytes change.
+//! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` check it against the
+//!    map's length.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,35 +32,35 @@ use crate::source::{Sample, Source};
 /// than reading the index.
 const KEEP_INDEX: u64 = 16 << 20;
 
-/// Samples in tar files by WebDataset's rules, without copying: fields borrow from the memory map.
+/// Samples in tar files, by WebDataset's rules. Fields borrow from the memory map without copying.
 ///
 /// - **Fields.** Neighbouring files that share a path up to the first dot of the base name are one
 ///   sample: `n014/x.jpg` and `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`.
 ///   Field names are in lower case, `jpg` for both of JPEG's extensions.
-/// - **Labels** are decimal text in the field `cls`. The **names of the classes** stand in a member
-///   called `__classes__`, a JSON array; WebDataset passes over members of this form. All shards
-///   that have it must agree.
+/// - **Labels** are decimal text in the field `cls`. The **names of the classes** are a JSON array in
+///   the member `__classes__`; WebDataset ignores members of this form. All shards that have it
+///   must agree.
 /// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, links, hidden files and
-///   files without an extension are passed over.
-/// - **Bad samples.** One with a field twice, or with more than 16, is an error when it is read.
-///   The others are sound.
+///   files without an extension are ignored.
+/// - **Bad samples.** A sample with a repeated field, or with more than 16 fields, is an error when it
+///   is read. Other samples are not affected.
 ///
-/// **Changes.** A shard that is written to while it is open is noticed by the first worker that
-/// reads of it in an epoch. From then on every sample of it is an error. A shard that no epoch
-/// reads of is never looked at.
+/// **Changes.** The first worker that reads from a shard in an epoch checks whether the file has
+/// changed. If so, every sample of the shard is an error from then on. A shard that no epoch reads
+/// from is never checked.
 ///
-/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB and
-/// more the result is kept in `NAME.tar.index` next to it, if the folder can be written. It is made
-/// again when the tar's size or time has changed, and can be deleted at any time.
+/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB or more,
+/// the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is rebuilt
+/// when the tar's size or modification time changes, and can be deleted at any time.
 ///
-/// **Mapped or not.** [`open`](Tar::open) maps all shards. That takes addresses, not memory. No file
-/// stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and newer,
+/// **Mapped or not.** [`open`](Tar::open) maps all shards. That takes address space, not memory. No
+/// file stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and newer,
 /// reading a sample detects a shard that was truncated before. Truncating a shard while a sample
 /// from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page. Use
 /// [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
 pub struct Tar {
     shards: Vec<Shard>,
-    /// Index of the first sample of each shard, and the number of all.
+    /// Index of the first sample of each shard, then the total number.
     starts: Vec<usize>,
     classes: Vec<String>,
     /// Number of requested checks.
@@ -73,7 +73,7 @@ struct Shard {
     index: Index,
     /// The last of [`Tar::looks`] that found the shard unchanged.
     looked: AtomicU64,
-    /// The error of every sample from now on, since the shard has changed.
+    /// The error of every sample once the shard has changed.
     changed: Mutex<Option<Error>>,
 }
 
@@ -92,7 +92,7 @@ impl Held {
     }
 
     /// # Errors
-    /// If the shard is no longer what was opened.
+    /// If the shard has changed since it was opened.
     fn check(&self, path: &Path) -> Result<()> {
         match self {
             Held::Map { identity, .. } => identity.check(path, false).map(drop),
@@ -101,7 +101,7 @@ impl Held {
     }
 }
 
-/// A shard file that is read at its places.
+/// A shard file that is read without a map.
 struct Unchanged {
     file: Unmapped,
     identity: Identity,
@@ -122,27 +122,27 @@ impl Medium for Unchanged {
 }
 
 impl Tar {
-    /// Opens one tar file, all `*.tar` of a folder in the order of their names, or those of a
-    /// pattern such as `train-{000..099}.tar` (also `{a,b}`, and several of them).
+    /// Opens one tar file, all `*.tar` of a folder in the order of their names, or the shards of a
+    /// pattern such as `train-{000..099}.tar`. A pattern may have several braces, also `{a,b}`.
     ///
     /// # Errors
-    /// If one of them does not exist, is not a tar file or is damaged (with the offset), or there
-    /// are no samples.
+    /// If a shard does not exist, is not a tar file or is damaged (with the offset), or there are no
+    /// samples.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(path.as_ref(), true)
     }
 
-    /// The same without a memory map: samples are read at their place in the file, into memory of
-    /// the worker's. Whatever happens to the file or the medium is then an error of the sample,
-    /// never a signal: for network file systems, for media that fail, for files that others may cut
-    /// short.
+    /// Opens shards like [`open`](Tar::open), but without a memory map. Samples are read into the
+    /// worker's memory. If the file is truncated or the medium fails, the sample is an error and the
+    /// process gets no signal. Use it for network file systems, failing media, and files that others
+    /// may truncate.
     ///
-    /// Costs a copy of the encoded bytes and a system call for each field, which together take
-    /// about as long as the page faults of a map when the file is in memory, and an open file for
-    /// each shard: for thousands of them raise the limit (`ulimit -n`).
+    /// Each field costs a copy of its encoded bytes and a system call. If the file is in memory, this
+    /// takes about as long as the page faults of a map. Each shard stays open: for thousands of
+    /// shards, raise the limit (`ulimit -n`).
     ///
     /// # Errors
-    /// As [`open`](Tar::open).
+    /// The errors of [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(path.as_ref(), false)
     }
@@ -152,11 +152,11 @@ impl Tar {
         Self::of(path, &paths, |path| Shard::open(path, mapped))
     }
 
-    /// The shards at `url` in a store: one, those of a pattern, or all below it whose URL ends in
-    /// `.tar`.
+    /// Opens the shards at `url` in a store: one shard, a pattern, or all objects below `url` that end
+    /// in `.tar`.
     ///
     /// # Errors
-    /// As [`open`](Tar::open).
+    /// The errors of [`open`](Tar::open).
     pub(in crate::source) fn in_store(url: &str, store: &Arc<dyn Store>) -> Result<Self> {
         let objects = if shards::has_braces(Path::new(url)) {
             let urls = shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
@@ -175,19 +175,18 @@ impl Tar {
         Self::of(Path::new(url), &objects, |object| Shard::in_store(object, store))
     }
 
-    /// The shards that `open` opens, in this order.
+    /// Opens the shards at `places` with `open`, in this order.
     fn of<T: Sync>(path: &Path, places: &[T], open: impl Fn(&T) -> Result<Shard> + Sync + Send) -> Result<Self> {
         let shards: Vec<Shard> = match places {
             [one] => vec![open(one)?],
-            // Cold headers are waited for, not computed, hence more threads than cores. The pool is
-            // gone before the loader's starts.
+            // Reading cold headers waits for the disk, hence more threads than cores. The pool ends
+            // before the loader's pool starts.
             _ => rayon::ThreadPoolBuilder::new()
                 .num_threads(places.len().min(16))
                 .build()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
                 .install(|| places.par_iter().map(open).collect::<Vec<_>>())
-                // In order, so that of several bad shards the first is named, whichever thread was
-                // faster.
+                // Collecting in order names the first of several bad shards.
                 .into_iter()
                 .collect::<Result<_>>()?,
         };
@@ -236,7 +235,7 @@ impl Shard {
         };
         let len = held.bytes().len();
         let index = match sidecar::load(path, &metadata) {
-            // The map may be of a file that has changed since; its length decides what can be read.
+            // The file may have changed before it was mapped. The map's length is what can be read.
             Some(index) if metadata.len() == len => index,
             _ => {
                 let index = scan(&held, path)?;
@@ -262,11 +261,10 @@ impl Shard {
         Shard { path, held, index, looked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
-    /// Looks whether the file is what was opened, once for each of `looks`. Others that read of
-    /// this shard meanwhile wait for the answer; those that read of other shards do not.
+    /// Checks that the file is unchanged, once for each number `looks`. Only threads that read from
+    /// this shard wait for the answer.
     fn look(&self, looks: u64) -> Result<()> {
-        // What was looked at is the file, which no other thread of this process writes to: there is
-        // nothing to be ordered.
+        // The check is of the file and publishes no memory, so it needs no ordering.
         if self.looked.load(Ordering::Relaxed) >= looks {
             return Ok(());
         }
@@ -274,23 +272,23 @@ impl Shard {
         if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
             match self.held.check(&self.path) {
                 Ok(()) => self.looked.store(looks, Ordering::Relaxed),
-                // Bytes that were written over do not come back.
+                // Overwritten bytes do not come back.
                 Err(e) => *changed = Some(e),
             }
         }
         changed.clone().map_or(Ok(()), Err)
     }
 
-    /// Adds what lies at `fields` of the map to `sample`.
+    /// Adds `fields` of the map to `sample`.
     ///
     /// # Errors
-    /// If a field is there twice or one too many, or the bytes cannot be had.
+    /// If a field is repeated, there are too many, or the bytes cannot be loaded.
     fn map<'a>(&'a self, map: &'a [u8], fields: &'a [index::Field], sample: &mut Sample<'a>) -> Result<()> {
         for field in fields {
             let bytes = &map[field.offset as usize..][..field.len as usize];
             sample.push(&self.index.names[field.name as usize], bytes)?;
         }
-        // Files of a sample lie side by side, so one request brings all of them in.
+        // The files of a sample are adjacent, so one request loads all of them.
         if let (Some(first), Some(last)) = (fields.first(), fields.last())
             && let Some(all) = map.get(first.offset as usize..(last.offset + last.len) as usize)
         {
@@ -299,7 +297,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Reads `fields` into `scratch`, one behind the other, and adds them to `sample`.
+    /// Reads `fields` into `scratch`, one after the other, and adds them to `sample`.
     fn read<'a>(
         &'a self,
         medium: &dyn Medium,
@@ -334,8 +332,8 @@ impl Shard {
 }
 
 impl Shard {
-    /// The error of pages up to byte `end` that cannot be had. If the file still has them, the
-    /// medium failed, perhaps for a moment.
+    /// The error of pages up to byte `end` that cannot be loaded. If the file is still that long, the
+    /// medium failed, and the error may be transient.
     fn lost(&self, error: Error, end: u64) -> Error {
         let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
         if still_long { error.transient() } else { error }
@@ -346,7 +344,7 @@ impl Tar {
     /// The shard that sample `index` is in, the sample's key and its fields.
     fn locate(&self, index: usize) -> (&Shard, &str, &[index::Field]) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
-        // Of shards without samples, which begin where the next one does, the last one before
+        // An empty shard starts where the next one does, so the last shard that starts at or before
         // `index` is not empty.
         let number = self.starts.partition_point(|&start| start <= index) - 1;
         let shard = &self.shards[number];
@@ -373,8 +371,7 @@ impl Source for Tar {
     }
 
     fn check(&self) -> Result<()> {
-        // A look at every shard would make the epoch wait for all of them: seconds, for 10,000 on a
-        // network.
+        // Checking every shard here would delay the epoch by seconds for 10,000 shards on a network.
         self.looks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

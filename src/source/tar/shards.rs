@@ -1,11 +1,11 @@
-//! From a path to the list of shards.
+//! Expands a path into the list of shards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// More shards than this are a slip in the pattern.
+/// Maximum number of shards. A pattern with more is a typing error.
 const MAX_SHARDS: usize = 1_000_000;
 
 /// The shards that `path` stands for: a pattern, the tars of a folder, or itself.
@@ -31,7 +31,7 @@ pub(in crate::source) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
 }
 
-/// The `*.tar` of a folder, hidden ones left out, sorted by name.
+/// The `*.tar` files of a folder without hidden ones, sorted by name.
 pub(in crate::source) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut tars = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -45,7 +45,7 @@ pub(in crate::source) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(tars)
 }
 
-/// The shell's brace expansion without nesting: `{000..099}` counts, with the zeros of its first
+/// The shell's brace expansion without nesting. `{000..099}` counts, with the width of its first
 /// number; `{a,b}` lists.
 pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = pattern.split_once('{') else { return Ok(vec![pattern.to_owned()]) };

@@ -1,15 +1,14 @@
-//! The index of `x.tar`, kept in `x.tar.index` so that the headers need not be read again.
+//! The index of `x.tar`, stored in `x.tar.index` so that the headers need not be read again.
 //!
-//! A file of [`kept`]: length of the tar, its modification time in ns, numbers of samples, fields,
+//! The format is that of [`kept`]: length of the tar, its modification time in ns, numbers of samples, fields,
 //! field names and classes, length of all keys (each `u64`); then the samples (`u64` end of key,
 //! `u64` end of fields), the fields (`u64` offset, `u64` length, `u32` name), names and classes, and
 //! the keys.
 //!
-//! By hand: the words are read in place, and a number is compared to the file's length before
-//! memory is taken for it. A format of `serde` would need the same checks behind it.
+//! It is decoded by hand, so each number is checked before memory is allocated for it. A `serde`
+//! format would need the same checks.
 //!
-//! The file is only a copy of what the tar says: whatever is wrong with it, the tar is read
-//! instead.
+//! The file only repeats the tar. If anything is wrong with it, the tar is read instead.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ pub(super) fn path(tar: &Path) -> PathBuf {
     path.into()
 }
 
-/// The index of `tar`, if its sidecar was made from the file as it is now.
+/// The index of `tar`, if its sidecar is up to date.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = fs::read(path(tar)).ok()?;
     let index = decode(&bytes, metadata.len(), modified(metadata));
@@ -42,7 +41,7 @@ pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::
     kept::store(&path(tar), &encode(index, metadata.len(), modified(metadata)))
 }
 
-/// Nanoseconds since 1970; 0 for a system without file times.
+/// Modification time in ns since 1970; 0 on a system without file times.
 fn modified(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
@@ -66,9 +65,10 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// `None` for everything that is not exactly what `encode` writes for a tar of this length and
-/// time. Any byte is taken for hostile: no vector is reserved before the bytes for it are known to
-/// be there, and no offset is kept that lies outside the tar.
+/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length and time.
+///
+/// No byte is trusted: no vector is reserved before its bytes are known to exist, and every offset
+/// must lie inside the tar.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [len, time, samples, fields, names, classes, keys] = rest.longs()?;
@@ -145,8 +145,8 @@ mod tests {
     }
 
     proptest! {
-        /// Changed numbers under a hash that was made to fit: nothing panics, nothing reaches
-        /// outside the tar or the keys.
+        /// Forged numbers with a matching hash cause no panic, and no access outside the tar or the
+        /// keys.
         #[test]
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let mut bytes = encode(&index(), 4096, 77);

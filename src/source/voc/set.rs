@@ -16,7 +16,7 @@ use crate::source::layout::{
 };
 use crate::source::{Numbers, Sample, Source};
 
-/// The largest file of annotations. One of a picture with a hundred objects has some 50 KB.
+/// Maximum size of an annotation file. A picture with a hundred objects has about 50 KB.
 const MAX_XML: u64 = 64 << 20;
 
 /// The classes of Pascal VOC, sorted.
@@ -43,7 +43,7 @@ const CLASSES: [&str; 20] = [
     "tvmonitor",
 ];
 
-/// Pictures with the annotations of Pascal VOC: boxes, and masks of classes.
+/// Pictures with Pascal VOC annotations: boxes and class masks.
 ///
 /// ```no_run
 /// use warpfeed::source::Voc;
@@ -54,30 +54,31 @@ const CLASSES: [&str; 20] = [
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// - **Samples** are the pictures of `JPEGImages` that a list names, in its order; of a folder all
-///   of them, sorted. A list has a name a line; what follows the name in its line is passed over.
-///   The key is the name.
-/// - **Boxes**, where the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and
-///   lower edge in pixels. The files count pixels from 1 and the last one belongs to the box. So
-///   **1 is subtracted from the left and upper edge**, and width is right minus left, as in
-///   Detectron2. `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
+/// - **Samples** are the pictures of `JPEGImages` that a list names, in its order. For a folder, they
+///   are all of its pictures, sorted. A list has one name per line; the rest of the line is
+///   ignored. The key is the name.
+/// - **Boxes**, if the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and lower
+///   edge in pixels. The files count pixels from 1, and the last pixel belongs to the box. So **1 is
+///   subtracted from the left and upper edge**, and width is right minus left, as in Detectron2.
+///   `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
 /// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
-///   Pascal VOC, they are its 20. So every list of a set has the same numbers.
-/// - **Size**: `boxes.image_size.txt`, the `size` in the file, if it is there and not 0.
-///   [`field::Boxes`](crate::field::Boxes) compares it with the picture's, and turns what was
-///   annotated on the stored pixels of a picture that EXIF turns.
-/// - **Masks**: `mask.png` from `SegmentationClass`, where the picture has one. Its 0 is the
-///   background, class c of the boxes is c + 1, and 255 is the outline that no class owns. A list in
-///   `ImageSets/Segmentation` needs them.
+///   Pascal VOC, its 20 classes are used. So every list of a set has the same numbers.
+/// - **Size**: `boxes.image_size.txt`, the `size` in the file, unless it is missing or 0.
+///   [`field::Boxes`](crate::field::Boxes) compares it with the size of the picture. If EXIF turns
+///   the picture and the stored pixels were annotated, the boxes are turned too.
+/// - **Masks**: `mask.png` from `SegmentationClass`, if the picture has one. 0 is the background,
+///   class c of the boxes is c + 1, and 255 marks outlines without a class. A list in
+///   `ImageSets/Segmentation` requires masks.
 ///
-/// **Bad annotations.** A missing or bad file, and a box that reaches out of its picture by more
-/// than a pixel and a hundredth of its side, are errors of the sample with the file and the line.
+/// **Bad annotations.** A missing or bad file is an error of the sample, with the file and the line. So
+/// is a box that exceeds its picture by more than a pixel or a hundredth of the side, whichever is
+/// larger.
 ///
-/// **Memory.** Opening reads all files of `Annotations`. What stays are 25 bytes for a box, and some 60 for a
+/// **Memory.** Opening reads all files of `Annotations`. It keeps 25 bytes per box, and about 60 per
 /// picture.
 #[derive(Debug)]
 pub struct Voc {
-    /// Folders of the pictures and of the masks. They end with `/`.
+    /// Folders of the pictures and of the masks, with a final `/`.
     pictures: String,
     masks: String,
     items: Vec<Item>,
@@ -95,7 +96,7 @@ pub struct Voc {
 struct Item {
     /// The picture's file.
     name: Box<str>,
-    /// End of its boxes.
+    /// End of its boxes in `Voc`'s arrays.
     end: usize,
     /// The size that its annotations declare.
     size: Option<(u32, u32)>,
@@ -108,9 +109,8 @@ impl Voc {
     /// Opens the set at `path`: its folder, or one of its lists.
     ///
     /// # Errors
-    /// If the path is neither, a folder cannot be listed, there are no pictures, or two pictures differ
-    /// in the extension alone. What is wrong
-    /// with a sample is the error of reading it.
+    /// If the path is neither, a folder cannot be listed, there are no pictures, or two pictures
+    /// differ only in the extension. Reading a bad sample returns its error.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new())
     }
@@ -181,7 +181,7 @@ impl Voc {
         Ok(set)
     }
 
-    /// Adds the boxes of a picture. Returns what is wrong with them.
+    /// Adds the boxes of a picture. Returns the error if they are bad.
     fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Option<Error> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
@@ -198,7 +198,7 @@ impl Voc {
     }
 }
 
-/// Reads all files of a folder of annotations, by their names without the extension.
+/// Reads all files of a folder of annotations. Keys are file names without the extension.
 fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let paths: Vec<PathBuf> = entries
@@ -210,8 +210,8 @@ fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
         let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
         Some((name, text.and_then(|text| Objects::parse(&text)).map_err(|e| e.at_path(path))))
     };
-    // Reading waits on the disk, hence more threads than cores. The pool is gone before the
-    // loader's starts.
+    // Reading waits for the disk, hence more threads than cores. The pool ends before the loader's
+    // pool starts.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(paths.len().clamp(1, 16)).build();
     let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
     Ok(pool.install(|| paths.par_iter().filter_map(read).collect::<Vec<_>>()).into_iter().collect())

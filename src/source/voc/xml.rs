@@ -9,7 +9,7 @@ use crate::source::annotated::check_box;
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) names: Vec<String>,
-    /// Left, upper, right and lower edge, from 0 on.
+    /// Left, upper, right and lower edge, counted from 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
     /// Width and height of the picture, if the file has them.
@@ -20,7 +20,7 @@ impl Objects {
     /// Reads the text of a file.
     ///
     /// # Errors
-    /// With the line, if it is not such a file, or a box reaches out of the picture.
+    /// If it is not such a file, or a box exceeds the picture. The message has the line.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();
@@ -29,7 +29,7 @@ impl Objects {
             return Err(Error::in_source(format!("<annotation> is expected, found <{name}>")));
         }
         let size = child(top, "size").map(|size| Ok::<_, Error>([number(size, "width")?, number(size, "height")?]));
-        // Some programs write 0 where they do not know.
+        // Some programs write 0 for an unknown size.
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
         let whole = |side: f64| side.round() as u32;
         let mut objects =

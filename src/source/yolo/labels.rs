@@ -1,4 +1,4 @@
-//! One label file: a line for each box.
+//! A label file, with one line per box.
 
 use crate::error::{Error, Result};
 use crate::source::annotated::check_box;
@@ -7,11 +7,11 @@ use crate::source::annotated::check_box;
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     pub(super) classes: Vec<i64>,
-    /// Left, upper, right and lower edge, in parts of the picture.
+    /// Left, upper, right and lower edge, as fractions of the picture.
     pub(super) edges: Vec<[f64; 4]>,
     /// x, y and visibility of all points.
     pub(super) points: Vec<f32>,
-    /// The ends of the boxes' outlines in `outlines`. One without an outline has no numbers.
+    /// End of each box's outline in `outlines`. A box without an outline has an empty range.
     pub(super) ends: Vec<usize>,
     pub(super) outlines: Vec<f64>,
     /// The numbers of a line.
@@ -19,12 +19,12 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// Reads the lines of a file. `classes` is the number of classes, 0 if it is not known;
-    /// `points` the number of points of a box and of the numbers of a point.
+    /// Reads the lines of a file. `classes` is the number of classes, 0 if unknown. `points` is the
+    /// number of points per box and of numbers per point.
     ///
     /// # Errors
-    /// With the line, if it does not have the numbers of a box, of an outline or of a box with
-    /// points, its class is not in the list, or the box reaches out of the picture.
+    /// If a line has too many or too few numbers, its class is not in the list, or its box exceeds the
+    /// picture. The message has the line.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();
@@ -78,7 +78,7 @@ impl Labels {
     }
 }
 
-/// From centre and size to edges.
+/// Converts centre and size to edges.
 fn edges(x: f64, y: f64, width: f64, height: f64) -> [f64; 4] {
     [x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0]
 }
@@ -93,7 +93,7 @@ fn around(outline: &[f64]) -> [f64; 4] {
         .fold(start, |[left, top, right, bottom], &[x, y]| [left.min(x), top.min(y), right.max(x), bottom.max(y)])
 }
 
-/// x, y and visibility. Where that is not written, a point is visible unless it lies outside.
+/// x, y and visibility. By default, a point is visible unless a coordinate is negative.
 fn point(numbers: &[f64]) -> [f32; 3] {
     let (x, y) = (numbers[0], numbers[1]);
     let seen = if x < 0.0 || y < 0.0 { 0.0 } else { 2.0 };

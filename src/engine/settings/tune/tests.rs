@@ -1,16 +1,16 @@
 use super::*;
 use crate::engine::settings::Bounds;
 
-/// A loader as arithmetic: what a number of batches ahead gives, told as the counters would.
+/// Model of a loader. Computes the counters for a given prefetch.
 struct Load {
     processors: usize,
-    /// Seconds that a sample computes.
+    /// Processor time of a sample, in seconds.
     computes: f64,
-    /// Samples a second for each batch ahead, where reads wait; more are under way then.
+    /// Samples read per second for each batch ahead.
     reads: f64,
-    /// Samples a second that storage gives at most.
+    /// Maximum samples per second of the storage.
     storage: f64,
-    /// Seconds of the consumer's long step, one in [`PERIOD`]; the others take none.
+    /// Seconds of the consumer's long step, one in [`PERIOD`]. The other steps take no time.
     pause: f64,
 }
 
@@ -22,12 +22,12 @@ const COMPUTES: Load =
     Load { processors: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
 
 impl Load {
-    /// A window of a second in which everything is as on average.
+    /// Averages as the counters of a one-second window.
     fn window(&self, prefetch: usize) -> Sums {
         let computed = WORKERS as f64 / self.computes;
         let made = computed.min(self.reads * prefetch as f64).min(self.storage);
         let batch = BATCH / made;
-        // In the long step all slots fill up; the others then take those, and wait for the rest.
+        // All slots fill up during the long step. The other steps take these batches, then wait.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
         let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
@@ -47,7 +47,7 @@ impl Load {
     }
 }
 
-/// What is in use after `windows`, and how often it changed in the last half of them.
+/// Returns the prefetch after `windows`, and the number of changes in the second half.
 fn settle(climb: &mut Climb, load: &Load, windows: usize) -> (usize, usize) {
     let mut late = 0;
     for i in 0..windows {
@@ -98,8 +98,8 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
 
 #[test]
 fn processors_that_other_programs_use_are_no_reason_for_more_batches_ahead() {
-    // Two processors' worth of another program: the workers run half of the time, and are ready in
-    // the other half.
+    // Another program takes two processors: workers run half of the time and are runnable in the
+    // other half.
     let beside = Sums {
         seconds: 1.0,
         batches: 20.0,
