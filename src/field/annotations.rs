@@ -11,9 +11,9 @@ use crate::decode::Oriented;
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Annotations of one sample's picture: its field `boxes` with their classes, masks and points, and
-/// its field `mask`. They are read and checked as by [`Boxes`] and [`Mask`], but without a loader,
-/// for programs that inspect a data set.
+/// Annotations of one sample's picture: its boxes with their classes, masks and points, and its
+/// field `mask`. They are read and checked as by [`Boxes`] and [`Mask`], but without a loader, for
+/// programs that inspect a data set.
 ///
 /// ```
 /// use warpfeed::decode::Size;
@@ -34,15 +34,15 @@ pub struct Annotations {
     pub boxes: Vec<[f32; 4]>,
     /// The class of each box. Empty if the sample has none.
     pub classes: Vec<i64>,
-    /// Boxes with a 1 in `boxes.crowd`.
+    /// Number of boxes with a 1 in `boxes.crowd`.
     pub crowds: usize,
     /// Whether the sample has masks of its boxes.
     pub has_masks: bool,
-    /// Points of a box; 0 if the sample has none.
+    /// Number of points per box; 0 if the sample has none.
     pub points: usize,
-    /// Points that are labelled, of all boxes.
+    /// Number of labelled points of all boxes.
     pub labelled_points: usize,
-    /// The pixels of each value of the mask. `None` if the sample has no mask.
+    /// Number of pixels of each value of the mask. `None` if the sample has no mask.
     pub mask: Option<BTreeMap<i64, u64>>,
 }
 
@@ -52,10 +52,10 @@ impl Annotations {
     /// an EXIF orientation. Every mask of a box is drawn.
     ///
     /// # Errors
-    /// If an array has another shape or number of rows, a box lies outside the picture, a mask has
-    /// another size, or the sample was annotated on a picture of another size. The message has both
-    /// numbers. If EXIF turns the picture and [`Oriented::annotated`] would have to say which
-    /// picture was annotated.
+    /// If an array has the wrong shape or number of rows, a box lies outside the picture, a mask
+    /// has the wrong size, or the sample was annotated on a picture of another size. The message
+    /// has both numbers. Also if EXIF turns the picture and only [`Oriented::annotated`] could tell
+    /// which picture was annotated.
     pub fn read(sample: &Sample<'_>, picture: impl Into<Oriented>) -> Result<Self> {
         let picture = picture.into();
         let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };

@@ -37,7 +37,7 @@ impl BoxFormat {
     }
 }
 
-/// How the boxes of a field are read.
+/// Reads the boxes of a field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BoxReader {
     pub(super) format: BoxFormat,
@@ -61,8 +61,8 @@ impl BoxReader {
     /// factors that convert them to pixels of it. `numbers` is scratch.
     ///
     /// # Errors
-    /// If the field is not an array of boxes, if the sample declares a size that is not the
-    /// picture's, and for an invalid box or one outside the picture.
+    /// If the field is not an array of boxes, the sample declares another size than the picture's,
+    /// or a box is invalid or outside the picture.
     pub(super) fn read(
         self,
         name: &str,
@@ -108,8 +108,8 @@ impl BoxReader {
     }
 }
 
-/// The size of the picture that the sample's field `name` was annotated on: its field
-/// `<name>.image_size.txt`, width and height in pixels. `None` if it declares none.
+/// The size of the picture on which field `name` was annotated, from the sample's field
+/// `<name>.image_size.txt`: width and height in pixels. `None` if it is not declared.
 ///
 /// # Errors
 /// If these are not two whole numbers above 0.

@@ -13,7 +13,7 @@ use crate::source::{Sample, Value};
 /// Endings of names, in the order of the search.
 const ENDS: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
-/// Scratch of more bytes is freed after use.
+/// Maximum bytes of scratch that are kept after use.
 pub(super) const KEPT: usize = 1 << 20;
 
 /// Form of a field's content.
@@ -52,7 +52,7 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// The field of `sample` that the batch field `name` is made of.
+/// The field of `sample` from which the batch field `name` is made.
 fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
     if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {

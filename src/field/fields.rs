@@ -72,8 +72,8 @@ pub(crate) struct Room {
 }
 
 impl Fields {
-    /// The fields of these names and kinds, with their arrays in a batch. Images are written in
-    /// `format`, and classes as `label` says.
+    /// Creates the fields of these names and kinds, with their arrays in a batch. Images have
+    /// `format`, and `label` determines the form of classes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a duplicate name, and for options that a
@@ -157,7 +157,7 @@ impl Fields {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a field that cannot follow its picture,
-    /// for labels that stay whole while pictures are mixed, and for [`Augment::iou_crop`] without
+    /// for labels that are not mixed with the pictures, and for [`Augment::iou_crop`] without
     /// boxes.
     pub(crate) fn check(&self, augment: &Augment) -> Result<()> {
         if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_picture()) {
@@ -234,7 +234,7 @@ impl Fields {
         }
     }
 
-    /// Enters the launch sizes for the pictures that the batch leaves to a device.
+    /// Computes the launch sizes for the pictures that the batch leaves to a device.
     pub(crate) fn measure(&self, full: &mut Full) {
         let mut largest = std::mem::take(&mut full.header_mut().largest);
         largest.clear();

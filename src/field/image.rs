@@ -130,8 +130,8 @@ impl ImageField {
         self.mixed_here && row.header().mixing.is_some()
     }
 
-    /// Turns decoded pixels into the finished `u8` image. Writes it to the batch if that stores `u8`
-    /// at this point, and otherwise to `image`.
+    /// Turns decoded pixels into the finished `u8` image. Writes it to the batch if that stores
+    /// `u8` at this point, and otherwise to `image`.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,

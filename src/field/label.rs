@@ -8,10 +8,9 @@ use crate::transform::Mixing;
 /// The sample's class, i64 of (N).
 ///
 /// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
-/// folder, or its field `cls`.
-/// [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it as a row of shares, (N,
-/// classes). The augmentation changes only the shares: mixed pictures have mixed shares. A device
-/// gets the labels unchanged and computes the rows itself.
+/// folder, or its field `cls`. [`Loader::soft_labels`](crate::Loader::soft_labels) also delivers it
+/// as a row of shares, (N, classes). The augmentation changes only the shares: mixed pictures have
+/// mixed shares. A device gets the labels unchanged and computes the rows itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,

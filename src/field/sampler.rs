@@ -1,4 +1,4 @@
-//! Nearest-pixel sampling of a mask by its plan.
+//! Samples the nearest pixels of a mask.
 
 use crate::batch::Element;
 use crate::decode::{Frame, Npy, Pass, Png, PngReader};

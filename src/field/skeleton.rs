@@ -41,7 +41,7 @@ impl Skeleton {
     /// picture.
     ///
     /// # Errors
-    /// If the number of points differs, and for a point that is NaN or infinite.
+    /// If the number of points is wrong, or a point is NaN or infinite.
     pub(super) fn read(
         &self,
         name: &str,

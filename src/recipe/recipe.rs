@@ -17,7 +17,7 @@ pub(crate) struct Recipe {
     pub(crate) augment: Augment,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) fields: Fields,
-    /// The picture that was annotated, if the size of the annotations does not tell.
+    /// The picture that was annotated, for annotations whose size does not determine it.
     pub(crate) annotated: Option<Exif>,
     pub(crate) seed: u64,
     /// Maximum number of repeated reads after a transient error.

@@ -1,4 +1,4 @@
-//! Bytes of a large file: a map, or reads at places of a file or of an object in a store.
+//! Bytes of a large file: a memory map, or positioned reads of a file or of an object in a store.
 
 use std::fs::File;
 use std::io;
@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Bytes that are looked at here and there.
+/// Bytes with random access.
 pub(super) trait Bytes {
     fn len(&self) -> u64;
 
-    /// The `len` bytes from `at` on, which lie inside; `scratch` is theirs if they have to be put
-    /// somewhere.
+    /// The `len` bytes from offset `at`, which must lie inside. They may be read into `scratch`.
     fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 }
 
@@ -25,18 +24,18 @@ impl Bytes for &[u8] {
     }
 }
 
-/// A file that is read at its places.
+/// A file or an object with positioned reads.
 pub(super) trait Medium: Send + Sync {
     /// Its length when it was opened.
     fn len(&self) -> u64;
 
-    /// Fills each of `ranges` from its place on.
+    /// Fills each of `ranges` from its offset.
     ///
     /// # Errors
-    /// If the file ends before, or cannot be read.
+    /// If the file is shorter, or cannot be read.
     fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
 
-    /// Checks that the file is still what was opened.
+    /// Checks that the file has not changed since it was opened.
     ///
     /// # Errors
     /// If it has changed.
@@ -64,10 +63,10 @@ pub(super) struct Unmapped {
 }
 
 impl Unmapped {
-    /// Fills `buffer` with what lies from `at` on.
+    /// Fills `buffer` from offset `at`.
     ///
     /// # Errors
-    /// If the file has ended before, or cannot be read.
+    /// If the file is shorter, or cannot be read.
     pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, buffer, at).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::in_source(format!(
@@ -81,14 +80,14 @@ impl Unmapped {
     }
 }
 
-/// Maximum number of bytes that are read of one sample, as for a file in a folder.
+/// Maximum number of bytes of one sample, as for a file in a folder.
 const MOST: u64 = 1 << 31;
 
-/// `len` bytes of `scratch`, which stays as long as it gets, so that nothing is zeroed once it has
-/// room for the largest sample.
+/// Returns `len` bytes of `scratch`. `scratch` never shrinks, so no byte is zeroed once it has room
+/// for the largest sample.
 ///
 /// # Errors
-/// If that is more than 2 GiB, or than there is.
+/// If `len` exceeds 2 GiB or the available memory.
 pub(super) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MOST {
         return Err(Error::in_source(format!("{len} bytes to be read at once, the limit is {MOST}")));

@@ -83,8 +83,8 @@ impl Classes {
         &self.names
     }
 
-    /// Renumbers the labels of `source`: each class gets the position of its name in the list. If the
-    /// source has no class names, its labels already are positions in the list.
+    /// Renumbers the labels of `source`: each class gets the position of its name in the list. If
+    /// the source has no class names, its labels already are positions in the list.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -102,8 +102,8 @@ impl Classes {
         self.number_if(source, false)
     }
 
-    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list makes
-    /// each of its samples an error instead.
+    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list
+    /// makes each of its samples an error instead.
     pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 /// | [`by_class_name`](Concat::by_class_name) | renumbered, one for each name | all names, sorted |
 /// | [`keep_labels`](Concat::keep_labels) | as they are, whatever the names say | the longest list, or none if they disagree |
 ///
-/// Two sets agree if every label that both name has the same name in both: `cat, dog` and `cat,
+/// Two sets agree if they have the same name for every label that both name: `cat, dog` and `cat,
 /// dog, fox` agree. A set without names agrees with every other.
 ///
 /// [`order::Mixture`](crate::order::Mixture) draws from the parts in proportions.
@@ -55,7 +55,7 @@ pub(crate) enum Join {
 }
 
 impl Concat {
-    /// The data sets `parts`, in this order. Labels stay as they are.
+    /// Joins the data sets `parts`, in this order. Labels stay as they are.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if two sets give one label different names,
@@ -107,7 +107,7 @@ impl Concat {
         self.parts.iter().map(|part| part.len()).collect()
     }
 
-    /// The part that sample `index` is in, and its index there.
+    /// The part that contains sample `index`, and the index in that part.
     fn locate(&self, index: usize) -> (usize, usize) {
         let part = self.ends.partition_point(|&end| end <= index);
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
@@ -120,7 +120,7 @@ impl Concat {
     }
 }
 
-/// The longest list of names, if every other is the beginning of it.
+/// The longest list of names, if every other list is a prefix of it.
 ///
 /// # Errors
 /// The first label for which two parts have different names.
@@ -141,7 +141,7 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
     Ok(names.to_vec())
 }
 
-/// All names, sorted, and for each part the place of each of its names among them.
+/// All names, sorted, and the new label of each name of each part.
 fn numbered_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
     if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
         let samples = parts[part].len();
@@ -175,8 +175,8 @@ impl Source for Concat {
         Ok(sample)
     }
 
-    /// Each part follows its own samples, by its own indices. The parts share the bytes in proportion
-    /// to what they would like to hold.
+    /// Each part follows its own samples, by its own indices. The parts share the bytes in
+    /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
         let (all, mut start) = (self.ahead_bytes().max(1), 0);
         let mut parts = Vec::new();

@@ -7,21 +7,20 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::{Component, Path};
 
-/// Room for the first file. A buffer grows to twice the largest file at most, so that one `read`
-/// fetches a file and a second one sees its end.
+/// Initial size of a buffer. It grows to at most twice the largest file, so that one `read` fetches
+/// a file and a second one sees its end.
 pub(super) const FIRST_READ: usize = 64 << 10;
 
-/// The largest file that is read as a part of a sample. A larger one is refused before it fills the
-/// memory.
+/// Maximum size of a file of a sample. A larger file is refused before it fills the memory.
 pub(super) const MAX_FILE: u64 = 1 << 31;
 
-/// Whether a path, as data give it, is relative and without `..`.
+/// Whether a path in the data is relative and without `..`.
 pub(super) fn is_below(path: &str) -> bool {
     let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     !path.is_empty() && Path::new(path).components().all(stays)
 }
 
-/// Opens a regular file. Never blocks on another one.
+/// Opens a regular file. Does not block on other kinds of file.
 ///
 /// # Errors
 /// If it is a pipe, a socket, a device or a folder, or cannot be opened.
@@ -31,7 +30,7 @@ pub(super) fn open(path: impl AsRef<Path>) -> Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Opening a pipe waits for its writer otherwise. Reads of regular files ignore the flag.
+        // Without the flag, opening a pipe waits for its writer. Reads of regular files ignore it.
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     }
     let file = options.open(path)?;
@@ -46,17 +45,17 @@ pub(super) fn open(path: impl AsRef<Path>) -> Result<File> {
 /// Reads a regular file of up to `most` bytes.
 ///
 /// # Errors
-/// If it is larger, is not a regular file, or cannot be read; if there is no memory for it.
+/// If it is larger, is not a regular file, cannot be read, or does not fit into memory.
 pub(super) fn read(path: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     append(open(path)?, &mut bytes, most)?;
     Ok(bytes)
 }
 
-/// [`read`] of a text in UTF-8.
+/// Reads a UTF-8 text of up to `most` bytes.
 ///
 /// # Errors
-/// As [`read`], and if it is not UTF-8.
+/// The errors of [`read`]. Also if the text is not UTF-8.
 pub(super) fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
     String::from_utf8(read(path, most)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }
@@ -64,7 +63,7 @@ pub(super) fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
 /// Appends the rest of `file`, at most `most` bytes, to `bytes`.
 ///
 /// # Errors
-/// If there are more, they cannot be read, or there is no memory for them.
+/// If the rest is longer, cannot be read, or does not fit into memory.
 pub(super) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
     let len = file.metadata()?.len();
     if len > most {
@@ -75,11 +74,10 @@ pub(super) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
     if read as u64 > most { Err(too_large(most)) } else { Ok(()) }
 }
 
-/// Reads `file` to its end, into `scratch` from byte `from` on. Returns where it ends there.
+/// Reads `file` to its end, into `scratch` from byte `from` on. Returns the end in `scratch`.
 ///
-/// `scratch` keeps its length from file to file. So nothing is zeroed once it is as long as the
-/// longest file. The size is not asked for: `File::read_to_end` makes two more system calls to
-/// learn it.
+/// `scratch` keeps its length from file to file, so no byte is zeroed once it is as long as the
+/// longest file. This saves the two system calls with which `File::read_to_end` gets the size.
 pub(super) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) -> Result<usize> {
     let mut len = from;
     loop {

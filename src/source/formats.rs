@@ -1,4 +1,4 @@
-//! The table of data set formats: how each is recognised, and what opens it.
+//! The table of data set formats, with the detector and the opener of each.
 //!
 //! Detection, [`Options::format`](super::Options::format), messages and the documentation use this
 //! table. A format is one row.
@@ -19,13 +19,13 @@ pub struct DataFormat {
     /// Its name, as [`Source::kind`] returns it and [`Options::format`](super::Options::format) takes
     /// it.
     pub name: &'static str,
-    /// What a path to it looks like.
+    /// Description of a path to such a data set.
     pub looks_like: &'static str,
-    /// Extensions of its files. A file with one of them is opened as this format, so that a damaged one
+    /// Extensions of its files. A file with one of them is opened as this format, so a damaged file
     /// gets the format's own message.
     pub extensions: &'static [&'static str],
     is_folder: fn(&Path) -> bool,
-    /// Decides by the path and the first bytes.
+    /// Recognises a file by its path and its first bytes.
     is_file: fn(&Path, &[u8]) -> bool,
     open: fn(&Path, &Options) -> Opened,
     /// Opens the data set at a URL.
@@ -105,7 +105,7 @@ impl DataFormat {
     /// The format of this name.
     ///
     /// # Errors
-    /// If there is none; the message lists the names.
+    /// If no format has this name. The message lists the names.
     pub(super) fn named(name: &str) -> Result<&'static DataFormat> {
         DATA_FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = DATA_FORMATS.iter().map(|format| format.name).collect();
@@ -125,7 +125,7 @@ impl DataFormat {
     /// Opens the data set at `url`.
     ///
     /// # Errors
-    /// If no store is known for the URL, or the format is not read from stores.
+    /// If the URL has no store, or the format cannot be read from stores.
     pub(super) fn open_url(&self, url: &str, options: &Options) -> Result<Arc<dyn Source>> {
         options.stores.of(url)?;
         let Some(open) = self.open_url else {
@@ -153,7 +153,7 @@ pub(super) fn of_pattern() -> &'static DataFormat {
 /// The format of the file at `path`, which begins with `start`.
 ///
 /// # Errors
-/// If it is of no format.
+/// If no format matches.
 pub(super) fn of_file(path: &Path, start: &[u8]) -> Result<&'static DataFormat> {
     let found = DATA_FORMATS.iter().find(|format| (format.is_file)(path, start) || format.has_extension(path));
     found.ok_or_else(|| Error::in_source(not_a_data_set(start)).at_path(path))
@@ -162,7 +162,7 @@ pub(super) fn of_file(path: &Path, start: &[u8]) -> Result<&'static DataFormat> 
 /// Opens the folder at `path`.
 ///
 /// # Errors
-/// If it is of no format, or both shards and pictures are in it.
+/// If no format matches, or the folder contains both shards and pictures.
 pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if let Some(format) = DATA_FORMATS.iter().find(|format| (format.is_folder)(path)) {
         return format.open(path, options);
@@ -253,7 +253,7 @@ fn table(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     )
 }
 
-/// The error of a file of no format that begins with `start`.
+/// The error of an unrecognised file that begins with `start`.
 fn not_a_data_set(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a data set: the file is empty".to_owned();

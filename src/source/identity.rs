@@ -1,4 +1,4 @@
-//! Identity of an opened file, to notice that it was replaced or written to.
+//! Detects that an opened file was replaced or written to.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 
-/// Distinguishes a file from its replacement, and from itself before it was written to.
+/// Identity of a file and of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Device and inode; on other systems than Unix no two files are told apart.
+    /// Device and inode. Equal for all files on systems other than Unix.
     file: (u64, u64),
     len: u64,
     modified: Option<SystemTime>,
@@ -27,13 +27,11 @@ impl Identity {
         Identity { file, len: metadata.len(), modified: metadata.modified().ok() }
     }
 
-    /// Compares with what lies at `path` now. A file that was removed, or replaced by another,
-    /// lives on for those who have it open, and is worth a warning. Returns the length now, if it
-    /// is still the same file.
+    /// Compares with the file that is at `path` now, and returns its length if it is the same file.
+    /// If the file was removed or replaced, logs a warning, because an open file stays readable.
     ///
     /// # Errors
-    /// If the file itself was written to, unless `may_be_written` to: its bytes are then no longer
-    /// those that were opened.
+    /// If the file itself was written to, unless `may_be_written` is set.
     pub(super) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
@@ -67,7 +65,7 @@ impl Identity {
     }
 }
 
-/// Seconds since 1970, as `stat` has them.
+/// Seconds since 1970, as `stat` prints them.
 fn seconds(time: Option<SystemTime>) -> String {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     since.map_or_else(

@@ -1,5 +1,5 @@
-//! Recognises a data set by its files. Compiled with every set of features, so a data set whose
-//! feature is off is named and not mistaken for a folder of pictures.
+//! Recognises a data set by its files. Compiled with every set of features, so that a data set
+//! whose feature is off is not mistaken for a folder of pictures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,7 @@ pub(super) const VOC_ANNOTATIONS: &str = "Annotations";
 pub(super) const VOC_MASKS: &str = "SegmentationClass";
 pub(super) const VOC_LISTS: &str = "ImageSets";
 
-/// Whether `start`, the first bytes of a file, are those of an LMDB file of this machine's byte
-/// order.
+/// Whether a file that begins with `start` is an LMDB file in this machine's byte order.
 pub(super) fn is_lmdb(start: &[u8]) -> bool {
     start.get(16..20).is_some_and(|magic| magic == LMDB_MAGIC.to_ne_bytes())
 }
@@ -60,14 +59,14 @@ pub(super) fn is_voc_list(path: &Path) -> bool {
     voc_of_list(path).is_some_and(|folder| is_voc(&folder))
 }
 
-/// Folder of the set that `path` is a list of: `SET/ImageSets/Main/train.txt`.
+/// Folder of the set, if `path` is one of its lists: `SET/ImageSets/Main/train.txt`.
 pub(super) fn voc_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
     let text = path.extension().is_some_and(|end| end == "txt");
     (text && lists.ends_with(VOC_LISTS)).then(|| lists.parent().map(Path::to_owned))?
 }
 
-/// `folder` as text that the name of a file can follow.
+/// `folder` as a prefix for file names.
 ///
 /// # Errors
 /// If it is not UTF-8.

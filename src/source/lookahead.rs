@@ -1,21 +1,22 @@
-//! [`Lookahead`]: the reads that a loader is going to make. [`Follow`]: a source's side of it.
+//! [`Lookahead`], the future reads of a loader, and [`Follow`], through which a source follows
+//! them.
 
 use std::sync::Arc;
 
-/// A batch of a loader: batch `batch` of epoch `epoch`, both from 0. Places are sorted as they come.
+/// Place of a batch in a run. Places sort in the order of delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
-    /// The epoch.
+    /// The epoch, from 0.
     pub epoch: u64,
-    /// The batch in it.
+    /// The batch in the epoch, from 0.
     pub batch: u64,
 }
 
 /// The order in which one loader reads a source: its own samples, batch after batch and epoch after
 /// epoch, as far ahead as the source wants to look.
 ///
-/// The order is a function, not a queue: any place may be asked for at any time, and nothing is kept
-/// for it. [`Source::follow`](super::Source::follow) shows its use.
+/// The order is a function, not a queue: any place may be queried at any time, and nothing is
+/// stored per place. [`Source::follow`](super::Source::follow) shows its use.
 #[derive(Clone)]
 pub struct Lookahead {
     bytes: usize,
@@ -24,8 +25,9 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// An order with `batches(epoch)` batches in each epoch, and `samples(place)` in each of them.
-    /// A loader makes its own; this one is for tests of sources.
+    /// Creates an order with `batches(epoch)` batches in each epoch and the samples
+    /// `samples(place)` in each batch. A loader creates its own; this function is for tests of
+    /// sources.
     pub fn new(
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
@@ -34,14 +36,14 @@ impl Lookahead {
         Lookahead { bytes, batches: Arc::new(batches), samples: Arc::new(samples) }
     }
 
-    /// Bytes that the source may hold of samples that are not read yet. They are part of the
-    /// [memory plan](crate::MemoryPlan).
+    /// Maximum bytes of fetched samples that the source may hold until they are read. They are part
+    /// of the [memory plan](crate::MemoryPlan).
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The samples of the batch at `place`, in its order. A sample may come twice. `None` if there is
-    /// no such batch or the order fails, which is then an error of the batch.
+    /// The samples of the batch at `place`, in order. A sample may occur twice. `None` if the batch
+    /// does not exist, or if the order fails; the failure is then an error of the batch.
     pub fn samples(&self, place: Place) -> Option<Vec<u64>> {
         (place.batch < (self.batches)(place.epoch)).then(|| (self.samples)(place))?
     }
@@ -55,7 +57,7 @@ impl Lookahead {
         }
     }
 
-    /// All batches from `place` on, across the borders of epochs. Ends at an epoch without batches.
+    /// All batches from `place` on, across epochs. Ends at an epoch without batches.
     pub fn from(&self, place: Place) -> impl Iterator<Item = (Place, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), place);
         std::iter::from_fn(move || {
@@ -65,7 +67,8 @@ impl Lookahead {
         })
     }
 
-    /// The part of the order that `of` maps to samples of another source, which may hold `bytes`.
+    /// The order as seen by a part of the source, which may hold `bytes`. `of` maps samples to the
+    /// part.
     pub(super) fn part(&self, bytes: usize, of: impl Fn(u64) -> Option<u64> + Send + Sync + 'static) -> Self {
         let all = self.samples.clone();
         let samples = move |place| Some(all(place)?.into_iter().filter_map(&of).collect());
@@ -84,9 +87,9 @@ impl std::fmt::Debug for Lookahead {
 /// A loader calls these methods while its batches wait, so they should start work on other threads
 /// and return. Calls of different methods may overlap.
 pub trait Follow: Send + Sync {
-    /// Reads go on at `place`, in the order of the [`Lookahead`]. Samples before it are cancelled, and
-    /// so is everything that was fetched for another future. At the start of the epoch that was
-    /// expected, `place` is where the order would have continued anyway.
+    /// Reads continue at `place`, in the order of the [`Lookahead`]. Samples before it are
+    /// cancelled, and so are fetched samples that the order no longer needs. When epochs follow
+    /// each other, `place` is where the order continues anyway.
     fn start(&self, place: Place);
 
     /// Every sample of the batch at `place` was read.
@@ -94,9 +97,8 @@ pub trait Follow: Send + Sync {
         let _ = place;
     }
 
-    /// The epoch was broken off: the rest of its reads is cancelled until the next
-    /// [`start`](Follow::start). After an epoch that ran to its end nothing is called, so that the
-    /// next one can be fetched meanwhile.
+    /// The epoch was cancelled. Reads are cancelled until the next [`start`](Follow::start). It is
+    /// not called after a complete epoch, so that the next epoch can be fetched meanwhile.
     fn stop(&self) {}
 }
 

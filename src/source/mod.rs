@@ -1,4 +1,4 @@
-//! Bytes by index.
+//! Data sets: samples by index.
 //!
 //! 1. [`Source`]: maps an index to a [`Sample`] of a few named fields. A field is bytes or a typed
 //!    [`Value`], without a copy if the medium allows that.
@@ -11,13 +11,13 @@
 //! 8. [`Concat`]: several data sets as one.
 //! 9. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
 //! 10. [`open`]: chooses the source by the content of a path; `formats` has the table of formats.
-//!     [`Store`]: the files of another place than this machine, by URL.
-//! 11. [`Lookahead`]: the reads that a loader is going to make, for sources that fetch ahead.
+//!     [`Store`]: files that are not on this machine, by URL.
+//! 11. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
 //! 12. [`sample_error`]: adds the sample to an error. `retry`: reads again after transient errors.
 //!
 //! `annotated` lists the fields of an annotated picture. `layout` recognises data sets by their
-//! files. `file` reads a file whole. `kept` writes
-//! and reads the indexes that are kept next to data sets, `hash` is their hash.
+//! files. `file` reads whole files. `kept` writes and reads the indexes next to data sets, and
+//! `hash` is their hash.
 
 #[cfg(feature = "annotations")]
 mod annotated;

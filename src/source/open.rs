@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 
 /// Opens the data set at `path`. Its content determines the format, not its name.
 /// [`DATA_FORMATS`](super::DATA_FORMATS) lists the formats and how each is recognised: folders of
-/// pictures, [`Lmdb`](super::Lmdb), [`Tar`](super::Tar), [`Coco`](super::Coco), [`Yolo`](super::Yolo),
-/// [`Voc`](super::Voc) and [`Table`](super::Table).
+/// pictures, [`Lmdb`](super::Lmdb), [`Tar`](super::Tar), [`Coco`](super::Coco),
+/// [`Yolo`](super::Yolo), [`Voc`](super::Voc) and [`Table`](super::Table).
 ///
 /// ```no_run
 /// let source = warpfeed::source::open("train")?;
@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// If the path does not exist, its format is not recognised (the message lists the formats), a folder
-/// holds both shards and pictures, or the source cannot be opened.
+/// If the path does not exist, its format is not recognised (the message lists the formats), a
+/// folder holds both shards and pictures, or the source cannot be opened.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
@@ -31,8 +31,9 @@ impl Options {
     /// Opens the data set at `path` like [`open`], with these options.
     ///
     /// # Errors
-    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, a class that is not in the list, a
-    /// URL whose scheme has no [store](Options::store), and a format that cannot be read from stores.
+    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, a class that is not in the
+    /// list, a URL whose scheme has no [store](Options::store), and a format that cannot be read
+    /// from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         self.number(any(path, self)?).map_err(|e| e.at_path(path))

@@ -45,7 +45,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Memory maps, and the built-in formats.
+    /// Default options: memory maps, and the built-in formats.
     pub fn new() -> Self {
         Self::default()
     }
@@ -69,18 +69,18 @@ impl Options {
         self
     }
 
-    /// Whether the listing of a folder of pictures is kept in the file `<folder>.warpfeed-index`
-    /// next to it; `false` by default. Opening then looks at the time of each folder, and lists the
-    /// files again if one has changed. The file is written whole or not at all, so that ranks can
-    /// share it. A folder that changed within the last two seconds is not kept.
+    /// Whether the listing of a folder of pictures is stored in the file `<folder>.warpfeed-index`
+    /// next to it; `false` by default. Opening then checks the modification time of each folder,
+    /// and lists the files again if one has changed. The file is written atomically, so ranks can
+    /// share it. The listing is not stored if a folder changed within the last two seconds.
     #[must_use]
     pub fn index(mut self, indexed: bool) -> Self {
         self.indexed = indexed;
         self
     }
 
-    /// Opens the data set as this format, a name of [`DATA_FORMATS`](super::DATA_FORMATS), whatever it
-    /// looks like.
+    /// Opens the data set as this format, a name of [`DATA_FORMATS`](super::DATA_FORMATS), without
+    /// detection.
     ///
     /// ```
     /// let e = warpfeed::source::Options::new().format("zip").open("train").err().unwrap();
@@ -107,7 +107,7 @@ impl Options {
         self
     }
 
-    /// Numbers labels by this list, whatever the numbers of the data set; see [`Classes::number`].
+    /// Numbers labels by this list instead of by the data set; see [`Classes::number`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = Some(classes);
@@ -120,7 +120,7 @@ impl Options {
         self
     }
 
-    /// Whether a class that is not in the list is an error of its samples, not of the set.
+    /// Makes a class that is not in the list an error of its samples instead of the set.
     pub(crate) fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
         self

@@ -1,18 +1,19 @@
 //! Loads pages of a memory map before they are touched.
 //!
 //! Touching a mapped page that cannot be loaded (the file was truncated, the disk failed) kills the
-//! process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and reports failure
-//! as an error. One system call replaces a page fault every 64 KiB. Its cost is not measurable for
-//! samples of 110 KB. For 3 KB it is about half a µs, and decoding takes 20. The check holds only at
-//! the time of the call: truncating a file while a sample is decoded from it still kills the process.
-//! Busy workers have such samples nearly always. On other systems there is no check, and the risk of
-//! every memory map remains.
+//! process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and reports
+//! failure as an error. One system call replaces a page fault every 64 KiB. Its cost is not
+//! measurable for samples of 110 KB. For 3 KB it is about half a µs, and decoding takes 20. The
+//! check holds only at the time of the call: truncating a file while a sample is decoded from it
+//! still kills the process. Busy workers have such samples nearly always. On other systems there is
+//! no check, and the risk of every memory map remains.
 //!
-//! **One read for a sample.** Populating loads pages one after the other. This is fast if the system
-//! reads ahead around a fault. LMDB's map is marked random, so each page is a separate read that is
-//! waited for. `MADV_WILLNEED` requests all pages at once beforehand: always for large samples, and
-//! for small ones if reads are known to wait, because the request costs time even if all pages are in
-//! memory. Thumbnails from a cold LMDB load 1.8 times as fast with it (`benches/RESULTS.md`).
+//! **One read for a sample.** Populating loads pages one after the other. This is fast if the
+//! system reads ahead around a fault. LMDB's map is marked random, so each page is a separate read
+//! that is waited for. `MADV_WILLNEED` requests all pages at once beforehand: always for large
+//! samples, and for small ones if reads are known to wait, because the request costs time even if
+//! all pages are in memory. Thumbnails from a cold LMDB load 1.8 times as fast with it
+//! (`benches/RESULTS.md`).
 //!
 //! # Invariants
 //! 1. The ranges given to the kernel are whole pages that contain part of a live slice, and the
@@ -25,8 +26,8 @@ use std::cell::Cell;
 use crate::error::Error;
 use crate::error::Result;
 
-/// Minimum bytes for which pages are requested beforehand in every map. Below, this gains nothing if
-/// the system reads ahead around a fault.
+/// Minimum bytes for which pages are requested beforehand in every map. Below, this gains nothing
+/// if the system reads ahead around a fault.
 #[cfg(target_os = "linux")]
 const READ_AHEAD: usize = 32 << 10;
 
@@ -35,8 +36,8 @@ thread_local! {
     static AHEAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the calling thread as a reader. Readers run when reads wait, so their pages are most likely
-/// not in memory.
+/// Marks the calling thread as a reader. Readers run when reads wait, so their pages are most
+/// likely not in memory.
 pub(crate) fn reads_ahead() {
     AHEAD.set(true);
 }

@@ -3,9 +3,9 @@ use crate::error::{Error, Result};
 /// The new number for each class of a set.
 #[derive(Debug, Clone)]
 pub(crate) enum Relabel {
-    /// By name: what the set calls each of its classes, and the new number, if there is one.
+    /// By name: the name of each class of the set, and its new number, if any.
     Named { classes: Vec<(String, Option<i64>)>, set: String, how: &'static str },
-    /// The set has no names: its numbers are places among so many names.
+    /// The set has no names. Its labels are indices into a list of this length.
     Places(usize),
 }
 
@@ -13,7 +13,7 @@ impl Relabel {
     /// The new number of class `old`.
     ///
     /// # Errors
-    /// If the set has no name for it, or if its name has no new number.
+    /// If the class has no name, or its name has no new number.
     pub(crate) fn of(&self, old: i64) -> Result<i64> {
         let place = usize::try_from(old).ok();
         match self {

@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Retries of a read after a transient error, unless the user says otherwise.
+/// Default number of retries of a read after a transient error.
 pub(crate) const RETRIES: usize = 3;
-/// Most retries of a read: with a pause of a second each that is a quarter of an hour.
+/// Maximum number of retries. With pauses of a second each, they take a quarter of an hour.
 const MOST_RETRIES: usize = 1000;
 /// The first pause before a sample is read again. Each further pause is four times as long, up to
 /// [`LONGEST_PAUSE`].

@@ -5,10 +5,10 @@ use super::value::Value;
 use crate::error::{Error, Result};
 use crate::format;
 
-/// The most fields of a sample.
+/// Maximum number of fields of a sample.
 pub(super) const MAX_FIELDS: usize = 16;
 
-/// The most sources around each other that renumber the classes of a sample.
+/// Maximum number of nested sources that renumber the classes of a sample.
 const MAX_RELABELS: usize = 4;
 
 /// One sample, borrowed from its source: a key, a few named fields, and perhaps a label.
@@ -43,8 +43,8 @@ enum Label<'a> {
     None,
     /// The source knows it (a class folder, an integer in a MessagePack map).
     Class(i64),
-    /// Decimal text in the field `cls`. It is parsed only when asked for, so training without
-    /// labels ignores what it says.
+    /// Decimal text in the field `cls`. It is parsed on request only, so training without labels
+    /// ignores its content.
     Text(&'a [u8]),
 }
 
@@ -60,7 +60,7 @@ impl<'a> Sample<'a> {
     /// unless a label is already set.
     ///
     /// # Errors
-    /// If the sample already has 16 fields, or a field of this name. If no file of this name could
+    /// If the sample already has 16 fields or a field of this name, or a file of this name cannot
     /// hold the value.
     pub fn with_field(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<Self> {
         self.push(name, value)?;
@@ -120,12 +120,12 @@ impl<'a> Sample<'a> {
         self.relabels[0].is_some()
     }
 
-    /// The number of class `number` of a field in the numbering of the loader: by
-    /// [`Loader::classes`](crate::Loader::classes), or of data sets that are joined by name. For
-    /// fields that hold classes, such as those of boxes. Without either it is `number`.
+    /// Converts class `number` of a field, such as the class of a box, to the numbering of the
+    /// loader: that of [`Loader::classes`](crate::Loader::classes), or of data sets joined by name.
+    /// Without either, returns `number`.
     ///
     /// # Errors
-    /// If the class has no place there; the message names it.
+    /// If the class has no number there. The message names it.
     pub fn class(&self, number: i64) -> Result<i64> {
         self.renumbered(number, 0)
     }
@@ -174,7 +174,7 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// Bytes that the fields occupy in memory.
+    /// Bytes of memory that the fields occupy.
     pub fn memory(&self) -> usize {
         self.fields().iter().map(|(_, value)| value.memory().len()).sum()
     }
@@ -190,8 +190,8 @@ impl<'a> Sample<'a> {
     /// The label, if the sample has one.
     ///
     /// # Errors
-    /// If the field `cls` is not a decimal number that fits an `i64`, or if a list of classes was
-    /// given and the label has no place in it.
+    /// If the field `cls` is not a decimal number that fits an `i64`, or the label is not in the
+    /// given list of classes.
     pub fn label(&self) -> Result<Option<i64>> {
         let label = match self.label {
             Label::None => return Ok(None),

@@ -8,7 +8,7 @@ use crate::error::Error;
 /// themselves can do the same.
 pub fn sample_error(source: &dyn Source, index: usize, key: &str, error: Error) -> Error {
     let error = error.at_sample(index as u64, key);
-    // The path may come from the user's code. A panic there says less than the error at hand.
+    // The path may come from the user's code. A panic there is less useful than `error`.
     match catch_unwind(AssertUnwindSafe(|| source.path(index))) {
         Ok(Some(path)) => error.at_path(path),
         _ => error,

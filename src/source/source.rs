@@ -1,4 +1,4 @@
-//! [`Source`]: an index to a sample.
+//! [`Source`]: maps an index to a sample.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ pub trait Source: Send + Sync {
     /// with the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Takes the order in which a loader is going to read, if the source fetches ahead. `None`, the
-    /// default, is a source that only reads when it is asked.
+    /// Takes the order in which a loader will read, if the source fetches ahead. Returns `None`,
+    /// the default, if the source only reads on request.
     ///
     /// A loader calls it once, when it opens. The source then fetches as many samples ahead as
     /// [`Lookahead::bytes`] has room for, with any number of requests in flight, across the borders of
@@ -102,21 +102,20 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Bytes that the source would like to hold of samples that it fetches ahead; 0 by default. The
-    /// loader grants at most as many, within its [memory
-    /// limit](crate::Loader::memory_limit).
+    /// Bytes of samples that the source wants to fetch ahead; 0 by default. The loader grants at
+    /// most this, within its [memory limit](crate::Loader::memory_limit).
     fn ahead_bytes(&self) -> usize {
         0
     }
 
-    /// Checks that the medium is still what was opened. One thread of the loader calls it at the
-    /// start of every epoch, while nothing else is prefetched. It should take no longer than a few
-    /// looks at files. An error ends the epoch before its first batch.
+    /// Checks that the medium has not changed since it was opened. One thread of the loader calls
+    /// it at the start of every epoch, before anything is read. It should take no longer than a few
+    /// calls of `stat`. An error ends the epoch before its first batch.
     ///
-    /// A file that was written to in place is an error for a shard; a database may be written to. A
-    /// file that was removed or replaced is a warning, since the open file can still be read.
-    /// [`Lmdb`](super::Lmdb) checks its file at once. [`Tar`](super::Tar) checks each shard when its
-    /// first sample is read after this call; the error is that sample's.
+    /// A shard that was written to in place is an error; a database may be written to. A file that
+    /// was removed or replaced is a warning, because the open file can still be read.
+    /// [`Lmdb`](super::Lmdb) checks its file at once. [`Tar`](super::Tar) checks each shard when
+    /// its first sample is read after this call; the error is that sample's.
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
@@ -124,17 +123,17 @@ pub trait Source: Send + Sync {
         Ok(())
     }
 
-    /// The label of sample `index`: the same as that of [`read`](Source::read). Implement it if the
+    /// The label of sample `index`, equal to that of [`read`](Source::read). Implement it if the
     /// source knows labels without reading whole samples. The default reads the sample.
     ///
     /// # Errors
-    /// As [`read`](Source::read), and for a label that is not a number.
+    /// The errors of [`read`](Source::read). Also if a label is not a number.
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.read(index, scratch)?.label()
     }
 
-    /// The file of sample `index`, for errors that name it: a picture of its own, a shard, a
-    /// database. `None` by default, for samples without a file.
+    /// The file of sample `index`, for error messages: its picture, a shard or a database. `None`
+    /// by default, for samples without a file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
@@ -157,8 +156,8 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// A shared source is a source. So [`Loader::source`](crate::Loader::source) takes what
-/// [`open`](super::open()) returns.
+/// Implemented so that [`Loader::source`](crate::Loader::source) accepts the result of
+/// [`open`](super::open()).
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn len(&self) -> usize {
         (**self).len()

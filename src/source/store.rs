@@ -1,4 +1,4 @@
-//! [`Location`]: where a data set lies. [`Store`]: the files of a place that is not a folder.
+//! [`Location`] of a data set, and [`Store`], the files that are not in a local folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bytes::Medium;
 use crate::error::{Error, Result};
 
-/// Location of a data set: a path of this machine, or a URL in a [`Store`].
+/// Location of a data set: a local path, or a URL in a [`Store`].
 ///
 /// ```
 /// use warpfeed::source::Location;
@@ -60,7 +60,7 @@ pub struct Object {
     pub tag: Option<String>,
 }
 
-/// Files that are not in a folder of this machine: an object store, a web server, an archive.
+/// Files that are not in a local folder: an object store, a web server, an archive.
 ///
 /// [`Options::store`](super::Options::store) and [`Loader::store`](crate::Loader::store) open the URLs
 /// of a scheme with it. Methods are called from many threads at once and may wait.
@@ -68,28 +68,28 @@ pub trait Store: Send + Sync {
     /// The objects whose URL begins with `prefix`, sorted by URL.
     ///
     /// # Errors
-    /// With the prefix, if they cannot be listed.
+    /// If they cannot be listed. The message should have the prefix.
     fn list(&self, prefix: &str) -> Result<Vec<Object>>;
 
     /// The object at `url`.
     ///
     /// # Errors
-    /// With the URL, if there is none.
+    /// If there is none. The message should have the URL.
     fn object(&self, url: &str) -> Result<Object>;
 
     /// Fills `to` with the bytes of `object` from `at` on.
     ///
     /// # Errors
-    /// With the URL, if they cannot be read. If the object no longer has its
-    /// [tag](Object::tag): bytes of two versions are never mixed. Use
-    /// [`Error::transient`] if another try may succeed.
+    /// If they cannot be read, or the object no longer has its [tag](Object::tag): bytes of two
+    /// versions must never be mixed. The message should have the URL. Use [`Error::transient`] if
+    /// another attempt may succeed.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
 
-    /// Fills each of `ranges` from its place on. The default reads one after the other. A store with
+    /// Fills each of `ranges` from its offset. The default reads one after the other. A store with
     /// latency should override it.
     ///
     /// # Errors
-    /// As [`read`](Store::read).
+    /// The errors of [`read`](Store::read).
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
     }
@@ -104,7 +104,7 @@ impl Stores {
         self.0.push((scheme, store));
     }
 
-    /// The store of `url`: the one that was added last for its scheme.
+    /// The store of `url`: the last one that was added for its scheme.
     ///
     /// # Errors
     /// If there is none.
@@ -127,7 +127,7 @@ impl std::fmt::Debug for Stores {
     }
 }
 
-/// An object that is read at its places.
+/// An object of a store, with positioned reads.
 pub(super) struct Stored {
     pub(super) store: Arc<dyn Store>,
     pub(super) object: Object,

@@ -1,4 +1,4 @@
-//! [`Value`]: what a field of a sample holds.
+//! [`Value`]: the content of a field of a sample.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// Bytes of a file. The end of the field's name says how they are encoded.
+    /// Bytes of a file. The ending of the field's name determines their encoding.
     Bytes(&'a [u8]),
     /// Text.
     Text(&'a str),
@@ -44,9 +44,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a file that holds the value of the field `name`. Numbers are NumPy's format 1.0
-    /// under a name that ends in `.npy`, and text with spaces under one that ends in `.txt`. Lists
-    /// are JSON as COCO writes polygons.
+    /// The bytes of a file with the value of the field `name`. Numbers are in NumPy's format 1.0 if
+    /// the name ends in `.npy`, and text with spaces if it ends in `.txt`. Lists are JSON as COCO
+    /// writes polygons.
     pub fn encoded(&self, name: &str) -> Cow<'a, [u8]> {
         match *self {
             Value::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -58,7 +58,7 @@ impl<'a> Value<'a> {
     }
 
     /// # Errors
-    /// If no file of this name could hold the value.
+    /// If a file of this name cannot hold the value.
     pub(super) fn check_name(&self, name: &str) -> Result<()> {
         let (what, ends): (_, &[&str]) = match self {
             Value::Bytes(_) | Value::Text(_) => return Ok(()),
@@ -120,7 +120,7 @@ impl<'a> From<Lists<'a>> for Value<'a> {
     }
 }
 
-/// The most axes of [`Numbers`].
+/// Maximum number of axes of [`Numbers`].
 const AXES: usize = 3;
 
 /// An array of numbers of one type, in C order and in the machine's byte order.
@@ -150,7 +150,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// NumPy's letter of the kind, and the bytes of an element.
+    /// NumPy's letter of the kind, and the size of an element in bytes.
     fn kind_and_size(self) -> (u8, usize) {
         match self {
             Element::U8 => (b'u', 1),
@@ -169,7 +169,7 @@ impl Element {
 
 /// A number that [`Numbers`] can hold: an integer of up to 64 bits, `f32` or `f64`.
 pub trait Number: bytemuck::Pod {
-    /// The type's name, which cannot be written outside of the crate: so no other type is a `Number`.
+    /// The type. It cannot be named outside the crate, which seals this trait.
     #[doc(hidden)]
     const ELEMENT: Element;
 }
@@ -185,10 +185,10 @@ macro_rules! numbers {
 numbers!(u8: U8, u16: U16, u32: U32, u64: U64, i8: I8, i16: I16, i32: I32, i64: I64, f32: F32, f64: F64);
 
 impl<'a> Numbers<'a> {
-    /// The array `numbers` of this shape, of up to three axes.
+    /// Creates an array of `numbers` with this shape, of up to three axes.
     ///
     /// # Errors
-    /// If the shape has more axes, or another number of elements.
+    /// If the shape has more axes, or does not match the number of elements.
     pub fn new<T: Number>(numbers: &'a [T], shape: &[usize]) -> Result<Self> {
         let found = numbers.len();
         Self::of_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
@@ -196,8 +196,8 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// The array whose elements are `bytes`, which need not be aligned. `None` if the shape does not
-    /// fit.
+    /// Creates an array from `bytes`, which need not be aligned. `None` if the shape does not
+    /// match.
     pub(super) fn of_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         let mut sides = [0; AXES];
         for (axis, &side) in shape.iter().enumerate() {
@@ -223,13 +223,14 @@ impl<'a> Numbers<'a> {
         (T::ELEMENT == self.element).then_some(elements)
     }
 
-    /// NumPy's letter of the elements' kind (`u`, `i` or `f`), their size in bytes, and all of them.
+    /// NumPy's letter of the elements' kind (`u`, `i` or `f`), their size in bytes, and their
+    /// bytes.
     pub(crate) fn parts(&self) -> (u8, usize, &'a [u8]) {
         let (kind, size) = self.element.kind_and_size();
         (kind, size, self.bytes)
     }
 
-    /// NumPy's name of the type, as `<f4`.
+    /// NumPy's name of the type, such as `<f4`.
     fn descr(&self) -> String {
         let (kind, size) = self.element.kind_and_size();
         let order = match size {
@@ -283,22 +284,22 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Lists of numbers of different lengths, such as the outline of each box of a picture. An empty list
-/// stands for none.
+/// Lists of numbers of different lengths, such as the outline of each box of a picture. A box
+/// without an outline has an empty list.
 ///
 /// In a file each list is a polygon of COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lists<'a> {
-    /// Where each list ends, a `u64` each; then the numbers, an `f64` each. Not aligned.
+    /// The end of each list as `u64`, then the numbers as `f64`. Not aligned.
     bytes: &'a [u8],
     count: u32,
 }
 
 impl<'a> Lists<'a> {
-    /// The lists of numbers that end at `ends` in `numbers`, written to `to`, which must be empty.
+    /// Writes lists to `to`, which must be empty. `ends` are their ends in `numbers`.
     ///
     /// # Errors
-    /// If an end lies before the one before it or behind the last number.
+    /// If an end is less than the previous end or greater than the number of numbers.
     pub fn write(to: &'a mut Vec<u8>, ends: &[usize], numbers: &[f64]) -> Result<Self> {
         let sorted = ends.is_sorted() && ends.last().is_none_or(|&last| last <= numbers.len());
         let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && to.is_empty()) else {
@@ -308,7 +309,7 @@ impl<'a> Lists<'a> {
         Ok(Lists { bytes: to, count })
     }
 
-    /// The `count` lists that `append_lists` wrote.
+    /// Reads the `count` lists that `append_lists` wrote.
     #[cfg(feature = "annotations")]
     pub(super) fn of_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }

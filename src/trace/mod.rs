@@ -1,4 +1,4 @@
-//! Where the loader's time goes: counters, statistics, verdicts and traces.
+//! Measures the loader's time: counters, statistics, verdicts and traces.
 //!
 //! 1. `stage`: [`Stage`], a step of a worker's work on a sample, and [`StageMap`], one value per
 //!    stage. A field that computes has a stage of its own.

@@ -55,11 +55,11 @@ mod tool {
     type Push = extern "C" fn(*const c_char) -> c_int;
     type Pop = extern "C" fn() -> c_int;
 
-    /// A place for a function of the tool's.
+    /// A place for a function of the tool.
     type Slot = AtomicPtr<c_void>;
 
-    /// Functions of each module, the first of them of none: core, CUDA, OpenCL, CUDA runtime, core
-    /// 2 (domains), sync.
+    /// Number of functions of each module. Module 0 is unused. The others are core, CUDA, OpenCL,
+    /// CUDA runtime, core 2 (domains) and sync.
     const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
     const CORE: usize = 1;
     const RANGE_PUSH_A: usize = 9;
@@ -68,7 +68,8 @@ mod tool {
     const VERSION: u32 = 3;
 
     static SLOTS: [[Slot; 16]; MODULES.len()] = [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULES.len()];
-    /// Pointers to them, as the protocol wants them: a null after the last of each module.
+    /// Pointers to the slots. As the protocol requires, a null follows the last slot of each
+    /// module.
     static TABLES: OnceLock<Vec<Vec<Pointer>>> = OnceLock::new();
 
     #[repr(transparent)]

@@ -38,8 +38,8 @@ pub struct Stats {
     /// Batch buffers that were allocated on the host. [`host_bytes`](Stats::host_bytes) counts all
     /// of them.
     pub allocated_slots: usize,
-    /// Seconds within epochs. An epoch lasts from its request until its last batch was delivered or it
-    /// was dropped. Time outside epochs is excluded from all rates and shares.
+    /// Seconds within epochs. An epoch lasts from its request until its last batch was delivered or
+    /// it was dropped. Time outside epochs is excluded from all rates and shares.
     pub seconds: f64,
     /// When the statistics were taken, in seconds after the loader was opened.
     pub until_seconds: f64,

@@ -2,8 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use super::StageMap;
 
-/// The most intervals kept. When full, they are merged in pairs, so a long run has between half of
-/// this number and this number.
+/// Maximum number of intervals. When it is reached, intervals are merged in pairs, so a long run
+/// has between half of this number and this number.
 const INTERVALS: usize = 240;
 
 /// One interval of a run.
@@ -17,7 +17,7 @@ pub struct Interval {
     pub seconds: f64,
     /// Batches delivered in it.
     pub batches: u64,
-    /// Samples in those.
+    /// Samples in these batches.
     pub samples: u64,
     /// Seconds the consumer waited for them.
     pub waited: f64,
@@ -39,8 +39,8 @@ impl Timeline {
         Timeline { width: 0.05, intervals: Vec::with_capacity(INTERVALS), busy: StageMap::default(), settled: 0.0 }
     }
 
-    /// A batch came at `now`, after `waited` (both in seconds). `busy` returns the workers' sums in
-    /// ns; it is called once per interval.
+    /// Counts a batch that arrived at `now` after `waited`, both in seconds. `busy` returns the
+    /// workers' sums in ns; it is called once per interval.
     pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
         while now >= self.width * INTERVALS as f64 {
             self.halve();

@@ -19,11 +19,11 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// delivers batches.
 ///
 /// Dropping it stops the workers and joins their threads. Batches that you still hold stay valid.
-/// It is `Send`: another thread may take it over. It is not `Sync`: one thread at a time asks for
-/// batches.
+/// It is `Send`, so another thread may take it over. It is not `Sync`: one thread at a time
+/// requests batches.
 ///
-/// It belongs to the process that opened it. After `fork` the child has no worker threads. There
-/// every batch is an error, and dropping the loader frees nothing.
+/// It belongs to the process that opened it. After `fork`, the child has no worker threads: every
+/// batch is an error there, and dropping the loader frees nothing.
 pub struct Batches<B> {
     /// `None` in drop only.
     feed: Option<Box<dyn Feed<Batch = B>>>,
@@ -32,7 +32,7 @@ pub struct Batches<B> {
     process: u32,
     /// Position at which the loader was opened.
     first: Position,
-    /// Position at which a resumed run continues, until it has.
+    /// Position at which a resumed run will continue, until it continues.
     resume: Position,
     /// Number of batches that the epoch in progress has yet to deliver.
     left: u64,
@@ -40,7 +40,7 @@ pub struct Batches<B> {
     error: Option<Error>,
     /// Whether the last item was an error.
     failed: bool,
-    /// Time that calls that gave up have waited for the next batch, if there were any.
+    /// Time that earlier calls waited for the next batch before they gave up, if any did.
     given_up: Option<Duration>,
 }
 
@@ -69,14 +69,14 @@ impl<B> Batches<B> {
         &self.monitor.0
     }
 
-    /// The feed, if this is the process that it belongs to.
+    /// The feed, if this process opened it.
     fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let here = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
     }
 
-    /// The batches of epoch `epoch`, in order. Workers start at once, and go on while the consumer
-    /// works.
+    /// The batches of epoch `epoch`, in order. Workers start at once, and continue while the
+    /// consumer works.
     ///
     /// ```no_run
     /// # let mut batches = warpfeed::Loader::new("train").host()?;
@@ -86,8 +86,8 @@ impl<B> Batches<B> {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The order and every pixel depend on the seed and on `epoch` alone. Dropping the iterator
-    /// early ends the epoch and discards what was prepared ahead.
+    /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
+    /// early ends the epoch and discards the batches made ahead.
     ///
     /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
     /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
@@ -97,13 +97,13 @@ impl<B> Batches<B> {
         Epoch { batches: self }
     }
 
-    /// The batches of epoch `epoch` from number `first` on. This costs no more than from 0.
+    /// The batches of epoch `epoch` from number `first` on. Earlier batches cost nothing.
     pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
         self.begin_from(epoch, first);
         Epoch { batches: self }
     }
 
-    /// Begins `epoch`, in a resumed run at the saved batch.
+    /// Begins `epoch`. A resumed run begins it at the saved batch.
     pub(crate) fn begin(&mut self, epoch: u64) {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
@@ -114,7 +114,7 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins `epoch` at batch `first`, which is where the run then stands.
+    /// Begins `epoch` at batch `first`, and moves the position of the run there.
     pub(crate) fn begin_from(&mut self, epoch: u64, first: u64) {
         self.resume = Position::default();
         let first = self.start(epoch, first);
@@ -157,18 +157,18 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Notes that the next batch is the one at `next`. After the last batch of an epoch that is the
-    /// first batch of the next epoch.
+    /// Moves the position to `next`, or to the start of the next epoch after the last batch of an
+    /// epoch.
     fn reach(&self, next: Position) {
         let epoch = next.epoch.saturating_add(1);
         self.shared().reach(if self.left > 0 { next } else { Position { epoch, batch: 0 } });
     }
 
-    /// The next batch of the epoch in progress. `idle` is called before each wait. It returns the
-    /// longest time to wait, or `None` to give up; then the epoch can continue later.
+    /// The next batch of the epoch in progress. `idle` is called before each wait and returns the
+    /// longest time to wait, or `None` to give up. The epoch can continue later.
     pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if self.left == 0 {
-            // From here on the time is the program's, although the epoch still lives.
+            // From here on, time belongs to the program, although the epoch still exists.
             if self.feed().is_some() {
                 self.shared().run.end();
             }
@@ -186,8 +186,8 @@ impl<B> Batches<B> {
                 let Position { epoch, batch } = self.shared().position();
                 self.reach(Position { epoch, batch: batch + 1 });
             }
-            // The batch may be asked for again once the program has dropped a batch or ended the
-            // capture. (An error of the source that has this kind has ended the run.)
+            // The batch may be requested again once the program has dropped a batch or ended the
+            // capture. (If the source's own error has this kind, the run has ended.)
             Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
             None if given_up => {}
             // Any other error ends the epoch. The position stays at the batch that failed.
@@ -275,9 +275,9 @@ impl<B> Batches<B> {
         self.monitor.clone()
     }
 
-    /// The position of the run. [`Loader::resume`](crate::Loader::resume) goes on with the first batch
-    /// that was not delivered. A batch is delivered once `next` has returned it. So save the
-    /// checkpoint together with what was learned from that batch.
+    /// The position of the run. [`Loader::resume`](crate::Loader::resume) continues with the first
+    /// batch that was not delivered. A batch is delivered once `next` has returned it, so save the
+    /// checkpoint together with the model that was trained on that batch.
     ///
     /// The first call reads eight samples. Later calls read nothing. An [`Epoch`]
     /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
@@ -285,12 +285,12 @@ impl<B> Batches<B> {
         self.monitor.checkpoint()
     }
 
-    /// Makes the first `n` batches of epoch 0 once, and then serves them again and again. It shows
-    /// how fast a training loop would be if the loader took no time.
+    /// Makes the first `n` batches of epoch 0 once, and then repeats them. This shows how fast a
+    /// training loop would be if the loader took no time.
     ///
     /// The iterator is endless: `take` as many batches as the measurement needs. The call waits for
-    /// the `n` batches. Batches that are served later do not count in the statistics. A shorter
-    /// epoch gives fewer batches.
+    /// the `n` batches. Repeated batches do not count in the statistics. A shorter epoch gives
+    /// fewer batches.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -304,14 +304,14 @@ impl<B> Batches<B> {
     /// ```
     ///
     /// # Errors
-    /// As a batch of [`epoch`](Batches::epoch). [`ErrorKind::Config`](crate::ErrorKind::Config) if
-    /// `n` is 0 or exceeds the room of the loader. The room is the
-    /// [prefetch](crate::Loader::prefetch) that was set plus 1, or 3 if it is automatic.
+    /// The errors of a batch of [`epoch`](Batches::epoch).
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or exceeds the set
+    /// [prefetch](crate::Loader::prefetch) plus 1, or 3 if the prefetch is automatic.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
         Ok(self.replay_while(n, &mut || Some(TICK))?.expect("it never gives up"))
     }
 
-    /// As [`replay`](Batches::replay); none where `idle` gives up.
+    /// Like [`replay`](Batches::replay). Returns `None` if `idle` gives up.
     pub(crate) fn replay_while(
         &mut self,
         n: usize,
@@ -323,7 +323,7 @@ impl<B> Batches<B> {
                 "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
             )));
         }
-        // The batches are not taken by `next`: a measurement does not move the position of the run.
+        // Batches are not taken by `next`, so a measurement does not move the position of the run.
         self.start(0, 0);
         let count = self.left.min(n as u64);
         let mut given_up = false;
@@ -365,7 +365,7 @@ impl<B> Batches<B> {
         self.shared().recipe.source.len()
     }
 
-    /// Number of samples that `epoch` delivers, on all ranks together.
+    /// Total number of samples that `epoch` delivers on all ranks.
     /// [`subset`](crate::Loader::subset), [`repeat`](crate::Loader::repeat) and similar options
     /// change it. Samples of a [dropped](crate::LastBatch::Drop) last batch and padding do not
     /// count.
@@ -417,7 +417,7 @@ impl<B> Batches<B> {
 
 #[cfg(feature = "cuda")]
 impl Batches<crate::device::CudaBatch> {
-    /// What the device's memory holds, and what was sent there.
+    /// Memory use of the device, and data sent there.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
         self.shared().device.get().expect("batches on a device have a ring").stats()
     }
@@ -426,13 +426,14 @@ impl Batches<crate::device::CudaBatch> {
 impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
-            // Its threads are not here to be joined, and its locks may be held by them for good.
+            // Its threads do not exist here, and they may have held its locks at the time of
+            // `fork`.
             std::mem::forget(self.feed.take());
             return;
         }
         self.end();
         drop(self.feed.take());
-        // A monitor keeps the counters; the trace is whole without its end.
+        // A monitor may keep the counters alive, so dropping them would not end the trace.
         self.shared().run.counters.end_trace();
     }
 }
@@ -446,7 +447,7 @@ impl<B> fmt::Debug for Batches<B> {
     }
 }
 
-/// The same batches again and again; see [`Batches::replay`].
+/// Repeats the same batches; see [`Batches::replay`].
 #[derive(Debug)]
 pub struct Replay<B> {
     batches: Vec<Arc<B>>,
@@ -468,8 +469,8 @@ impl<B> Iterator for Replay<B> {
 /// An error is the last item, with two exceptions:
 ///
 /// - The [timeout](crate::Loader::timeout) of a consumer that holds every batch. It may drop some
-///   and go on.
-/// - [`ErrorKind::Capturing`]. The batch may be asked for again when the capture has ended.
+///   and continue.
+/// - [`ErrorKind::Capturing`]. The batch may be requested again when the capture has ended.
 pub struct Epoch<'a, B> {
     batches: &'a mut Batches<B>,
 }

@@ -33,7 +33,7 @@ pub(crate) struct Parts {
     pub(crate) run: Run,
     pub(crate) schedule: Schedule,
     pub(crate) schema: Arc<Schema>,
-    /// The memory, before any of it is taken.
+    /// The memory plan, before memory is allocated.
     pub(crate) memory: MemoryPlan,
     pub(crate) prefetch: Bounds,
     /// Position at which a resumed run continues.
@@ -49,7 +49,7 @@ pub(crate) struct Parts {
 /// Makes the keeper of slots that a device may still read. The keeper returns them to the sender.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
-/// Turns a full slot into what the consumer receives.
+/// Turns a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
 /// The threads that make batches, and the full slots in order.
@@ -66,8 +66,8 @@ pub(crate) struct Engine<B> {
     number: u64,
     next: u64,
     end: u64,
-    /// Time that calls that gave up have waited for batch `next`, and its value when it was last
-    /// logged.
+    /// Time that calls waited for batch `next` before they gave up, and its value at the last log
+    /// message.
     waited: Duration,
     logged: Duration,
     asked: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Engine<B> {
 }
 
 impl Engine<HostBatch> {
-    /// An engine whose full slots are the batches. There are as many `slots` as may be in use at most.
+    /// Creates an engine whose full slots are the batches. `slots` are all that may ever be in use.
     pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(parts, slots, keeper, Box::new(HostBatch::new))
     }
@@ -113,7 +113,7 @@ impl<B> Engine<B> {
         // Each channel has room for everything that can be in it, so no thread waits to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // One more place for an error of the order, and one for the end of each thread.
+        // There is one extra place for an error of the order, and one for the end of each thread.
         let (outcomes, full) = bounded(count + 2 + settings.workers);
         let parts_per_batch = most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
@@ -183,7 +183,7 @@ impl<B> Engine<B> {
         })
     }
 
-    /// The state that the user may ask about.
+    /// The state that is shared with the user.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -219,7 +219,7 @@ impl<B> Engine<B> {
         (number % self.slots as u64) as usize
     }
 
-    /// Waits for the next batch or its error. The outer error means that no batch can arrive now.
+    /// Waits for the next batch or its error. An outer error means that no batch can arrive now.
     fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
         let begun = Instant::now();
         let before = self.waited;
@@ -400,7 +400,7 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.supplied(supplied);
     }
 
-    /// Full slots that wait for the consumer, in their turn or not.
+    /// Number of full slots that wait for the consumer, including those that arrived early.
     fn ready(&self) -> usize {
         self.full.len() + self.early.iter().flatten().flatten().count()
     }

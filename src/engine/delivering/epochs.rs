@@ -6,12 +6,12 @@ use crate::batch::HostBatch;
 use crate::engine::state::Checkpoint;
 use crate::error::{Error, Result};
 
-/// The epochs of a loader that it owns: for iterators that cannot borrow the loader, as those of
+/// An owned loader and its epochs, for iterators that cannot borrow the loader, such as those of
 /// other languages.
 ///
-/// [`Batches::epoch`] borrows the loader for the time of an epoch. Here an epoch is begun, and
-/// batches are asked for one by one. The waits can be given up and taken up again, so that a signal
-/// can be looked for in between.
+/// [`Batches::epoch`] borrows the loader for the time of an epoch. `Epochs` begins an epoch and
+/// returns its batches one by one. A wait can be given up and resumed, for example to check for
+/// signals in between.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Epochs<B> {
 }
 
 impl<B> Epochs<B> {
-    /// The epochs of `batches`; none has begun.
+    /// Takes ownership of `batches`. No epoch has begun.
     pub fn new(batches: Batches<B>) -> Self {
         Epochs { batches }
     }
@@ -48,56 +48,55 @@ impl<B> Epochs<B> {
         &self.batches
     }
 
-    /// The loader, for calls that change it. The epoch that has begun is ended.
+    /// The loader, for calls that change it. Ends the epoch in progress.
     pub fn batches_mut(&mut self) -> &mut Batches<B> {
         self.end();
         &mut self.batches
     }
 
-    /// Begins epoch `epoch`, as [`Batches::epoch`] does. An epoch that was under way is ended.
+    /// Begins epoch `epoch` like [`Batches::epoch`]. Ends the epoch in progress.
     pub fn begin(&mut self, epoch: u64) {
         self.batches.begin(epoch);
     }
 
-    /// Begins epoch `epoch` at batch `first`, as [`Batches::epoch_from`] does. An epoch that was under
-    /// way is ended.
+    /// Begins epoch `epoch` at batch `first` like [`Batches::epoch_from`]. Ends the epoch in
+    /// progress.
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
         self.batches.begin_from(epoch, first);
     }
 
-    /// The next batch of the epoch that has begun. `None` after its last batch, without an epoch,
-    /// and where `idle` gave up.
+    /// The next batch of the epoch in progress. `None` after its last batch, without an epoch, and
+    /// if `idle` gave up.
     ///
-    /// `idle` is called before each wait. It says how long that may last at most. With `None` it
-    /// gives up: the batch is not lost, and the next call goes on waiting for it.
+    /// `idle` is called before each wait and returns its maximum length. `None` gives up: the batch
+    /// is not lost, and the next call continues to wait for it.
     ///
     /// # Errors
-    /// As the items of [`Epoch`](crate::Epoch), which says after which of them the epoch goes on.
+    /// The errors of [`Epoch`](crate::Epoch), which also lists those that do not end the epoch.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         self.batches.next(idle)
     }
 
-    /// The first `n` batches of epoch 0 again and again, as [`Batches::replay`]. The epoch that has
-    /// begun is ended. `idle` is called before each wait, as for [`next`](Epochs::next); where it
-    /// gives up, the result is `None`.
+    /// Repeats the first `n` batches of epoch 0 like [`Batches::replay`]. Ends the epoch in
+    /// progress. `idle` is called before each wait, as for [`next`](Epochs::next). If it gives up,
+    /// the result is `None`.
     ///
     /// # Errors
-    /// As [`Batches::replay`].
+    /// The errors of [`Batches::replay`].
     pub fn replay(&mut self, n: usize, idle: &mut dyn FnMut() -> Option<Duration>) -> Result<Option<Replay<B>>> {
         self.batches_mut().replay_while(n, idle)
     }
 
-    /// Ends the epoch that has begun. What was prepared ahead is discarded.
+    /// Ends the epoch in progress, and discards the batches made ahead.
     pub fn end(&mut self) {
         self.batches.end();
     }
 
-    /// Goes on where `state` stands, from the next [`begin`](Epochs::begin) on, as a loader that
-    /// was opened with [`Loader::resume`](crate::Loader::resume). The epoch that has begun is
-    /// ended.
+    /// Moves the loader to the position of `state`, like [`Loader::resume`](crate::Loader::resume).
+    /// This takes effect at the next [`begin`](Epochs::begin). Ends the epoch in progress.
     ///
     /// # Errors
-    /// As [`Loader::resume`](crate::Loader::resume). The loader then stays where it was.
+    /// The errors of [`Loader::resume`](crate::Loader::resume). The position then does not change.
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
         self.batches.resume(state)
@@ -110,7 +109,7 @@ impl<B> fmt::Debug for Epochs<B> {
     }
 }
 
-/// One pass over a [`Loader`](crate::Loader) that went straight into `for`. If opening fails, the
+/// One pass over a [`Loader`](crate::Loader) that is used directly in `for`. If opening fails, the
 /// error is the only item.
 ///
 /// As with [`Epoch`](crate::Epoch), an error is the last item, unless it is the

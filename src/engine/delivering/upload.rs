@@ -11,13 +11,13 @@ use crate::error::Result;
 use crate::transform::Mixing;
 
 impl Engine<Crossing> {
-    /// An engine whose full slots are copied to a device.
+    /// Creates an engine whose full slots are copied to a device.
     pub(crate) fn to_device(parts: Parts, slots: Vec<Free>) -> Result<Self> {
         Self::new(parts, slots, None, Box::new(Crossing::new))
     }
 }
 
-/// Enters the mixing into the batch's records, which the convert kernel reads.
+/// Writes the mixing into the batch's records, which the convert kernel reads.
 fn mix_records(full: &mut Full, mixing: &Mixing) {
     let count = full.len();
     for span in 0..full.schema().spans.len() {

@@ -1,9 +1,9 @@
 //! Chooses the number of readers while they read.
 //!
 //! A read over a network takes as long with a thousand others in flight as alone, so more readers
-//! read more. A disk answers a bounded number of reads at a time, and more readers only wait longer.
-//! So the number doubles while parts wait for a reader. If the rate of reads then rises by less than
-//! a quarter, the number is halved again, and stays for some time.
+//! read more. A disk answers a bounded number of reads at a time, and more readers only wait
+//! longer. So the number doubles while parts wait for a reader. If the rate of reads then rises by
+//! less than a quarter, the number is halved again, and stays for some time.
 
 use crate::engine::state::MOST_READERS;
 

@@ -5,10 +5,10 @@
 //! costs no allocation.
 //!
 //! # Invariants
-//! 1. While `ReadBuffers::samples` holds a sample, nobody touches the buffer it was read into, and
-//!    `ReadBuffers::source` is not replaced: only [`ReadBuffers::read`] takes a buffer, the one of the next
-//!    free place, and [`ReadBuffers::clear`] drops all samples before a buffer is used again or freed.
-//! 2. Samples leave the buffers with the lifetime of a borrow of it.
+//! 1. While `ReadBuffers::samples` holds a sample, the buffer it was read into is not accessed, and
+//!    `ReadBuffers::source` is not replaced. Only [`ReadBuffers::read`] takes a buffer, that of the
+//!    next free place. [`ReadBuffers::clear`] drops all samples before a buffer is reused or freed.
+//! 2. Samples leave a `ReadBuffers` with the lifetime of a borrow of it.
 //! 3. `samples` is declared before the buffers and the source, so that it is dropped first.
 #![allow(unsafe_code)]
 
@@ -23,12 +23,12 @@ use crate::recipe::retried;
 use crate::source::{Sample, Source};
 use crate::trace::nanos;
 
-/// The least bytes that a page of memory has on any system.
+/// Minimum page size of any system, in bytes.
 const PAGE: usize = 4096;
 
-/// Samples of a part, the first of it in their order, and the memory that they lie in.
+/// The first samples of a part, in order, and the memory that they borrow.
 pub(crate) struct ReadBuffers {
-    /// Each with the time that its reading took, in ns. The lifetime is that of the buffers
+    /// Samples, each with the time of its read in ns. The lifetime is that of the buffers
     /// (invariant 2).
     samples: ArrayVec<(Result<Sample<'static>>, u64), MAX_GROUP>,
     buffers: [Vec<u8>; MAX_GROUP],
@@ -40,18 +40,18 @@ impl ReadBuffers {
         Box::new(ReadBuffers { samples: ArrayVec::new(), buffers: Default::default(), source })
     }
 
-    /// Reads sample `id` onto the next place, of which there must be one: again up to `times` times
-    /// as long as `go_on` says so. Gives the time that it took in ns, and the bytes of its fields.
+    /// Reads sample `id` into the next free place, which must exist. Retries up to `times` times
+    /// while `go_on` returns true. Returns the time in ns, and the bytes of the sample's fields.
     pub(crate) fn read(&mut self, id: u64, times: usize, go_on: impl FnMut() -> bool) -> (u64, usize) {
         let start = Instant::now();
         let buffer: *mut Vec<u8> = &raw mut self.buffers[self.samples.len()];
-        // SAFETY: the source lives as long as the buffers, which holds a share of it and does not
-        // replace it (invariant 1).
+        // SAFETY: the source lives as long as `self`, which shares it and does not replace it
+        // (invariant 1).
         let source: &'static dyn Source = unsafe { &*Arc::as_ptr(&self.source) };
         let read = retried(times, id, go_on, || {
-            // SAFETY: nothing borrows from this buffer: the buffers has no sample at this place
-            // (invariant 1), and a try that failed left none. It stays untouched while the sample
-            // lives (invariant 1).
+            // SAFETY: nothing borrows from this buffer, because its place has no sample (invariant
+            // 1), and a failed attempt left none. The buffer stays untouched while the sample lives
+            // (invariant 1).
             source.read(id as usize, unsafe { &mut *buffer })
         });
         let bytes = read.as_ref().map_or(0, touch);
@@ -65,14 +65,14 @@ impl ReadBuffers {
         self.samples.len()
     }
 
-    /// The sample at `place`, or why it could not be read, and the time that took in ns.
+    /// The sample at `place` or its error, with the time of the read in ns.
     pub(crate) fn sample(&self, place: usize) -> Option<(Result<Sample<'_>>, u64)> {
         let (sample, ns) = self.samples.get(place)?;
         let sample: Result<Sample<'_>> = sample.as_ref().copied().map_err(Clone::clone);
         Some((sample, *ns))
     }
 
-    /// Bytes of the buffers.
+    /// Total capacity of the buffers, in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffers.iter().map(Vec::capacity).sum()
     }
@@ -82,15 +82,15 @@ impl ReadBuffers {
         self.samples.clear();
     }
 
-    /// Gives the buffers back. There must be no samples.
+    /// Frees the buffers. There must be no samples.
     pub(crate) fn release(&mut self) {
         self.clear();
         self.buffers = Default::default();
     }
 }
 
-/// Touches all pages of the sample, and gives its bytes. Of a memory map, pages that are not in
-/// memory are waited for here, and not where they are decoded.
+/// Touches all pages of the sample, and returns its bytes. Pages of a memory map are thus loaded
+/// here, so decoding does not wait for them.
 fn touch(sample: &Sample<'_>) -> usize {
     let fields = sample.fields().iter();
     fields
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// Reads into its scratch, and borrows its name from itself.
+    /// A source whose fields are in the scratch, and whose keys are its own.
     struct Copies {
         name: String,
     }

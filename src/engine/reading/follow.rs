@@ -1,16 +1,16 @@
-//! Tells the source which samples are read next, and which no longer.
+//! Tells the source which samples are read next, and which are cancelled.
 
 use crate::error::Result;
 use crate::order::Schedule;
 use crate::recipe::{Recipe, guarded, panicked};
 use crate::source::{Follow, Lookahead, Place};
 
-/// The source's side of the reads of a loader, if the source fetches ahead. Its methods are the
-/// user's code, so their panics are caught.
+/// The [`Follow`] of the source, if it fetches ahead. Its methods are the user's code, so their
+/// panics are caught.
 pub(crate) struct Following(Option<Box<dyn Follow>>);
 
 impl Following {
-    /// Nothing follows.
+    /// For a source that does not fetch ahead.
     pub(crate) fn none() -> Self {
         Following(None)
     }
@@ -37,7 +37,7 @@ impl Following {
         follow.map(Following).map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
     }
 
-    /// Reads go on at batch `batch` of `epoch`.
+    /// Notes that reads continue at batch `batch` of `epoch`.
     ///
     /// # Errors
     /// If the source panics.
@@ -46,13 +46,13 @@ impl Following {
             .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
     }
 
-    /// All samples of the batch were read.
+    /// Notes that all samples of the batch were read.
     pub(crate) fn done(&self, epoch: u64, batch: u64) {
-        // The batch is complete. A source that panics here keeps bytes that nobody reads.
+        // The batch is complete, so a panic here costs only the bytes that the source keeps.
         let _ = self.call(|follow| follow.done(Place { epoch, batch }));
     }
 
-    /// The rest of the epoch is cancelled.
+    /// Notes that the rest of the epoch is cancelled.
     pub(crate) fn stop(&self) {
         let _ = self.call(|follow| follow.stop());
     }

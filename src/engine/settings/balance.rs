@@ -12,7 +12,7 @@ pub enum DecodeOn {
     /// On the workers.
     #[default]
     Cpu,
-    /// On the device, as far as it can.
+    /// On the device, if it can decode the picture.
     Gpu,
     /// On the device while the workers alone are too slow for the consumer.
     Auto,
@@ -22,17 +22,17 @@ pub enum DecodeOn {
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
-    /// Whether the device has all the batches that it has room for.
+    /// Whether every batch slot of the device is filled.
     supplied: AtomicBool,
     /// Device time that decoding may take, if it is limited.
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// Device time that decoding may still take. It grows with time, and shrinks by the time that decoding
-/// took once that is known.
+/// Device time that decoding may still take. It grows with time, and shrinks when decoding reports
+/// the time that it took.
 #[derive(Debug)]
 struct Allowance {
-    /// The part of the device's time, below 1.
+    /// Share of the device's time, below 1.
     share: f64,
     /// Remaining ns, as of `at`.
     left: f64,
@@ -41,7 +41,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Time that can accumulate at most. Decoding does not catch up after a pause.
+    /// Maximum time that can accumulate, so decoding does not catch up after a pause.
     const MOST: Duration = Duration::from_millis(250);
 
     /// Whether time is left after decoding has taken `taken` ns.
@@ -62,7 +62,7 @@ impl Balance {
         Balance { on, supplied: AtomicBool::new(false), allowance: (share < 1.0).then(|| Mutex::new(allowance)) }
     }
 
-    /// Reports whether the device has all the batches that it has room for.
+    /// Reports whether every batch slot of the device is filled.
     pub(crate) fn supplied(&self, supplied: bool) {
         self.supplied.store(supplied, Ordering::Relaxed);
     }
@@ -93,7 +93,7 @@ mod tests {
     fn decoding_takes_its_share_of_the_devices_time_on_average() {
         let mut at = Instant::now();
         let mut allowance = Allowance { share: 0.05, left: 0.0, at, taken: 0 };
-        // A batch takes 2 ms of the device; what it took is known 7 ms later. One is asked for each
+        // A batch takes 2 ms of the device, which is known 7 ms later. One batch is requested per
         // ms.
         let (mut known, mut under_way, mut taken) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
@@ -109,11 +109,11 @@ mod tests {
         }
         let share = taken as f64 / 10e9;
         assert!((0.045..0.055).contains(&share), "{share}");
-        // A pause is not made up for.
+        // Decoding does not catch up after a pause.
         at += Duration::from_secs(3600);
         assert!(allowance.is_left(at, known));
         assert!(!allowance.is_left(at, known + 20_000_000), "250 ms give 12.5 ms");
-        // What a worker read earlier changes nothing.
+        // An older reading of a worker changes nothing.
         let left = allowance.left;
         allowance.is_left(at, known);
         allowance.is_left(at, known + 20_000_000);

@@ -1,9 +1,9 @@
 //! The numbers of workers and batches in use, and the limits on memory.
 //!
-//! The options of the loader enter. What leaves are the decisions of the running engine: how many
-//! slots circulate, whether workers or the device decode, and which worker may take more memory.
+//! The options of the loader enter. The decisions of the running engine leave: how many slots
+//! circulate, whether workers or the device decode, and which worker may take more memory.
 //!
-//! 1. `slots`: [`Settings`], the numbers in use, and the slots that are not.
+//! 1. `slots`: [`Settings`], the numbers in use, and the reserve of slots.
 //! 2. `tune`: [`Tuner`] changes the number of batches ahead if the user left it open.
 //! 3. `balance`: [`Balance`] chooses between workers and the device.
 //! 4. `scratch`: [`Scratch`], the memory that workers take in addition to the slots.

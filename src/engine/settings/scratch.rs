@@ -41,12 +41,12 @@ impl ScratchPlan {
         ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0 }
     }
 
-    /// The plan without reading ahead.
+    /// Returns the plan without reading ahead.
     pub(crate) fn without_readers(self) -> Self {
         ScratchPlan { ahead: 0, source: 0, ..self }
     }
 
-    /// The same with a source that would like to hold `bytes`.
+    /// Returns the plan for a source that wants to fetch `bytes` ahead.
     pub(crate) fn with_source(self, bytes: usize) -> Self {
         ScratchPlan { source: bytes, ..self }
     }
@@ -132,8 +132,8 @@ impl Scratch {
         Some(Hold { scratch: self, bytes })
     }
 
-    /// Takes `bytes` of the shared memory, after waiting until they are free or all of it is. The
-    /// calling thread must hold none.
+    /// Takes `bytes` of the shared memory. Waits until they are free, or until all of it is free.
+    /// The calling thread must hold none.
     pub(crate) fn take(&self, bytes: usize) -> Hold<'_> {
         let mut line = self.line();
         let number = line.last;

@@ -67,7 +67,8 @@ impl Clock {
 
 #[derive(Default)]
 struct Reserve {
-    /// The slot used last is taken first, so memory that was never touched stays untouched.
+    /// Reserve. The slot used last is taken first, so memory that was never touched stays
+    /// untouched.
     slots: Vec<Free>,
     /// Puts slots into use. `None` before the engine runs.
     free: Option<Sender<Free>>,

@@ -23,7 +23,7 @@ const WINDOW_SECONDS: f64 = 0.15;
 const WINDOW_BATCHES: f64 = 16.0;
 /// Interval between reads of the counters. Calls in between cost one comparison.
 const LOOK: Duration = Duration::from_millis(10);
-/// Number of windows that are judged together, unless one alone is clear.
+/// Number of windows that are judged together, unless one window decides alone.
 const BLOCK: u32 = 4;
 /// Number of windows after which a trial is decided in any case.
 const LONGEST_TRY: u32 = 12;

@@ -31,9 +31,10 @@ pub(crate) struct Start {
     pub(crate) batches: Range<u64>,
 }
 
-/// The thread that takes free slots, assigns samples to them, and hands them out in parts.
+/// The thread that takes free slots, assigns samples to them, and sends their parts to workers or
+/// readers.
 ///
-/// It is the only thread that waits for free slots.
+/// No other thread waits for free slots.
 pub(crate) struct Coordinator {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -120,7 +121,7 @@ impl Coordinator {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Asks the order, which may be the user's, for the places of a batch.
+    /// Fills `entries` from the order, which may be the user's code.
     fn choose(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) -> Result<()> {
         let len = self.recipe.source.len() as u64;
         guarded(|| {

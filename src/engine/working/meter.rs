@@ -50,7 +50,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The worker enters field `number` of sample `id`.
+    /// Notes that the worker enters field `number` of sample `id`.
     pub(crate) fn enter_field(&self, number: usize, id: u64) {
         self.counters.worker(self.worker).enter_field(number, self.counters.field(number), id);
     }

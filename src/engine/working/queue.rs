@@ -90,7 +90,7 @@ impl WorkQueue {
         (Arc::new(queue), sender)
     }
 
-    /// Counts one more task. Returns false if there are as many as threads.
+    /// Counts one more task. Returns false if every thread already has one.
     fn enters(&self) -> bool {
         let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
         self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
@@ -140,8 +140,8 @@ impl WorkQueue {
     fn serve(&self, index: usize, mut task: Task) {
         let served = guarded(|| {
             if task.fetched.is_none() && task.again.is_none() {
-                // It was queued before reads began to wait for the storage. Without this check, workers
-                // would read everything that is queued by then.
+                // The part may have been queued before reads began to wait for the storage. Without
+                // this check, workers would read all queued parts.
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }

@@ -357,8 +357,8 @@ impl<'a> PartFiller<'a> {
                         break;
                     }
                 }
-                // The time of a failed sample, including pauses before retries, must not count for the
-                // next sample.
+                // The time of a failed sample, including pauses before retries, must not count for
+                // the next sample.
                 Err(e) => {
                     group.images.truncate(group.samples.len() * self.images());
                     self.meter.stage(Stage::Read, &mut timed, 0);

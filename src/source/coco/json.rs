@@ -1,4 +1,4 @@
-//! The parts of COCO's JSON that samples are made of.
+//! The parts of COCO's JSON that samples use.
 //!
 //! <https://cocodataset.org/#format-data> describes the format.
 
@@ -9,12 +9,12 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use serde_json::value::RawValue;
 
-/// The file. Its other content is skipped.
+/// Content of the file. Other members are ignored.
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
     #[serde(borrow)]
     pub(super) images: Vec<Picture<'a>>,
-    /// The test sets have none.
+    /// Missing in the test sets.
     #[serde(borrow, default)]
     pub(super) annotations: Vec<Object<'a>>,
     #[serde(borrow, default)]
@@ -45,7 +45,7 @@ pub(super) struct Object<'a> {
     pub(super) bbox: [f64; 4],
     #[serde(default)]
     pub(super) iscrowd: Flag,
-    /// Its text stays where it is: in the file it is most of the bytes.
+    /// Its text is not parsed or copied, because it makes up most of the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]

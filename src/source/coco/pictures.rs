@@ -1,13 +1,13 @@
-//! The folder of the pictures of a JSON file.
+//! Finds the folder of the pictures of a JSON file.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// The folder that holds the picture `name` of the annotations in `json`.
+/// Finds the folder that contains the picture `name` of `json`.
 ///
 /// # Errors
-/// If no folder does; the message lists those that were looked in.
+/// If no folder contains it. The message lists the folders that were tried.
 pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
     if let Some(found) = candidates.iter().find(|folder| folder.join(name).is_file()) {
@@ -21,8 +21,8 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     .at_path(json))
 }
 
-/// Beside the file, in `images`, and in what the file is named after, `train2017` for
-/// `instances_train2017.json`, each beside the file's folder too.
+/// Folders to try: that of the file, `images`, and the folder that the file is named after, such as
+/// `train2017` for `instances_train2017.json`. The last two may also be next to the file's folder.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

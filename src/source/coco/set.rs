@@ -31,30 +31,31 @@ use crate::source::{Sample, Source};
 ///   of the file. `boxes.crowd.npy`, (n) u8, is `iscrowd`.
 /// - **Classes**: `boxes.class.npy`, (n) i64. The categories, sorted by id, are numbered 0, 1, 2,
 ///   …: COCO's ids 1 to 90 become 0 to 79. [`classes`](Source::classes) has their names.
-/// - **Masks**: `boxes.masks.json`, the n `segmentation`s as they stand in the file: polygons or
-///   run-length codes. The samples have the field if one annotation of the file has a segmentation.
+/// - **Masks**: `boxes.masks.json`, the n `segmentation`s as written in the file: polygons or
+///   run-length codes. All samples have the field if any annotation of the file has a segmentation.
 /// - **Points**: `boxes.points.npy`, (n, K, 3) f32, the `keypoints`: x, y and visibility. The
 ///   samples have the field if the categories name points or an annotation has them. A box without
 ///   points has zeros.
-///
 /// - **Size**: `boxes.image_size.txt`, the `width` and `height` of the picture.
 ///
-/// [`field::Boxes`](crate::field::Boxes) takes all of these into batches. It compares the size with
-/// the picture's, and turns what was annotated on the stored pixels of a picture that EXIF turns.
+/// [`field::Boxes`](crate::field::Boxes) delivers all of these in batches. It compares the size
+/// with that of the picture. If EXIF turns the picture and the stored pixels were annotated, it
+/// turns the annotations too.
 ///
-/// **Memory.** Opening reads the file once and holds it for that time: 468 MB of JSON with 860,000
-/// annotations took 617 MB at most. What stays are some 100 bytes for an annotation, and its
-/// points; segmentations are read from the file with the sample. A file that is
-/// written to while it is open is an error of the next epoch.
+/// **Memory.** Opening holds the whole file in memory: 468 MB of JSON with 860,000 annotations took
+/// 617 MB at most. Afterwards, an annotation takes about 100 bytes, plus its points. Segmentations
+/// are read from the file with the sample. If the file is written to while it is open, the next
+/// epoch is an error.
 ///
-/// **Bad annotations.** A category that the file does not list, and a box that reaches out of its
-/// picture by more than a pixel and a hundredth of its side, are errors of the sample and name the annotation. An annotation of
-/// a picture that the file does not list is an error on opening.
+/// **Bad annotations.** A category that the file does not list is an error of the sample, and so is
+/// a box that exceeds its picture by more than a pixel or a hundredth of the side, whichever is
+/// larger. The message names the annotation. An annotation of a picture that the file does not list
+/// is an error on opening.
 #[derive(Debug)]
 pub struct Coco {
     file: Unmapped,
     identity: Identity,
-    /// Ends with `/`.
+    /// Folder of the pictures, with a final `/`.
     root: String,
     set: Set,
     formats: Vec<Format>,
@@ -64,13 +65,13 @@ pub struct Coco {
 #[derive(Debug)]
 struct Set {
     images: Vec<Image>,
-    /// Those of each image one behind the other, in the order of the images.
+    /// Annotations, grouped by image in the order of the images.
     annotations: Vec<Annotation>,
     /// Ids of the categories, sorted.
     categories: Vec<i64>,
     classes: Vec<String>,
     masks: bool,
-    /// Points of a box; 0 if the set has none.
+    /// Number of points per box; 0 if the set has none.
     points: usize,
     /// All points of all annotations.
     coordinates: Vec<f32>,
@@ -87,7 +88,7 @@ struct Image {
 }
 
 impl Image {
-    /// The size that the file declares. Some programs write 0 where they do not know.
+    /// The size that the file declares. Some programs write 0 for an unknown size.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -96,23 +97,23 @@ impl Image {
 #[derive(Debug)]
 struct Annotation {
     image: u32,
-    /// Its place in the file's list, where it has no id.
+    /// Its id, or its position in the file's list if it has none.
     id: Id<'static>,
     category: i64,
     /// Left, upper, right and lower edge.
     edges: [f64; 4],
     crowd: bool,
-    /// The segmentation's place in the file; no bytes if it has none.
+    /// Offset and length of the segmentation in the file; no bytes if it has none.
     at: u64,
     len: u32,
-    /// Start of its points among those of the set.
+    /// Start of its points in `coordinates`.
     points: Option<usize>,
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The pictures are looked for next to the file, in the folder
-    /// that it is named after (`../train2017` for `instances_train2017.json`), and in `images`,
-    /// next to the file and next to its folder.
+    /// Opens the annotations in `json`. The pictures are searched next to the file, in the folder
+    /// that it is named after (`../train2017` for `instances_train2017.json`), and in `images`.
+    /// These folders may be next to the file or next to its folder.
     ///
     /// # Errors
     /// If the file cannot be read, is not COCO's JSON (with line and column), an annotation is of a
@@ -124,17 +125,17 @@ impl Coco {
     /// Opens the annotations in `json` of the pictures below `folder`.
     ///
     /// # Errors
-    /// As [`open`](Coco::open). A picture that is missing is an error when it is read.
+    /// The errors of [`open`](Coco::open). A missing picture is an error when it is read.
     pub fn with_pictures(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(json.as_ref(), Some(folder.as_ref()), Vec::new())
     }
 
-    /// Both, with pictures of `formats` too.
+    /// Opens a set whose pictures may also have the `formats`.
     pub(in crate::source) fn with_formats(json: &Path, folder: Option<&Path>, formats: Vec<Format>) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io(json, &e);
         let file = file::open(json).map_err(failed)?;
         let identity = Identity::of(&file.metadata().map_err(failed)?);
-        // In one piece, for the time of opening: so most of it is never copied.
+        // The whole file stays in memory while it is opened, so most of it is never copied.
         let mut bytes = Vec::new();
         let opened = file.try_clone().map_err(failed)?;
         file::append(opened, &mut bytes, u64::MAX).map_err(failed)?;
@@ -268,7 +269,7 @@ impl Set {
             });
             annotations.collect::<Result<Vec<_>>>()?
         };
-        // Those of one image stay in the order of the file.
+        // The sort is stable: annotations of one image keep the order of the file.
         annotations.sort_by_key(|annotation| annotation.image);
         let images = content.images.into_iter().enumerate().map(|(index, image)| Image {
             id: image.id.into_owned(),
@@ -304,7 +305,7 @@ impl Set {
 }
 
 impl Annotation {
-    /// The annotation `number` of the file, whose text is `bytes`.
+    /// Creates the annotation `number` of the file, whose text is `bytes`.
     fn of(
         object: Object<'_>,
         number: usize,

@@ -1,9 +1,9 @@
 //! One tar header: a block of 512 bytes, and the records of a PAX header (POSIX.1-2024 `pax`, GNU
 //! tar's `tar.h`).
 //!
-//! By hand, since the crate `tar` (0.4.46) takes a damaged file for a shorter one: it ends in
-//! silence at a file that is cut between two members, and at a block of zeros with data behind it.
-//! Its errors name no offset.
+//! It is written by hand because the crate `tar` (0.4.46) mistakes damaged files for shorter ones:
+//! it stops silently where a file is truncated between two members, and at a block of zeros with
+//! data after it. Its errors have no offsets.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub(super) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads a header; the error is the cause alone, the place is the caller's to name.
+    /// Reads a header. The error is only the cause; the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed =
             number(&block[148..156]).ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
@@ -40,13 +40,13 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Whether `start`, the first bytes of a file, begin with a tar header.
+/// Whether a file that begins with `start` has a tar header.
 pub(in crate::source) fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| block[0] != 0 && Header::parse(block).is_ok())
 }
 
-/// Octal digits between spaces and NULs, or, with the top bit of the first byte set, a big-endian
-/// number (GNU).
+/// Parses octal digits between spaces and NULs. If the top bit of the first byte is set, the field
+/// is a big-endian number (GNU).
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field.split_last_chunk().filter(|_| field.len() > 8)?;
@@ -64,13 +64,13 @@ fn text(field: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(field)
 }
 
-/// The records of a PAX header that matter here.
+/// The records of a PAX header that are used.
 #[derive(Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// The sample's key where its file name could not say it; this crate's own record, which other
-    /// readers pass over.
+    /// The sample's key, if the file name cannot express it. This record is specific to this crate;
+    /// other readers ignore it.
     pub(super) key: Option<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Pax {
 pub(crate) const KEY_RECORD: &str = "WARPFEED.key";
 
 impl Pax {
-    /// Reads `LENGTH KEYWORD=VALUE\n` records, LENGTH counting the whole record.
+    /// Reads `LENGTH KEYWORD=VALUE\n` records. LENGTH counts the whole record.
     pub(super) fn parse(mut data: &[u8]) -> Result<Self, String> {
         let mut pax = Pax::default();
         let all = data.len();

@@ -11,7 +11,8 @@ use crate::source::bytes::Bytes;
 /// form `__name__`.
 pub(crate) const CLASSES_MEMBER: &str = "__classes__";
 
-/// The samples of one shard. A sample takes the length of its key, 16 bytes, and 24 bytes per field.
+/// The samples of one shard. A sample takes the length of its key, 16 bytes, and 24 bytes per
+/// field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
     /// All keys, one after the other.
@@ -53,8 +54,8 @@ impl Index {
 
     /// Reads every header of the tar in `bytes`.
     ///
-    /// The rules are WebDataset's. A member's key is its path up to the first dot of its base name, and
-    /// the rest in lower case is the field's name. Neighbours with the same key are one sample.
+    /// The rules are WebDataset's. A member's key is its path up to the first dot of its base name,
+    /// and the rest in lower case is the field's name. Neighbours with the same key are one sample.
     /// Folders, links, hidden files and files without an extension are ignored.
     ///
     /// # Errors
@@ -97,8 +98,8 @@ impl Scan<'_> {
             }
             let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
             let header = Header::parse(block).map_err(bad)?;
-            // These kinds of member have no data, whatever their size says: that of a link is the size
-            // of its target.
+            // These kinds of member have no data, whatever their size says: that of a link is the
+            // size of its target.
             let size = match header.kind {
                 b'1'..=b'6' => 0,
                 b'x' | b'g' | b'L' | b'K' => header.size,
@@ -119,8 +120,8 @@ impl Scan<'_> {
                     long_name = Some(name.strip_suffix(b"\0").unwrap_or(name).to_vec());
                 }
                 b'x' => pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
-                // Global headers are ignored: no tool writes path or size there, because it would apply
-                // to every file. `K` is the target of a link.
+                // Global headers are ignored: no tool writes path or size there, because it would
+                // apply to every file. `K` is the target of a link.
                 b'g' | b'K' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {

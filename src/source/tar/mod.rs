@@ -1,10 +1,10 @@
 //! WebDataset shards, memory-mapped or read.
 //!
-//! 1. `read`: [`Tar`], samples out of the shards.
+//! 1. `read`: [`Tar`], samples from shards.
 //! 2. `header`: one tar header and its PAX records.
 //! 3. `index`: all headers of a shard, as samples.
 //! 4. `sidecar`: the index kept next to the shard.
-//! 5. `shards`: from a path to the list of shards.
+//! 5. `shards`: expands a path into the list of shards.
 
 mod header;
 mod index;

@@ -37,27 +37,27 @@ const KEEP_INDEX: u64 = 16 << 20;
 /// - **Fields.** Neighbouring files that share a path up to the first dot of the base name are one
 ///   sample: `n014/x.jpg` and `n014/x.cls` have the key `n014/x` and the fields `jpg` and `cls`.
 ///   Field names are in lower case, `jpg` for both of JPEG's extensions.
-/// - **Labels** are decimal text in the field `cls`. The **names of the classes** are a JSON array in
-///   the member `__classes__`; WebDataset ignores members of this form. All shards that have it
+/// - **Labels** are decimal text in the field `cls`. The **names of the classes** are a JSON array
+///   in the member `__classes__`; WebDataset ignores members of this form. All shards that have it
 ///   must agree.
 /// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, links, hidden files and
 ///   files without an extension are ignored.
-/// - **Bad samples.** A sample with a repeated field, or with more than 16 fields, is an error when it
-///   is read. Other samples are not affected.
+/// - **Bad samples.** A sample with a repeated field, or with more than 16 fields, is an error when
+///   it is read. Other samples are not affected.
 ///
 /// **Changes.** The first worker that reads from a shard in an epoch checks whether the file has
 /// changed. If so, every sample of the shard is an error from then on. A shard that no epoch reads
 /// from is never checked.
 ///
-/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB or more,
-/// the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is rebuilt
-/// when the tar's size or modification time changes, and can be deleted at any time.
+/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB or
+/// more, the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is
+/// rebuilt when the tar's size or modification time changes, and can be deleted at any time.
 ///
 /// **Mapped or not.** [`open`](Tar::open) maps all shards. That takes address space, not memory. No
-/// file stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and newer,
-/// reading a sample detects a shard that was truncated before. Truncating a shard while a sample
-/// from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page. Use
-/// [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
+/// file stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and
+/// newer, reading a sample detects a shard that was truncated before. Truncating a shard while a
+/// sample from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page.
+/// Use [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
 pub struct Tar {
     shards: Vec<Shard>,
     /// Index of the first sample of each shard, then the total number.
@@ -126,20 +126,20 @@ impl Tar {
     /// pattern such as `train-{000..099}.tar`. A pattern may have several braces, also `{a,b}`.
     ///
     /// # Errors
-    /// If a shard does not exist, is not a tar file or is damaged (with the offset), or there are no
-    /// samples.
+    /// If a shard does not exist, is not a tar file or is damaged (with the offset), or there are
+    /// no samples.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(path.as_ref(), true)
     }
 
     /// Opens shards like [`open`](Tar::open), but without a memory map. Samples are read into the
-    /// worker's memory. If the file is truncated or the medium fails, the sample is an error and the
-    /// process gets no signal. Use it for network file systems, failing media, and files that others
-    /// may truncate.
+    /// worker's memory. If the file is truncated or the medium fails, the sample is an error and
+    /// the process gets no signal. Use it for network file systems, failing media, and files that
+    /// others may truncate.
     ///
-    /// Each field costs a copy of its encoded bytes and a system call. If the file is in memory, this
-    /// takes about as long as the page faults of a map. Each shard stays open: for thousands of
-    /// shards, raise the limit (`ulimit -n`).
+    /// Each field costs a copy of its encoded bytes and a system call. If the file is in memory,
+    /// this takes about as long as the page faults of a map. Each shard stays open: for thousands
+    /// of shards, raise the limit (`ulimit -n`).
     ///
     /// # Errors
     /// The errors of [`open`](Tar::open).
@@ -152,8 +152,8 @@ impl Tar {
         Self::of(path, &paths, |path| Shard::open(path, mapped))
     }
 
-    /// Opens the shards at `url` in a store: one shard, a pattern, or all objects below `url` that end
-    /// in `.tar`.
+    /// Opens the shards at `url` in a store: one shard, a pattern, or all objects below `url` that
+    /// end in `.tar`.
     ///
     /// # Errors
     /// The errors of [`open`](Tar::open).
@@ -332,8 +332,8 @@ impl Shard {
 }
 
 impl Shard {
-    /// The error of pages up to byte `end` that cannot be loaded. If the file is still that long, the
-    /// medium failed, and the error may be transient.
+    /// The error of pages up to byte `end` that cannot be loaded. If the file is still that long,
+    /// the medium failed, and the error may be transient.
     fn lost(&self, error: Error, end: u64) -> Error {
         let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
         if still_long { error.transient() } else { error }
@@ -371,7 +371,8 @@ impl Source for Tar {
     }
 
     fn check(&self) -> Result<()> {
-        // Checking every shard here would delay the epoch by seconds for 10,000 shards on a network.
+        // Checking every shard here would delay the epoch by seconds for 10,000 shards on a
+        // network.
         self.looks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! The index of `x.tar`, stored in `x.tar.index` so that the headers need not be read again.
 //!
-//! The format is that of [`kept`]: length of the tar, its modification time in ns, numbers of samples, fields,
-//! field names and classes, length of all keys (each `u64`); then the samples (`u64` end of key,
-//! `u64` end of fields), the fields (`u64` offset, `u64` length, `u32` name), names and classes, and
-//! the keys.
+//! The format is that of [`kept`]: length of the tar, its modification time in ns, numbers of
+//! samples, fields, field names and classes, length of all keys (each `u64`); then the samples
+//! (`u64` end of key, `u64` end of fields), the fields (`u64` offset, `u64` length, `u32` name),
+//! names and classes, and the keys.
 //!
 //! It is decoded by hand, so each number is checked before memory is allocated for it. A `serde`
 //! format would need the same checks.

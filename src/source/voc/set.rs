@@ -54,12 +54,12 @@ const CLASSES: [&str; 20] = [
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// - **Samples** are the pictures of `JPEGImages` that a list names, in its order. For a folder, they
-///   are all of its pictures, sorted. A list has one name per line; the rest of the line is
+/// - **Samples** are the pictures of `JPEGImages` that a list names, in its order. For a folder,
+///   they are all of its pictures, sorted. A list has one name per line; the rest of the line is
 ///   ignored. The key is the name.
 /// - **Boxes**, if the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and lower
-///   edge in pixels. The files count pixels from 1, and the last pixel belongs to the box. So **1 is
-///   subtracted from the left and upper edge**, and width is right minus left, as in Detectron2.
+///   edge in pixels. The files count pixels from 1, and the last pixel belongs to the box. So **1
+///   is subtracted from the left and upper edge**, and width is right minus left, as in Detectron2.
 ///   `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
 /// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
 ///   Pascal VOC, its 20 classes are used. So every list of a set has the same numbers.
@@ -70,12 +70,12 @@ const CLASSES: [&str; 20] = [
 ///   class c of the boxes is c + 1, and 255 marks outlines without a class. A list in
 ///   `ImageSets/Segmentation` requires masks.
 ///
-/// **Bad annotations.** A missing or bad file is an error of the sample, with the file and the line. So
-/// is a box that exceeds its picture by more than a pixel or a hundredth of the side, whichever is
-/// larger.
+/// **Bad annotations.** A missing or bad file is an error of the sample, with the file and the
+/// line. So is a box that exceeds its picture by more than a pixel or a hundredth of the side,
+/// whichever is larger.
 ///
-/// **Memory.** Opening reads all files of `Annotations`. It keeps 25 bytes per box, and about 60 per
-/// picture.
+/// **Memory.** Opening reads all files of `Annotations`. It keeps 25 bytes per box, and about 60
+/// per picture.
 #[derive(Debug)]
 pub struct Voc {
     /// Folders of the pictures and of the masks, with a final `/`.

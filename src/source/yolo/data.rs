@@ -1,4 +1,4 @@
-//! The file `data.yaml`: where the splits lie, and what the classes are called.
+//! The file `data.yaml`: the folders of the splits, and the names of the classes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use saphyr_parser::{Event, Parser};
 use crate::error::{Error, Result};
 use crate::source::file;
 
-/// The largest `data.yaml`. One with 20,000 classes has some 500 KB.
+/// Maximum size of a `data.yaml`. With 20,000 classes it has about 500 KB.
 const MAX_YAML: u64 = 16 << 20;
-/// Lists and mappings within each other. Such a file needs 3.
+/// Maximum depth of nested lists and mappings. A valid file needs 3.
 const MAX_DEPTH: usize = 64;
 
 /// Content of `data.yaml`.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    /// `path`: the folder that the splits lie in.
+    /// `path`: the folder of the splits.
     pub(super) root: Option<String>,
-    /// The splits that it has, each with its folders or lists.
+    /// The splits, each with its folders or lists.
     pub(super) splits: Vec<(&'static str, Vec<String>)>,
     pub(super) names: Vec<String>,
-    /// `kpt_shape`: points of a box, and numbers of a point, 2 or 3.
+    /// `kpt_shape`: points per box, and numbers per point (2 or 3).
     pub(super) points: Option<(usize, usize)>,
 }
 
@@ -30,8 +30,7 @@ impl Data {
     /// Reads the file.
     ///
     /// # Errors
-    /// If it cannot be read, is not YAML (with line and column), or a value is not what it should
-    /// be.
+    /// If it cannot be read, is not YAML (with line and column), or a value is invalid.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
         Self::of(&text).map_err(|cause| Error::in_source(cause).at_path(path))
@@ -91,7 +90,7 @@ fn check_depth(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The classes: a list, or a mapping of numbers from 0 on.
+/// Parses the classes: a list, or a mapping from numbers, starting at 0.
 fn names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
     // A class may be called `1` or `true`.
     let name = |value: &Yaml<'_>| {
@@ -128,13 +127,13 @@ fn points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
     }
 }
 
-/// The beginning of a value, for messages.
+/// The start of a value, for messages.
 fn shown(value: &Yaml<'_>) -> String {
     format!("{value:?}").chars().take(60).collect()
 }
 
-/// The `data.yaml` of the pictures in `folder`, or another YAML file if it is the only one there or
-/// in the folder above.
+/// Finds the `data.yaml` of the pictures in `folder`, or the only other YAML file there or in the
+/// parent folder.
 pub(super) fn beside(folder: &Path) -> Option<PathBuf> {
     [folder.to_owned(), folder.join("..")].iter().find_map(|folder| {
         let entries = fs::read_dir(folder).ok()?;

@@ -23,8 +23,8 @@ impl Labels {
     /// number of points per box and of numbers per point.
     ///
     /// # Errors
-    /// If a line has too many or too few numbers, its class is not in the list, or its box exceeds the
-    /// picture. The message has the line.
+    /// If a line has too many or too few numbers, its class is not in the list, or its box exceeds
+    /// the picture. The message has the line.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();

@@ -1,7 +1,8 @@
 //! The pictures of a set, and the paths of their label files.
 //!
-//! The label file of a picture has its path, with the last folder `images` called `labels`, and ends
-//! in `.txt`. A picture without a folder `images` above it has its labels next to it.
+//! The path of a label file is that of its picture, with `labels` in place of the last folder
+//! `images` and the extension `.txt`. Without a folder `images` in its path, a picture has its
+//! labels next to it.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,7 @@ pub(super) fn label_of(path: &str) -> [&str; 4] {
     }
 }
 
-/// The folder that `images` stands in.
+/// The parent of the folder `images`.
 pub(super) fn above_images(pictures: &Path) -> PathBuf {
     let path = root(pictures).unwrap_or_default();
     images_in(&path).map_or(pictures.to_owned(), |at| path[..at].into())
@@ -48,17 +49,16 @@ pub(super) fn below(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     Ok(names.into_iter().map(|name| item(format!("{root}{name}"), root.len())).collect())
 }
 
-/// A picture whose key begins behind the last folder `images`, or at `key`.
+/// Creates a picture. Its key begins after the last folder `images`, or at `key` without one.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
     Item { path: path.into(), key }
 }
 
-/// The pictures of a split of the set that is described in `yaml`.
+/// The pictures of a split of `yaml`.
 ///
 /// # Errors
-/// If the set has no such split, or a folder or a list is not there; the message says where it was
-/// looked for.
+/// If the set does not have the split, or a folder or a list is missing. The message has the path.
 pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
     let beside = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
@@ -85,7 +85,7 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
     Ok(items)
 }
 
-/// The pictures that a text file lists, a path a line, relative to the file's folder.
+/// The pictures in a text file with one path per line, relative to the file's folder.
 fn listed(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;

@@ -1,9 +1,9 @@
-//! Pictures with the label files of YOLO.
+//! Pictures with YOLO label files.
 //!
 //! 1. `set`: [`Yolo`], the samples.
-//! 2. `layout`: which pictures there are, and where their labels lie.
+//! 2. `layout`: the pictures, and the paths of their label files.
 //! 3. `data`: `data.yaml`.
-//! 4. `labels`: one label file.
+//! 4. `labels`: a label file.
 
 mod data;
 mod labels;

@@ -13,7 +13,7 @@ use crate::source::annotated::{Parts, append, key_and_field};
 use crate::source::layout::yolo_pictures;
 use crate::source::{Sample, Source};
 
-/// Pictures with the label files of YOLO: boxes, outlines, points.
+/// Pictures with YOLO label files: boxes, outlines, points.
 ///
 /// ```no_run
 /// use warpfeed::source::Yolo;
@@ -26,30 +26,31 @@ use crate::source::{Sample, Source};
 ///
 /// - **Samples** are the pictures of the split, in the order of its folders and lists; those of a
 ///   folder sorted by name. The key is the path below `images` without the extension.
-/// - **Label files** have a line `class x y width height` for each box: centre and size, in parts
-///   of the picture. A line of 6 and more coordinates is an outline, and its box is the one around
-///   it. With `kpt_shape` in `data.yaml` the box's points follow the box.
-/// - **Fields**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge in **parts of the
-///   picture**, as the text `relative` in `boxes.units.txt` says; `boxes.class.npy`, (n) i64;
-///   `boxes.points.npy`, (n, K, 3) f32; and for a picture with an outline `boxes.masks.json`, a
-///   polygon for each box, or `null`. [`field::Boxes`](crate::field::Boxes) makes pixels of them.
-///   YOLO declares no size. In a picture that EXIF turns, an annotation may count in either picture,
-///   and [`Loader::annotations_follow`](crate::Loader::annotations_follow) says in which.
-/// - **Classes** are the `names` of `data.yaml`. For a folder they are those of the `data.yaml`
-///   next to `images` or one folder higher, or none.
+/// - **Label files** have a line `class x y width height` for each box: centre and size, as
+///   fractions of the picture. A line with 6 or more coordinates is an outline; its box is the
+///   bounding box. With `kpt_shape` in `data.yaml`, the points of a box follow the box.
+/// - **Fields**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge as **fractions of the
+///   picture**, which the text `relative` in `boxes.units.txt` declares; `boxes.class.npy`, (n)
+///   i64; `boxes.points.npy`, (n, K, 3) f32; and `boxes.masks.json` for a picture with an outline,
+///   a polygon or `null` for each box. [`field::Boxes`](crate::field::Boxes) converts them to
+///   pixels. YOLO declares no size. If EXIF turns a picture,
+///   [`Loader::annotations_follow`](crate::Loader::annotations_follow) determines whether the
+///   stored or the upright picture was annotated.
+/// - **Classes** are the `names` of `data.yaml`. A folder uses the `data.yaml` next to `images` or
+///   one folder higher, if there is one.
 ///
-/// A picture without a label file has no boxes: that is how YOLO writes it. A warning counts such
-/// pictures on opening. If there is no label file at all, opening is an error.
+/// In YOLO, a picture without a label file has no boxes. On opening, a warning reports the number
+/// of such pictures. If there are no label files at all, opening is an error.
 ///
-/// A line that is none of these, a class that is not in the list, and a box that reaches out of the
-/// picture by more than a hundredth are errors of the sample, with the file and the line.
+/// An invalid line, a class that is not in the list, and a box that exceeds the picture by more
+/// than a hundredth are errors of the sample, with the file and the line.
 #[derive(Debug)]
 pub struct Yolo {
     items: Vec<Item>,
-    /// Whether each has a label file.
+    /// Whether each picture has a label file.
     labelled: Vec<bool>,
     classes: Vec<String>,
-    /// Points of a box, and numbers of a point.
+    /// Points per box, and numbers per point.
     points: Option<(usize, usize)>,
     formats: Vec<Format>,
 }
@@ -59,8 +60,8 @@ impl Yolo {
     /// folder of pictures below `images`.
     ///
     /// # Errors
-    /// If the path is none of these, the file is not such a YAML, a folder or a list that it names
-    /// is not there, or there are no pictures or no label files.
+    /// If the path is none of these, the YAML is invalid or names a missing folder or list, or
+    /// there are no pictures or no label files.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
@@ -68,7 +69,7 @@ impl Yolo {
     /// Opens a split of `data.yaml`: `train`, `val` or `test`.
     ///
     /// # Errors
-    /// As [`open`](Yolo::open), and if the set does not have this split.
+    /// The errors of [`open`](Yolo::open). Also if the set does not have this split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
         Self::with_formats(yaml.as_ref(), split, Vec::new())
     }
@@ -106,7 +107,7 @@ impl Yolo {
     }
 }
 
-/// Whether each picture has a label file. Folders are listed once each.
+/// Whether each picture has a label file. Lists each folder once.
 fn labelled(items: &[Item]) -> Vec<bool> {
     let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
     let look = |item: &Item| {

@@ -1,4 +1,4 @@
-//! The rules on given numbers, and their shares on any.
+//! Tests the rules on given numbers, and the range of shares on random numbers.
 
 use super::*;
 use crate::trace::ProcessStats;
@@ -65,7 +65,7 @@ fn streams_that_are_always_busy_are_named() {
     );
     let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
     assert_eq!(convert.limit, Limit::Convert);
-    // The host hardly waits, since copies are queued; the device's own clock shows the wait.
+    // The host hardly waits because copies are queued. The device's clock shows the wait.
     let device =
         Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
     assert_eq!(device.verdict().limit, Limit::Copy);
@@ -216,7 +216,7 @@ fn no_advice_promises_more_than_the_loop_can_gain() {
             assert!(promised <= most + 0.05, "{promised} of {most}: {verdict}");
         }
     }
-    // Threads that wait for processors as it is gain nothing from more threads.
+    // If threads already wait for processors, more threads gain nothing.
     let crowded = Stats { delayed_seconds: 4.0, ..many };
     assert_eq!(crowded.verdict().limit, Limit::Decode, "{}", crowded.verdict());
 }
@@ -233,7 +233,7 @@ fn slow_starts_of_epochs_are_named_beside_another_limit() {
     assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
 }
 
-/// Every share in a verdict and in the table, for any counters.
+/// Checks every share in a verdict and in the table, for random counters.
 #[test]
 fn every_share_is_one() {
     let mut state = 7_u64;

@@ -23,14 +23,14 @@ fn shard(number: usize) -> Vec<u8> {
     tar
 }
 
-/// Of 10,000 shards an epoch looks at those that it reads of, once each, and at its start at none.
+/// With 10,000 shards, an epoch checks each shard that it reads once, and none at its start.
 #[test]
 fn an_epoch_looks_at_the_shards_it_reads_of_and_at_no_others() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..100 {
         fs::write(root.path().join(format!("{number:02}.tar")), shard(number)).unwrap();
     }
-    // Each file a hundred times: `00.tar, 00.tar, ...`.
+    // Each file occurs a hundred times: `00.tar, 00.tar, ...`.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
     assert_eq!(tar.shards.len(), 10_000);
     let looked = |epoch| tar.shards.iter().filter(|shard| shard.looked.load(Ordering::Relaxed) == epoch).count();
