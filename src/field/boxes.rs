@@ -17,8 +17,8 @@ use crate::transform::Plan;
 ///
 /// The batch field `boxes` reads the sample's field `boxes` in any [encoding](super), f32 of shape
 /// (n, 4). By default a box is (x1, y1, x2, y2) in pixels of the picture. If the sample has a field
-/// `boxes.units.txt` with the text `relative`, numbers are parts of the picture's width and height.
-/// The arrays of the batch have room for `most` boxes per sample:
+/// `boxes.units.txt` with the text `relative`, numbers are fractions of its width and height. The
+/// arrays of the batch have room for `most` boxes per sample:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
@@ -106,8 +106,8 @@ impl Boxes {
         self
     }
 
-    /// Reads coordinates as parts of the picture's width and height, including those of masks and
-    /// points.
+    /// Reads coordinates as fractions of the picture's width and height, including those of masks
+    /// and points.
     #[must_use]
     pub fn relative(mut self) -> Self {
         self.reader.relative = true;
@@ -121,8 +121,8 @@ impl Boxes {
         self
     }
 
-    /// Delivers boxes as parts of the output's width and height instead of pixels. Points stay in
-    /// pixels.
+    /// Delivers boxes as fractions of the output's width and height instead of pixels. Points stay
+    /// in pixels.
     #[must_use]
     pub fn to_relative(mut self) -> Self {
         self.to_relative = true;

@@ -50,7 +50,7 @@ impl BoxReader {
         BoxReader { format, relative: false }
     }
 
-    /// Reads coordinates as parts of the picture's width and height.
+    /// Reads coordinates as fractions of the picture's width and height.
     #[must_use]
     pub fn relative(self) -> Self {
         BoxReader { relative: true, ..self }
@@ -131,7 +131,7 @@ pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Si
     }
 }
 
-/// Whether the sample declares its coordinates as parts of the picture's size.
+/// Whether the sample declares its coordinates as fractions of the picture's size.
 fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
     let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(have, _)| units(have)) {

@@ -31,7 +31,7 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Puts the place of a panic before its message. Other errors stay as they are.
+/// Puts the place of a panic before its message. Other errors do not change.
 pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     if e.kind() != ErrorKind::Panic {
         return e;

@@ -45,10 +45,10 @@ pub struct Concat {
 /// Meaning of labels in joined data sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// The same in all sets; otherwise an error.
+    /// Labels mean the same in all sets. Otherwise joining is an error.
     #[default]
     Same,
-    /// The class of that name.
+    /// Labels are renumbered by class name.
     ByClassName,
     /// Labels stay as they are.
     KeepLabels,

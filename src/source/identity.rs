@@ -52,7 +52,7 @@ impl Identity {
                 format!("its modification time was {was} when it was opened and is {is} now (`stat -c %.9Y`)")
             };
             return Err(Error::in_source(format!(
-                "the file was written to while open: {changed}; open the loader anew, and replace files by renaming new ones over them"
+                "the file was written to while open: {changed}; open the loader again, and replace files by renaming new ones over them"
             ))
             .at_path(path));
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-/// Place of a batch in a run. Places sort in the order of delivery.
+/// Place of a batch: its epoch, and its number in the epoch. Places sort in the order of delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
     /// The epoch, from 0.

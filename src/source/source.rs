@@ -109,8 +109,8 @@ pub trait Source: Send + Sync {
     }
 
     /// Checks that the medium has not changed since it was opened. One thread of the loader calls
-    /// it at the start of every epoch, before anything is read. It should take no longer than a few
-    /// calls of `stat`. An error ends the epoch before its first batch.
+    /// it at the start of every epoch, before its samples are read. It should take no longer than a
+    /// few calls of `stat`. An error ends the epoch before its first batch.
     ///
     /// A shard that was written to in place is an error; a database may be written to. A file that
     /// was removed or replaced is a warning, because the open file can still be read.

@@ -191,7 +191,7 @@ impl Trace {
         self.record_at(row, name, self.at(begin), self.at(end), args);
     }
 
-    /// The same, with times in ns after the trace was made.
+    /// Like [`record`](Trace::record), with times in ns after the trace was created.
     pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, begin: u64, end: u64, args: Args) {
         if let Row::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();

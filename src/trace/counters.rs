@@ -132,7 +132,7 @@ impl Counters {
         }
     }
 
-    /// The trace, if one is asked for.
+    /// The trace, if one is set.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.get().map(|trace| &**trace)
     }

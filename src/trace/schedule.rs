@@ -22,7 +22,7 @@ pub struct Schedule {
 pub(super) enum Phase {
     Off,
     Warmup,
-    /// With the number of the cycle.
+    /// Traced and written, in the cycle with this number.
     Active(u64),
 }
 

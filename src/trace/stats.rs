@@ -49,7 +49,7 @@ pub struct Stats {
     pub samples: u64,
     /// Samples that workers prepared, delivered or not.
     pub prepared: u64,
-    /// Bytes of those samples as they are stored, all fields together.
+    /// Total stored bytes of all fields of the prepared samples.
     pub bytes_read: u64,
     /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
     /// decoded alone. `warpfeed pack` adds restart markers.

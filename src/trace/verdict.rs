@@ -12,7 +12,7 @@ const DELAYED: f64 = 0.2;
 /// which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times on sixteen
 /// (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
-/// With this many reads under way on average, reading is the bottleneck.
+/// Minimum average number of reads in flight at which reading is the bottleneck.
 const READS: f64 = 2.0;
 /// Minimum share of the wait at which first batches of epochs are named in addition to the limit.
 const STARTS: f64 = 0.25;
@@ -39,8 +39,7 @@ const STARTS: f64 = 0.25;
 ///    wait for a processor. Otherwise they are [`Decode`](Limit::Decode),
 ///    [`Transform`](Limit::Transform) and [`Field`](Limit::Field).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
-/// 7. Threads that read for the workers had 2 reads or more under way on average:
-///    [`Read`](Limit::Read).
+/// 7. Readers had 2 or more reads in flight on average: [`Read`](Limit::Read).
 /// 8. The coordinator waited for slots 10 % of the time or more, and workers hardly ever waited for
 ///    a processor: [`Slots`](Limit::Slots). Workers idled at some times and the consumer waited at
 ///    others.

@@ -32,7 +32,7 @@ pub struct Batches<B> {
     process: u32,
     /// Position at which the loader was opened.
     first: Position,
-    /// Position at which a resumed run will continue, until it continues.
+    /// Position at which a resumed run continues. No effect after that.
     resume: Position,
     /// Number of batches that the epoch in progress has yet to deliver.
     left: u64,
@@ -348,7 +348,7 @@ impl<B> Batches<B> {
     /// Number of batches in `epoch`.
     ///
     /// # Panics
-    /// If an [`Order`](crate::order::Order) of your own panics when asked for its length.
+    /// If the length of an [`Order`](crate::order::Order) of your own panics.
     /// [`epoch`](Batches::epoch) returns an error for such an epoch.
     pub fn num_batches(&self, epoch: u64) -> u64 {
         self.shared().schedule.num_batches(epoch)
@@ -371,7 +371,7 @@ impl<B> Batches<B> {
     /// count.
     ///
     /// # Panics
-    /// As [`num_batches`](Batches::num_batches).
+    /// See [`num_batches`](Batches::num_batches).
     pub fn epoch_len(&self, epoch: u64) -> u64 {
         self.shared().schedule.samples(epoch)
     }

@@ -116,7 +116,7 @@ struct Room {
 }
 
 impl Room {
-    /// Whether a part may be begun.
+    /// Whether the room allows another part.
     fn admits(&self) -> bool {
         self.closed || self.out == 0 || self.held.saturating_add(self.usual) <= self.bound
     }

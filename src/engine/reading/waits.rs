@@ -54,7 +54,7 @@ impl Waits {
         self.seen.lock().expect("nothing panics while holding it")
     }
 
-    /// Whether readers are to read.
+    /// Whether readers read instead of workers.
     pub(crate) fn are_on(&self) -> bool {
         self.on.load(Relaxed)
     }

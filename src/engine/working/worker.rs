@@ -345,7 +345,7 @@ impl<'a> PartFiller<'a> {
                 Ok((sample, memory)) => {
                     let bytes = sample.memory();
                     let buffer = 2 * bytes;
-                    // What was read ahead has its own bound.
+                    // Samples that were read ahead have a bound of their own.
                     let buffer = if ahead_ns.is_some() { 0 } else { buffer };
                     let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
                     self.meter.stage(Stage::Read, &mut timed, bytes);

@@ -45,7 +45,7 @@ pub(super) struct Object<'a> {
     pub(super) bbox: [f64; 4],
     #[serde(default)]
     pub(super) iscrowd: Flag,
-    /// Its text is not parsed or copied, because it makes up most of the file.
+    /// Borrows its text, which makes up most of the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]

@@ -21,8 +21,9 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     .at_path(json))
 }
 
-/// Folders to try: that of the file, `images`, and the folder that the file is named after, such as
-/// `train2017` for `instances_train2017.json`. The last two may also be next to the file's folder.
+/// Folders to try: the file's folder; and in it or in its parent folder `images`, and the folder
+/// that the file is named after (`train2017` for `instances_train2017.json`), which may be in
+/// `images`.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

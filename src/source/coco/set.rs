@@ -111,9 +111,9 @@ struct Annotation {
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The pictures are searched next to the file, in the folder
-    /// that it is named after (`../train2017` for `instances_train2017.json`), and in `images`.
-    /// These folders may be next to the file or next to its folder.
+    /// Opens the annotations in `json`. The pictures may be next to the file, in the folder that it
+    /// is named after (`../train2017` for `instances_train2017.json`), and in `images`. These
+    /// folders may be next to the file or next to its folder.
     ///
     /// # Errors
     /// If the file cannot be read, is not COCO's JSON (with line and column), an annotation is of a

@@ -58,7 +58,8 @@ fn item(path: String, key: usize) -> Item {
 /// The pictures of a split of `yaml`.
 ///
 /// # Errors
-/// If the set does not have the split, or a folder or a list is missing. The message has the path.
+/// If the set does not have the split, or a folder or a list is missing. The message lists the
+/// paths that were tried.
 pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
     let beside = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
