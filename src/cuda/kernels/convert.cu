@@ -1,16 +1,19 @@
-// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3): normalise, run the steps on
-// values and mix, in one pass.
+// u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3), in one pass: normalises,
+// runs the steps on values, and mixes.
 //
-// A thread takes P neighbouring pixels of a row: their 3 P bytes are read in three words, and a warp's stores are contiguous. One code,
-// three entry points a type and layout:
-//   f16_nchw      no per-sample parameters; P such that a thread stores 16 bytes a colour plane (4 f32, 8 f16; 8 u8)
-//   f16_nchw_ops  with them (or null), two groups of P a thread
-//   f16_nchw_any  with them (or null); P = 1, for widths that P does not divide
-// blockIdx.y is the sample, so everything that a sample's parameters decide is decided alike by a whole block. They are read in words of
-// 16 bytes: read one by one as they are needed, they kept the pixels waiting for twice as long as the pixels' own bytes.
+// A thread takes P neighbouring pixels of a row. It reads their 3 P bytes as three words, and the
+// stores of a warp are contiguous. One template has three entry points per type and layout:
+//   f16_nchw      without records; P pixels fill 16 bytes of a colour plane (4 f32, 8 f16), or 8
+// (u8)
+//   f16_nchw_ops  with records (or null); two groups of P pixels per thread
+//   f16_nchw_any  with records (or null); P = 1, for widths that P does not divide
+// blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records
+// are read in words of 16 bytes. Reading their fields one by one made the pixels wait twice as long
+// as for their own bytes.
 //
-// Arithmetic is spelled out in round-to-nearest intrinsics, in the order of the host path, so both give the same bits; the file is
-// compiled with contraction off. `convert.ptx` beside it is what NVRTC 12.8 makes of it for compute_70 (see kernels/README.md).
+// Arithmetic uses round-to-nearest intrinsics in the order of the host path, so both give the same
+// bits. The file is compiled with contraction off. `convert.ptx` is the compiled form (see
+// README.md).
 
 #include "records.cuh"
 
@@ -29,7 +32,7 @@ struct F16 {
     }
 };
 
-// compute_70 has no bf16 conversion: round to nearest even on the bits, a NaN stays one.
+// compute_70 has no bf16 conversion. This rounds the bits to nearest even. A NaN stays a NaN.
 struct Bf16 {
     typedef u16 Bits;
     static __device__ __forceinline__ u32 bits(float v) {
@@ -39,7 +42,8 @@ struct Bf16 {
     }
 };
 
-// Halves go up, as in Rust's `round`: the sum rounded towards zero never reaches a whole number that the exact one does not.
+// Halves are rounded up, as by Rust's `round`. The sum is rounded towards zero, so it reaches a
+// whole number only if the exact sum does.
 struct U8 {
     typedef u8 Bits;
     static __device__ __forceinline__ u32 bits(float v) {
@@ -65,7 +69,8 @@ template <int P> struct Raw {
         for (int i = 0; i < 3; i++) u.word[i] = __ldg(reinterpret_cast<const W*>(from) + i);
     }
     __device__ __forceinline__ u32 byte(int i) const { return (u.part[i / 4] >> (8 * (i % 4))) & 0xffu; }
-    // 0 to 255: the byte is put into the mantissa of 2^23, which is one instruction at full rate where a conversion has a quarter of it.
+    // Value of a byte, 0 to 255. The byte goes into the mantissa of 2^23: one instruction at full
+    // rate, where a conversion runs at a quarter of it.
     __device__ __forceinline__ float value(int i) const {
         return __fsub_rn(__uint_as_float(__byte_perm(u.part[i / 4], 0x4b000000u, 0x7440 + i % 4)), 8388608.0f);
     }
@@ -80,15 +85,15 @@ template <> struct Raw<1> {
     __device__ __forceinline__ float value(int i) const { return float(bytes[i]); }
 };
 
-// The width of `rect` if some of the P pixels of row `y` from column `x` on are inside, or 0. A pixel at column x is inside if
-// x - rect.x, without a sign, is less.
+// Returns the width of `rect` if it contains one of the P pixels of row `y` from column `x` on,
+// else 0. A pixel at column x is inside if the unsigned x - rect.x is less than the width.
 template <int P> __device__ __forceinline__ u32 reach(const Rect& rect, u32 x, u32 y) {
     return y - rect.y < rect.height && x + P > rect.x && x < rect.x + rect.width ? rect.width : 0;
 }
 
 #include "steps_on_values.cuh"
 
-// A value that lies at a multiple of 16 bytes, read in words of 16 bytes.
+// Reads a value that is aligned to 16 bytes in words of 16 bytes.
 template <class T> union Words {
     uint4 word[sizeof(T) / 16];
     T value;
@@ -98,7 +103,7 @@ template <class T> union Words {
     }
 };
 
-// P output pixels of one sample from column `x`, row `y`, before mixing.
+// Computes P output pixels of one sample, from column `x` of row `y` on, before mixing.
 template <int P>
 __device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 steps, u32 x, u32 y, const Normalize& norm,
                                         float (&v)[3 * P]) {
@@ -120,8 +125,8 @@ template <class T, int P> struct Packed {
     }
 };
 
-// A thread takes G groups of one sample, a block's width apart, and asks for the bytes of all of them before it works on any: the
-// device's memory is only kept busy by many requests under way at once.
+// A thread takes G groups of one sample, a block's width apart. It requests the bytes of all groups
+// before it works on any, because only many requests in flight keep the memory busy.
 template <class T, int P, int G, bool Nchw, bool Ops>
 __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, const SampleOps* all, u32 count, u32 height, u32 width,
                                         const Normalize& norm) {
@@ -146,7 +151,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
         const u8* const image = in + size_t(n) * pixels * 3;
         Raw<P> own[G], other[G];
         const SampleOps* others = nullptr;
-        u32 their = 0;     // their steps
+        u32 their = 0;     // steps of the partner
         #pragma unroll
         for (int g = 0; g < G; g++) {
             const u32 group = first + g * blockDim.x;
@@ -193,7 +198,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                 #pragma unroll
                 for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], own[g].value(i), norm.bias[i % 3]);
             }
-            // Bytes that nothing changes stay what they are.
+            // Unchanged bytes are copied.
             const auto bits = [&](int i) { return !Ops && sizeof(Bits) == 1 ? own[g].byte(i) : T::bits(v[i]); };
             if constexpr (P == 1) {
                 if (active) {
@@ -211,8 +216,10 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                     }
                 }
             } else {
-                // A thread's three words are neighbours here, so storing them would leave gaps between the lanes of a warp: the warp
-                // passes them through shared memory and stores 32 neighbouring words at a time. Strides of three words meet no bank twice.
+                // A thread's three words are adjacent here, so direct stores would leave gaps
+                // between the lanes of a warp. The warp passes them through shared memory and
+                // stores 32 adjacent words at a time. A stride of three words has no bank
+                // conflicts.
                 typedef typename Packed<T, P>::W W;
                 __shared__ W stage[4][96];
                 W* const mine = stage[threadIdx.x / 32];
@@ -240,8 +247,9 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
     }
 }
 
-// BOUNDS: most threads a block, and least blocks a multiprocessor, which keeps the compiler from registers that cost more in waiting
-// threads than they save (measured on an H200: f16 with parameters 90 % of the copy with it, 82 % without).
+// BOUNDS: maximum threads per block, and minimum blocks per multiprocessor. The minimum limits the
+// registers, because more of them would cost more in occupancy than they save (measured on an H200:
+// f16 with records runs at 90 % of a copy with the limit, and at 82 % without).
 #define ENTRY(name, T, P, G, BOUNDS, nchw, with_ops)                                                                                    \
     extern "C" __global__ void __launch_bounds__ BOUNDS                                                                                 \
         name(T::Bits* out, const u8* in, const SampleOps* ops, u32 count, u32 height, u32 width, Normalize norm) {                      \
@@ -258,13 +266,15 @@ ENTRIES(f32, F32, 4, 2, (128))
 ENTRIES(f16, F16, 8, 1, (128, 5))
 ENTRIES(bf16, Bf16, 8, 1, (128, 5))
 ENTRIES(u8, U8, 8, 1, (128, 5))
-// Bytes in the order in which they come are copied, and converted only by records.
+// Without records, u8 in (N, H, W, 3) is copied, so it has no such entry point.
 ENTRY(f32_nhwc, F32, 4, 2, (128), false, false)
 ENTRY(f16_nhwc, F16, 8, 1, (128), false, false)
 ENTRY(bf16_nhwc, Bf16, 8, 1, (128), false, false)
 
-// Labels as rows of `classes` shares: the sample's own class gets `weight`, its partner's the rest, and `smoothing` of it all is spread
-// evenly over the classes (torchvision's MixUp on one-hot labels, then label smoothing). A label outside 0..classes adds nothing.
+// Writes labels as rows of `classes` shares. The sample's own class gets `weight`, and its
+// partner's class the rest. Then the share `smoothing` is spread evenly over the classes
+// (torchvision's MixUp on one-hot labels, then label smoothing). A label outside 0..classes adds
+// nothing.
 extern "C" __global__ void __launch_bounds__(128)
 soft_labels(float* out, const long long* labels, const SampleOps* ops, u32 count, u32 classes, float smoothing) {
     const u32 k = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,6 +1,5 @@
-// An image on the device, as the steps on pixels see it: u8 (H, W, 3). One block works on one image.
-// All of its threads call each method together. A method returns when the image is done, for all of
-// them.
+// An image on the device, as the steps on pixels see it: u8 (H, W, 3). One block works on one
+// image. All of its threads call each method together, and return together when the image is done.
 
 // Shared memory of the block.
 struct Scratch {
@@ -13,8 +12,8 @@ struct Image {
     u32 height, width;
     u32 pixels;
 
-    // Calls `f` with red, green and blue of each pixel that is this thread's, and stores what it
-    // leaves there if `Store`. Four pixels are three words.
+    // Calls `f` with red, green and blue of each pixel of this thread. If `Store`, stores the
+    // values that `f` leaves there. Four pixels are three words.
     template <bool Store, class F> __device__ __forceinline__ void visit(F f) const {
         const u32 fours = reinterpret_cast<size_t>(data) % 4 == 0 ? pixels / 4 : 0;
         u32* const words = reinterpret_cast<u32*>(data);
@@ -48,10 +47,10 @@ struct Image {
         __syncthreads();
     }
 
-    // Changes each pixel alone.
+    // Changes each pixel on its own.
     template <class F> __device__ __forceinline__ void map(F f) const { visit<true>(f); }
 
-    // Puts `f` of each level in its place. `f` is called once for each of the 256 levels.
+    // Replaces each level by `f` of it. `f` is called once for each of the 256 levels.
     template <class F> __device__ __forceinline__ void map_levels(Scratch& scratch, F f) const {
         for (u32 v = threadIdx.x; v < 256; v += blockDim.x) scratch.table[v] = u8(f(v));
         __syncthreads();

@@ -1,27 +1,25 @@
 // Baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, colour, crop, resize
 // and flip.
 //
-// Eight entry points, one after the other in a stream. blockIdx.y is the sample; samples whose
-// pixels are in place already are skipped.
+// Eight entry points, queued one after the other. blockIdx.y is the sample. Samples whose pixels
+// are already in place are skipped.
 //   jpeg_axes      the resize filter of each axis, as tables
-//   jpeg_tables    the Huffman tables, as the next three look codes up
-//   jpeg_follow    where decoding stands at each line of the long segments, a thread a line
-//   jpeg_starts    from that, the blocks that begin in each line
-//   jpeg_huffman   entropy-coded bytes to coefficients, a thread a short segment or a line
-//   jpeg_idct      coefficients to samples, a thread a block
+//   jpeg_tables    the Huffman tables, in the form that the next three kernels use
+//   jpeg_follow    the decoder state at each line of the long segments, one thread per line
+//   jpeg_starts    the blocks that begin in each line, from these states
+//   jpeg_huffman   entropy-coded bytes to coefficients, one thread per short segment or line
+//   jpeg_idct      coefficients to samples, one thread per block
 //   jpeg_turn      samples to upright pixels, for pictures that EXIF turns
-//   jpeg_resize    samples to pixels of the output, a block eight rows
+//   jpeg_resize    samples to pixels of the output, one block of threads per eight rows
 //
-// All arithmetic is the host's, in its order, so both give the same bits:
-// `decode/jpeg/kernels/scalar.rs` and `decode/jpeg/rows.rs` from coefficients to pixels,
-// `transform/resize/axis.rs` and `transform/resize/scalar.rs` from there on. The file is compiled
-// with contraction off. `jpeg.ptx` beside it is what NVRTC 12.8 makes of it for compute_70 (see
-// kernels/README.md).
+// All arithmetic is the host's, in its order, so both give the same bits. Up to the pixels it is
+// that of `decode/jpeg/kernels/scalar.rs` and `decode/jpeg/rows.rs`, and from there on that of
+// `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is compiled with
+// contraction off. `jpeg.ptx` is the compiled form (see README.md).
 //
-// Records are the host's and are trusted. Entropy-coded bytes are not: whatever they are, decoding
-// ends soon, stays inside of its memory, and marks the sample in `faults` if they make no sense, or
-// if they cannot be decoded in parallel. Later kernels leave such a sample out, and the host
-// decodes it.
+// Records come from the host and are trusted. Entropy-coded bytes are not. For any bytes, decoding
+// ends soon and stays inside its memory. If the bytes are invalid or cannot be decoded in parallel,
+// the sample is marked in `faults`. Later kernels skip it, and the host decodes it.
 
 #include "records.cuh"
 
@@ -46,10 +44,9 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 enum { MOST_TAPS = 32 };
 
-// A table of the filter along one axis of `n` outputs: what follows is n (start, taps), then
-// MOST_TAPS / 2 rows of n pairs of coefficients; an odd tap's pair ends with 0.
-// Before the tables of a sample lies its record as `jpeg_resize` sees it. `DecodeOps::axes_bytes`
-// counts the same bytes.
+// A table of the filter along one axis of `n` outputs. It is followed by n (start, taps), then by
+// MOST_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with 0. The sample's
+// record for `jpeg_resize` precedes its tables. `DecodeOps::axes_bytes` counts the same bytes.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MOST_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
@@ -57,9 +54,9 @@ __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width
     return axes + size_t(sample) * (sizeof(DecodeOps) + across + axis_bytes(height)) + sizeof(DecodeOps) + (axis ? across : 0);
 }
 
-// A record for `jpeg_resize`. Its planes lie behind the coefficients, `planes` times 64 bytes from
-// their beginning. The pixels of a turned picture lie in place of its coefficients: a plane for each
-// colour, upright.
+// A record for `jpeg_resize`. Its planes follow the coefficients, `planes` times 64 bytes from
+// their start. The pixels of a turned picture replace its coefficients, as one upright plane per
+// colour.
 __device__ __forceinline__ DecodeOps* view_of(u8* axes, u32 sample, u32 width, u32 height) {
     return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
 }
@@ -120,8 +117,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             const u32 first = weigh(middle, radius, narrow, length, [&](u32, double weight) {
                 sum += weight, most = fmax(most, weight), taps++;
             });
-            // Division keeps the order, so the largest quotient is that of the largest weight.
-            // Numbers that are not negative have the order of their bits.
+            // Division is monotonic, so the largest weight gives the largest quotient. Doubles that
+            // are not negative compare like their bits.
             atomicMax(&largest, u64(__double_as_longlong(most / sum)));
             if (output == 0) head.start = first;
             if (output == outputs - 1) head.end = first + taps;
@@ -129,8 +126,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             starts[reversed ? outputs - 1 - output : output] = make_uint2(first, min(taps, u32(MOST_TAPS)));
         }
         __syncthreads();
-        // Halves go up where the host rounds this product, so less than 32767.5 is what it rounds
-        // to less than 32768.
+        // The host rounds this product with halves up, so its limit of 32768 is 32767.5 before
+        // rounding.
         u32 precision = 0;
         const double most = __longlong_as_double((long long)largest);
         while (precision < 21 && most * double(2u << precision) < 32767.5) precision++;
@@ -153,26 +150,26 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
-// Segments of fewer bytes are decoded in one piece. So are all of a sample whose longest has fewer
-// than WORTH bytes: it takes longer to find where pieces begin.
+// Shorter segments are decoded in one piece. If the longest segment of a sample has fewer than
+// WORTH bytes, all of its segments are, because finding the pieces would take longer.
 enum { LONG = 1024, WORTH = 2048 };
 
 enum { MOST_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
 // Bits that are looked up at once.
 enum { DC_BITS = 9, AC_BITS = 11 };
-// Codes this long or longer may need more than these bits.
+// Codes of at least this length may need more bits than are looked up.
 enum { LONG_CODE = 9 };
 
-// Where decoding stands in a block: 1 + the place of the latest coefficient; 0 before the DC
-// difference. The block is complete from DONE on. It ends soundly at DONE, or by a code for that.
-// ASIDE takes what is no coefficient.
+// Position in a block: 1 + the index of the latest coefficient, or 0 before the DC difference. The
+// block is complete from DONE on. A valid block ends at DONE or by an end-of-block code. ASIDE
+// receives values that are not coefficients.
 enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
 
-// What a table has for the next bits: bits of the code and of the value behind it | what the
-// decoder goes on by in the block << 8 | what to add to these bits for the value << 16.
+// Entry of a table for the next bits: length of the code and its value in bits | advance of the
+// position in the block << 8 | what to add to these bits for the value << 16.
 //
-// The bits looked up hold the code and the value's first bit, its sign. STUCK stands for codes of
-// which they do not: the decoder looks for these one length after another.
+// The looked-up bits contain the code and the first bit of the value, its sign. STUCK stands for
+// codes for which they do not: the decoder tries these one length after another.
 __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looked, bool dc) {
     const u32 size = symbol & 15, run = dc ? 0 : symbol >> 4;
     if (length + (size != 0) > bits) return STUCK << 8;
@@ -181,16 +178,16 @@ __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looke
     return (length + size) | advance << 8 | (negative * (1 - (1u << size)) - (code << size)) << 16;
 }
 
-// A sample's tables. The first kernel writes them, others copy them to shared memory.
+// A sample's tables. `jpeg_tables` writes them, and later kernels copy them to shared memory.
 struct __align__(16) Tables {
     u32 dc[2 << DC_BITS];
-    // Of each length from LONG_CODE on: one past its last code, at the top of 16 bits; and what to
-    // add to a code for its symbol's index.
+    // For each length from LONG_CODE on: one past its last code, aligned to the top of 16 bits, and
+    // the offset from a code to the index of its symbol.
     u32 limit[MOST_TABLES][17 - LONG_CODE];
     u32 offset[MOST_TABLES][17 - LONG_CODE];
     u8 symbols[MOST_TABLES][256];
-    // Of each block in an MCU: where its table begins in `dc`, and in `ac` << 12 | the numbers of both
-    // tables << 24 and << 26 | part << 28
+    // For each block in an MCU: offset of its table in `dc` | offset in `ac` << 12 | numbers of
+    // both tables << 24 and << 26 | part << 28
     u32 choice[12];
     u32 ac[2 << AC_BITS];
 
@@ -199,8 +196,8 @@ struct __align__(16) Tables {
     __device__ __forceinline__ static u32 part_of(u32 choice) { return choice >> 28; }
     __device__ __forceinline__ static u32 number_of(u32 choice, bool dc) { return choice >> (dc ? 24 : 26) & 3; }
 
-    // The code that 16 bits begin with, of LONG_CODE or more bits: bits of the code | symbol << 8. 0
-    // if there is none.
+    // Finds the code of LONG_CODE or more bits at the start of 16 bits. Returns its length | symbol
+    // << 8, or 0 if there is none.
     __device__ __forceinline__ u32 find(u32 table, u32 window) const {
         u32 length = LONG_CODE;
         #pragma unroll
@@ -211,14 +208,14 @@ struct __align__(16) Tables {
     }
 };
 
-// What the first kernel makes of a sample's tables.
+// A sample's tables as `jpeg_tables` writes them.
 struct __align__(16) Built {
     Tables tables;
-    // In place of `ac` where values are not asked for: one symbol, as there | two symbols << 16, if the
-    // bits hold both, or else the one.
+    // Replaces `ac` where values are not needed: one symbol, as there | two symbols << 16 if the
+    // bits contain both, otherwise the same one.
     u32 twice[2 << AC_BITS];
 
-    // All threads of a block: with `twice` in place of `ac`, or as it is.
+    // Copies the tables with all threads of a block. If `Twice`, `twice` replaces `ac`.
     template <bool Twice> __device__ __forceinline__ void copy(Tables& to) const {
         enum { ALL = sizeof(Tables) / 16, AC = sizeof(tables.ac) / 16 };
         for (u32 i = threadIdx.x; i < ALL; i += blockDim.x) {
@@ -231,8 +228,8 @@ struct __align__(16) Built {
 
 static_assert(sizeof(Built) == 38192, "as DecodeOps::TABLES_BYTES");
 
-// blockIdx.x is the table. A table that the sample does not have becomes one without codes: kernels
-// copy all of `Tables`, and what they read must have been written.
+// blockIdx.x is the table. A table that the sample lacks becomes one without codes, because kernels
+// copy all of `Tables` and must not read unwritten memory.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ u32 limits[17], offsets[17];
@@ -244,7 +241,7 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         const Spec& spec = specs_of(o, arena)[table];
         u32 dc = 0;     // a bit for each table of DC differences
         for (u32 part = 0; part < o.count; part++) dc |= 1u << (o.choice[part] & 3);
-        // Two are of DC differences, and two of AC coefficients.
+        // Two tables are for DC differences, and two for AC coefficients.
         if (__popc(dc) == 1) dc |= 1u << o.tables;
         const bool exists = table < o.tables;
         const auto begin_of = [&](u32 table) {
@@ -277,7 +274,7 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         }
         const bool is_dc = dc >> table & 1;
         const u32 bits = is_dc ? DC_BITS : AC_BITS;
-        // The symbol that `bits` bits begin with.
+        // Finds the symbol at the start of `bits` bits.
         const auto find = [&](u32 looked) {
             const u32 window = looked << (16 - bits);
             u32 length = 1;
@@ -304,31 +301,32 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
     }
 }
 
-// The bits of a lane's piece. Global memory is read 16 bytes at a time, long before they are
-// needed: a lane that waits lets its warp wait. In between they are words in shared memory.
+// Reads the bits of a lane's piece. Global memory is read 16 bytes at a time, long before the bytes
+// are needed, because a lane that waits stalls its warp. Until then they are words in shared
+// memory.
 struct Bits {
     enum { RING = 16 };     // words
-    // The most that a lane takes from one call of `fill` to the next: three words by looking up,
-    // then a code that is looked for.
+    // Maximum number of bits that a lane takes between two calls of `fill`: three words by lookup,
+    // then one code that is searched for.
     enum { WINDOW = 96, MOST = WINDOW + 31 };
 
     const uint4* chunks;
-    u32 last;           // no chunk behind this one is read
+    u32 last;           // last chunk that is read
     u32* ring;          // word i is at ring[i % RING * 32]
     u32 filled;         // words that were put into the ring
-    uint4 ahead;        // the words behind them
+    uint4 ahead;        // the words after those
     u32 origin;         // the first bit of the first chunk
     u32 position;       // bits from there
 
     __device__ __forceinline__ Bits() {}
-    // From bit `bit` of the sample's bytes on.
+    // Starts at bit `bit` of the sample's bytes.
     __device__ __forceinline__ Bits(const DecodeOps& o, const u8* arena, u32 bit, u32* ring) : ring(ring) {
         chunks = reinterpret_cast<const uint4*>(arena + o.at) + bit / 128;
         last = (o.bytes + 32) / 16 - 1 - bit / 128;
         origin = bit / 128 * 128;
         position = bit % 128;
         filled = 0;
-        // One reads what the other has brought near.
+        // Brings the later chunks into the cache while the first one is read.
         asm volatile("prefetch.global.L1 [%0];" :: "l"(chunks + min(2u, last)));
         ahead = __ldg(chunks);
         put();
@@ -344,7 +342,7 @@ struct Bits {
         filled += 4;
         ahead = __ldg(chunks + min(filled / 4, last));
     }
-    // What is taken until the next call is four words at most, so the ring stays filled.
+    // At most four words are taken until the next call, so the ring stays filled.
     __device__ __forceinline__ void fill() {
         static_assert(31 + MOST < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
         if (filled - position / 32 < 6) put();
@@ -355,11 +353,12 @@ struct Bits {
     }
 };
 
-// Decoding of a lane between two calls of `fill`: the next bits, and where it stands.
+// Decoder of a lane between two calls of `fill`: the next bits, and the position in the block.
 struct Rounds {
-    // Bits that are shifted out by the table's entry, which is trusted to name at most 25.
+    // Bits. A table's entry, which is trusted to name at most 25 of them, says how many to shift
+    // out.
     u32 high, middle, low;
-    // 128 - the bits that may still be taken | the place in the block << 8
+    // 128 - the bits that may still be taken | position in the block << 8
     u32 stand;
     u32 budget;
     // Bits of a code and value that are looked up.
@@ -378,8 +377,8 @@ struct Rounds {
         low = __funnelshift_l(0, low, found);
         stand += found & 0xff1f;
     }
-    // One symbol, if the block and the bits go on. Returns the place, from 1 on, that gets the value, or
-    // ASIDE.
+    // Decodes one symbol, if the block and the bits go on. Returns the position, from 1 on, that
+    // receives the value, or ASIDE.
     __device__ __forceinline__ u32 round(const u32* look, u32 shift, u32& value) {
         const bool was_on = on();
         const u32 looked = look[high >> shift], found = was_on ? looked : 0;
@@ -387,8 +386,8 @@ struct Rounds {
         step(found);
         return was_on && stand < ASIDE << 8 ? stand >> 8 : ASIDE;
     }
-    // One or two symbols of which only the bits matter. Near to the end of the block or of the bits
-    // it is one.
+    // Skips one or two symbols, whose values do not matter. Near the end of the block or of the
+    // bits, it skips one.
     __device__ __forceinline__ void skip(const u32* look) {
         const bool near = ((stand + (17 << 8 | AC_BITS)) & 0xc080) != 0;
         const u32 looked = look[high >> (32 - AC_BITS)] >> (near ? 0 : 16);
@@ -399,11 +398,11 @@ struct Rounds {
     __device__ __forceinline__ u32 taken() const { return (stand & 255) - (128 - budget); }
 };
 
-// Symbols of a block between two calls of `fill`: so many if the blocks of all lanes have no more,
-// and so many else.
+// Number of symbols of a block between two calls of `fill`: FEW if no lane's block has more,
+// otherwise ROUNDS.
 enum { FEW = 2, ROUNDS = 10 };
 
-// A code that is looked for, and the value behind it. False if there is none.
+// Searches for a code, and reads the value after it. Returns false if there is no such code.
 __device__ __forceinline__ bool find_one(const Tables& tables, Bits& bits, u32 choice, u32& place, u32& value) {
     place -= STUCK;
     const u32 window = bits.peek(), found = tables.find(Tables::number_of(choice, place == 0), window >> 16);
@@ -417,8 +416,8 @@ __device__ __forceinline__ bool find_one(const Tables& tables, Bits& bits, u32 c
     return true;
 }
 
-// Up to ROUNDS symbols of a block, while it goes on; `own` gets its coefficients. False if there is no
-// such code.
+// Decodes up to ROUNDS symbols of a block. `own` receives the coefficients. Returns false if a code
+// does not exist.
 __device__ __forceinline__ bool decode_some(const Tables& tables, Bits& bits, u32 choice, u32& place, i16* own) {
     const bool dc = place == 0;
     const u32* const ac = tables.ac + Tables::ac_of(choice);
@@ -440,21 +439,20 @@ __device__ __forceinline__ bool decode_some(const Tables& tables, Bits& bits, u3
     return sense;
 }
 
-// Whether a block may end at this place: not with too long a run.
+// Whether a block may end at this position. A run that leads past the block may not end it.
 __device__ __forceinline__ bool is_sound(u32 place) { return place == DONE || place >= ENDED; }
 
-// A piece of a segment: blocks whose decoding begins at a known bit, with known DC coefficients
-// before them.
+// A piece of a segment: blocks whose first bit and previous DC coefficients are known.
 struct __align__(16) Start {
-    u32 bit, end;       // of the first block, and of the segment; from the sample's first byte
-    u32 block, count;   // the first block, counted through the picture, and how many
+    u32 bit, end;       // start of the first block, end of the segment; from the sample's first byte
+    u32 block, count;   // first block, counted over the picture, and number of blocks
     u32 dc[3];
     u32 unused;
 };
 
-// --- where pieces of long segments begin
+// --- starts of the pieces of long segments
 
-// Bytes of a piece. The scratch has a Start for each such line of the arena.
+// Bytes of a line. The scratch has one Start per line of the arena.
 enum { LINE = 256 };
 
 // The first line that may have a piece.
@@ -462,15 +460,15 @@ __device__ __forceinline__ u32 first_line(const DecodeOps& o) {
     return (o.count * 128 + o.tables * u32(sizeof(Spec)) + o.segments * u32(sizeof(Segment))) / LINE;
 }
 
-// What is known of a line: its piece, if it has one.
+// The part of a line that belongs to a piece.
 struct Extent { u32 from, to; };    // bits
 struct Line {
     Segment segment;
     Extent extent;
-    bool any, first;    // whether it has one; whether it is its segment's first
+    bool any, first;    // whether it has a piece; whether that is its segment's first
 
-    // A piece begins with its line. The first one begins with the segment, and ends with the first
-    // line that is whole.
+    // A piece begins with its line. The first piece of a segment begins with the segment, and ends
+    // with the first whole line.
     __device__ __forceinline__ Line(const DecodeOps& o, const Segment* segments, u32 line) {
         u32 low = 0, high = o.segments;
         while (high - low > 1) {
@@ -485,8 +483,8 @@ struct Line {
     }
 };
 
-// Where decoding stands at the end of a piece: bits behind it | block in the MCU << 8 | places of
-// the block that are done << 16. 0 is the start of an MCU.
+// Decoder state at the end of a piece: bits past the end | block in the MCU << 8 | position in the
+// block << 16. 0 is the start of an MCU.
 struct State {
     u32 ahead, b, place;
     __device__ __forceinline__ State(u32 code) : ahead(code & 255), b(code >> 8 & 255), place(code >> 16) {}
@@ -494,7 +492,7 @@ struct State {
     __device__ __forceinline__ u32 code() const { return ahead | b << 8 | place << 16; }
 };
 
-// What a piece adds: blocks that begin in it, and their DC differences.
+// Sums over a piece: the blocks that begin in it, and their DC differences.
 struct Gain {
     u32 count, dc[3];
     __device__ __forceinline__ Gain operator+(const Gain& other) const {
@@ -510,8 +508,8 @@ __device__ __forceinline__ void add(Gain& sums, u32 part, u32 difference) {
 
 enum { TURNS = 3, SKIPS = 3 };
 
-// Decodes a piece without keeping anything but where it ends, what it adds, and where the first
-// block begins in it. Where the bytes make no sense it goes on at the start of an MCU.
+// Decodes a piece, and returns only its exit state, its gain, and the start of its first block.
+// After invalid bytes it continues at the start of an MCU.
 __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, const u8* arena, u32* ring, const Extent& piece,
                                       u32 entry, Gain& sums, u32& first) {
     const u32 blocks = o.blocks;
@@ -523,7 +521,7 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     while (bits.position < limit) {
         bits.fill();
         Rounds rounds(bits, place, limit - bits.position);
-        // A turn decodes a small block, or some of a large one.
+        // Each turn decodes a small block, or part of a large one.
         #pragma unroll 1
         for (u32 turn = 0; turn < TURNS; turn++) {
             place = rounds.place();
@@ -561,7 +559,7 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     return State(bits.position - limit, b, place).code();
 }
 
-// What is known of a line before it is known what the lines before it add; then it becomes a Start.
+// State of a line before the gains of the previous lines are known. It then becomes a Start.
 struct __align__(16) Followed {
     u32 entry, exit;    // states
     u32 first;          // the bit at which the first block begins
@@ -573,19 +571,19 @@ static_assert(sizeof(Followed) == sizeof(Start), "one takes the place of the oth
 
 enum { TILE = 128 };    // lines
 
-// Lines that may follow each other without synchronising: passes of `jpeg_follow` over a tile, and
-// lines at the beginning of a tile that `jpeg_starts` decodes again. Photographs need a few passes,
-// noise needs some thirty. Regular patterns never synchronise, and would be decoded one line after
-// the other: such a sample is left to the host. A chain that is shorter than a tile never changes
-// the tile's end.
+// Limits on lines that follow each other without synchronising: passes of `jpeg_follow` over a
+// tile, and lines at the start of a tile that `jpeg_starts` decodes again. Photographs need a few
+// passes, and noise needs some thirty. Regular patterns never synchronise and would be decoded one
+// line after the other, so the host decodes such samples. A chain that is shorter than a tile never
+// changes the tile's end.
 enum { PASSES = 48, CHAIN = 32 };
 static_assert(CHAIN < TILE, "tiles do not wait for each other");
 
-// Codes synchronise themselves: decoding that began at a wrong place soon goes on as if it had
-// begun at the right one (Weissenberger and Schmidt, 2018). Each line is decoded as if an MCU began
-// there, then again from where the line before ended, until no end changes. Only the lines before
-// the tile may still change them. The lines whose beginning changed are dealt to the first
-// threads, so that few warps have work.
+// Huffman codes are self-synchronising: decoding from a wrong position soon agrees with decoding
+// from the right one (Weissenberger and Schmidt, 2018). Each line is decoded as if an MCU began
+// there, then again from the end of the previous line, until no end changes. After that, only lines
+// before the tile can change its ends. Lines whose entry changed are dealt to the first threads, so
+// that few warps have work.
 extern "C" __global__ void __launch_bounds__(TILE)
 jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ Tables tables;
@@ -642,8 +640,8 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
 
 enum { SUMMERS = 256 };
 
-// The sum over all lines before this thread's in its segment. `carried` is what the threads before
-// the first one sum up to, and then those before the next tile.
+// Sums all lines before this thread's line in its segment. `carried` is the sum before the first
+// thread, and on return the sum before the next tile.
 __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* sums, bool* firsts, Gain& carried) {
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Gain sum = own;
@@ -672,7 +670,8 @@ __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* su
     return result;
 }
 
-// Where the pieces of long segments begin, once the ends of tiles fit the lines behind them.
+// Makes the ends of tiles fit the lines after them, then finds where the pieces of long segments
+// begin.
 extern "C" __global__ void __launch_bounds__(SUMMERS)
 jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ Tables tables;
@@ -687,8 +686,8 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
         const u32 begin = first_line(o), lines = o.bytes / LINE + 1;
         Start* const own_starts = starts + o.at / LINE;
         Followed* const followed = reinterpret_cast<Followed*>(own_starts);
-        // Each thread goes through a tile as far as the end of the line before changes it, which is
-        // right: no thread changes the last line of a tile.
+        // Each thread decodes a tile again as far as the end of the previous line changes it. That
+        // end is right, because no thread changes the last line of a tile.
         bool changed = false, lost = false;
         const u32 from = begin + (1 + threadIdx.x) * TILE;
         for (u32 tile = from; tile < lines; tile += SUMMERS * TILE) {
@@ -735,17 +734,17 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
 
 // --- coefficients
 
-// What the lanes of a warp need in shared memory.
+// Shared memory of a warp's lanes.
 struct __align__(16) Lanes {
     enum { STRIDE = 36 };       // words: lanes read and write blocks 16 bytes at a time, in different banks
-    u32 blocks[32 * STRIDE];    // coefficients of each lane's block, those not decoded are 0; and ASIDE
+    u32 blocks[32 * STRIDE];    // coefficients of each lane's block, 0 until decoded; and ASIDE
     u32 ring[Bits::RING * 32];
 };
 
 // A block that is not kept.
 enum : u32 { NOWHERE = ~0u };
 
-// The place of a block in the scratch. What it takes from the record it keeps in registers.
+// The place of a block in the scratch. The record's fields that it needs are kept in registers.
 struct Place {
     u32 x, y, b;
     u32 mcus, blocks, row, rows, column, columns, first;
@@ -767,7 +766,7 @@ struct Place {
     }
 };
 
-// Where the pieces of a sample begin: first its segments, then the lines of the long ones.
+// Starts of a sample's pieces: first its segments, then the lines of the long ones.
 struct Pieces {
     const Segment* segments;
     const Start* starts;    // of the first line
@@ -778,7 +777,7 @@ struct Pieces {
           blocks(o.blocks), in_one(o.longest < WORTH) {
         count = short_ones + (in_one ? 0 : o.bytes / LINE + 1 - first_line(o));
     }
-    // Of no blocks where there is none.
+    // A long segment, or a line without a piece, has no blocks.
     __device__ __forceinline__ Start operator[](u32 i) const {
         if (i >= short_ones) return starts[i - short_ones];
         const Segment s = segments[i];
@@ -787,9 +786,9 @@ struct Pieces {
     }
 };
 
-// Decodes pieces `i`, `i + step` and so on; false if the bytes of one make no sense. Lanes
-// whose block ends wait until the warp has decoded ROUNDS symbols. Then they store these blocks and
-// begin their next ones. Coefficients are stored in zigzag order, in which `jpeg_idct` reads them.
+// Decodes pieces `i`, `i + step` and so on. Returns false if the bytes of one are invalid. Lanes
+// whose block ends wait until the warp has decoded ROUNDS symbols. Then they store their blocks and
+// begin the next ones. Coefficients are stored in zigzag order, as `jpeg_idct` reads them.
 __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Pieces& pieces, u32 i,
                                        u32 step, const u8* arena, i16* coefficients) {
     const u32 lane = threadIdx.x % 32;
@@ -852,7 +851,7 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
-        // Other blocks may write it meanwhile: one thread decides for all.
+        // Other blocks may write the fault meanwhile, so one thread decides for all.
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
@@ -963,31 +962,31 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
 
 // --- pixels ----------------------------------------------------------------------------------------------------------------------
 
-enum { ROWS = 8 };  // of the output, a block
+enum { ROWS = 8 };  // rows of the output per block
 enum { GROUP = 4 }; // rows that share the weights of the sums across
 enum { ANY = 255 }; // for a template's parameters: the record says which
 
 __device__ __forceinline__ u32 word(const u8* at) { return __ldg(reinterpret_cast<const u32*>(at)); }
 
-// Bytes 0 and 2, or 1 and 3, of a word as two numbers of 16 bits; and back. Numbers are cut to 8
-// bits. Weighted sums of two or four bytes are made of two such numbers at once.
+// Bytes 0 and 2, or 1 and 3, of a word as two 16-bit numbers, and back. Numbers are cut to 8 bits.
+// A weighted sum of two or four bytes is computed for two such numbers at once.
 __device__ __forceinline__ u32 evens(u32 bytes) { return bytes & 0x00ff00ff; }
 __device__ __forceinline__ u32 odds(u32 bytes) { return bytes >> 8 & 0x00ff00ff; }
 __device__ __forceinline__ u32 interleave(u32 even, u32 odd) { return (even & 0x00ff00ff) | (odd & 0x00ff00ff) << 8; }
 __device__ __forceinline__ u32 both(u32 value) { return value | value << 16; }
 
-// One component's samples, seen at four neighbouring pixels of the stored picture. Where `up` is a
-// constant the compiler leaves one case.
+// One component's samples at four neighbouring pixels of the stored picture. If `up` is a constant,
+// the compiler keeps only its case.
 struct Four {
     const u8* zero;     // row 0 of the component, at a multiple of 4 bytes
     u32 stride;
-    u32 down, last;     // pixels of a column that a sample stands for; the last row
-    // The triangle filter reads bytes from two words. `pick` chooses the sample left of the first
-    // pixel's, both pixels', and the one at the right. REPLICATE: the first pixel and the number of
-    // pixels that a sample stands for.
+    u32 down, last;     // rows of pixels per sample; the last row
+    // The triangle filter reads bytes from two words. `pick` selects four neighbouring samples:
+    // those of the pixels, one to their left and one to their right. For REPLICATE, `behind` is the
+    // first pixel and `pick` the number of pixels per sample.
     u32 behind, pick;
 
-    // `x` is a multiple of 4. All of its row of the plane is memory.
+    // `x` is a multiple of 4. The whole row of the plane is readable.
     __device__ __forceinline__ void stand(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
         const Part& p = o.parts[part];
         const Plane plane(o, part);
@@ -1001,14 +1000,14 @@ struct Four {
         } else if (up == REPLICATE) {
             behind = x, pick = p.across;
         } else {
-            // The filter weighs an edge sample's missing neighbour as the sample itself.
+            // The filter uses an edge sample in place of its missing neighbour.
             const int own = x / 2, from = (own - 1) & ~3, right = p.width - 1;
             const int low = max(from, left), high = min(from + 4, left + int(stride) - 4);
             pick = u32(max(own - 1, left) - from) | u32(own - from) << 4 | u32(max(min(own + 1, right) - from, 0)) << 8 |
                    u32(max(min(own + 2, right) - from, 0)) << 12;
             zero += low, behind = high - low;
         }
-        // The compiler would add up this address anew for each row.
+        // Otherwise the compiler would compute this address again for each row.
         asm("" : "+l"(zero));
     }
     __device__ __forceinline__ u32 around(u32 row) const {
@@ -1036,8 +1035,7 @@ struct Four {
             const u32 b = around(far);
             even = 3 * even + evens(b), odd = 3 * odd + odds(b);
         }
-        // The samples of the first two pixels and of the other two, those at the left and at the
-        // right of them.
+        // The samples of the first and the last two pixels, and their left and right neighbours.
         const u32 own = __byte_perm(even, odd, 0x3254), before = __byte_perm(even, odd, 0x5410), after = __byte_perm(even, odd, 0x7632);
         const u32 shift = up == H2V1 ? 2 : 4;
         return interleave((3 * own + before + both(up == H2V1 ? 1 : 8)) >> shift, (3 * own + after + both(up == H2V1 ? 2 : 7)) >> shift);
@@ -1048,13 +1046,14 @@ struct Four {
 __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed char)(bytes >> (8 * i)); }
 __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
-// A pixel is red | green << 8 | blue << 16; its top byte may be any. Weights are not negative. No
-// sum rounds to more than a byte: its at most 32 weights sum to 1 and 16 units of 2^-14 or less.
+// A pixel is red | green << 8 | blue << 16. Its top byte is arbitrary. Weights are not negative. A
+// sum never rounds to more than a byte, because its weights, at most 32, sum to at most 1 plus 16
+// units of 2^-14.
 struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }
     __device__ __forceinline__ void add(u32 r, u32 g, u32 b, u32 weight) { red += r * weight, green += g * weight, blue += b * weight; }
-    // Two pixels; their weights are a pair of 16 bits.
+    // Adds two pixels. Their weights are a pair of 16-bit numbers.
     __device__ __forceinline__ void add_pair(u32 first, u32 second, u32 weights) {
         const u32 red_green = __byte_perm(first, second, 0x5140), blues = __byte_perm(first, second, 0x0062);
         red = __dp2a_lo(weights, red_green, red), green = __dp2a_hi(weights, red_green, green), blue = __dp2a_lo(weights, blues, blue);
@@ -1068,7 +1067,7 @@ struct Sums {
 
 // --- turned pictures
 
-// Pixels of the region, upright, into the memory of the coefficients, which are not needed any more.
+// Writes the region's pixels, upright, over the coefficients, which are no longer needed.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, u32 count) {
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
@@ -1119,20 +1118,19 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
 
 // --- the resize
 
-// Rows of the output in the order of the rows that they are made of, which the sums down go
-// through once.
+// Rows of the output, sorted by their source rows, because the vertical sums pass over these once.
 struct Strip {
     u32 rows;
-    bool reversed;      // the lines come in the output's order, which is the other one
+    bool reversed;      // whether the output has them in the opposite order
     u32 starts[ROWS], ends[ROWS];
-    // Of each row that a row of the output is made of: its weight there, and in the next row of the
-    // output. Of a precision of 24.
+    // For each source row of an output row: its weight there and in the next output row, with a
+    // precision of 24.
     uint2 weights[ROWS][MOST_TAPS];
 };
 
-// For each row of the strip a line of sums down the columns, rounded to bytes. A thread takes four
-// columns from `x` on. It converts a source pixel once for the two rows of the output that it is
-// part of where the picture shrinks.
+// Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread takes four
+// columns from `x` on. Where the picture shrinks, it converts a source pixel once for the two
+// output rows that use it.
 template <u32 Luma, u32 Chroma, u32 Colours>
 __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
     const u32 first = Luma == ANY ? o.parts[0].upsampling : Luma;
@@ -1144,12 +1142,12 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
         a.stand(o, planes, 0, first, x + quad * 4);
         if (colour != GREY) b.stand(o, planes, 1, second, x + quad * 4), c.stand(o, planes, 2, third, x + quad * 4);
         u32 y = strip.starts[0], begin = y, half = 32768;
-        asm("" : "+r"(half));      // as a constant it would take the place of others
+        asm("" : "+r"(half));      // as a constant it would displace others
         const auto clear = [&](Sums (&sums)[4]) {
             #pragma unroll
             for (int i = 0; i < 4; i++) sums[i].clear(24);
         };
-        // Row `k` of the output, whose sums are `now`; `next` are those of the row behind it.
+        // Row `k` of the output has the sums `now`, and the row after it has `next`.
         const auto step = [&](Sums (&now)[4], Sums (&next)[4], u32 k) {
             const u32 end = strip.ends[k], following = k + 1 < rows ? strip.starts[k + 1] : end;
             u32 tap = y - strip.starts[k];
@@ -1162,7 +1160,7 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
                 for (int i = 0; i < 4; i++) {
                     u32 red, green, blue;
                     if (colour == YCBCR) {
-                        // The factors of JFIF 1.02 times 2^16; the luma times 2^16, and a half.
+                        // Factors of JFIF 1.02, times 2^16. Luma is also times 2^16, plus a half.
                         const int luma = __byte_perm(one, half, 0x4054 | i << 8), cb = signed_byte(cbs, i), cr = signed_byte(crs, i);
                         red = byte((luma + 91881 * cr) >> 16);
                         green = byte((luma - 22554 * cb - 46802 * cr) >> 16);
@@ -1179,7 +1177,7 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
             lines[(strip.reversed ? rows - 1 - k : k) * quads + quad] =
                 make_uint4(now[0].tops(), now[1].tops(), now[2].tops(), now[3].tops());
             clear(now);
-            // What the next row has is its sum so far, unless it needs rows from before `begin`.
+            // The next row keeps its sum so far, unless it needs rows before `begin`.
             if (begin <= following && following <= y) {
                 begin = y;
             } else if (k + 1 < rows) {
@@ -1197,9 +1195,9 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
     }
 }
 
-// Sums down go to lines in dynamic shared memory, and sums across read them. It holds `words`
-// pixels and 16 bytes more. The widest region's line fits, with its ends at multiples of 4.
-// Fewer than 7 blocks a multiprocessor hide less of the waiting; more of them spill too much
+// Vertical sums go to lines in dynamic shared memory, and horizontal sums read them. It holds
+// `words` pixels and 16 more bytes. The line of the widest region fits, with ends at multiples of
+// 4. Fewer than 7 blocks per multiprocessor hide less latency, and more spill too many registers
 // (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
 jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, u32 count, u32 height, u32 width, u32 words) {
@@ -1249,7 +1247,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, u32 co
                 }
                 __syncthreads();
             }
-            // A warp stays together, as its threads put their pixels together.
+            // The warp stays together, because its threads combine their pixels.
             const u32 lane = threadIdx.x % 32, end = min(from + most, bottom);
             for (u32 x = threadIdx.x; x - lane < width; x += blockDim.x) {
                 const u32 column = x - shown.x;
@@ -1280,7 +1278,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, u32 co
                         if (y >= end) break;
                         const u32 pixel = inside && y >= low && y < high ? sums[i].pixel(across.precision) : fill;
                         if (width % 4 == 0) {
-                            // Three of four threads store a word of the four's 12 bytes.
+                            // Of each four threads, three store a word of their 12 bytes.
                             const u32 part = lane % 4, other = __shfl_down_sync(~0u, pixel, 1);
                             if (part < 3 && x < width) *reinterpret_cast<u32*>(to + part) = pixel >> (8 * part) | other << (24 - 8 * part);
                         } else if (x < width) {
