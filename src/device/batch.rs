@@ -15,12 +15,12 @@ use crate::error::{Error, Result};
 /// [`BatchInfo`](crate::BatchInfo).
 ///
 /// Work queued in the loader's stream after delivery may use the tensors. That stream waits for the
-/// copy; the host does not. Dropping the batch marks the stream: the memory is written again after
-/// all work queued by then. So drop the batch when the last kernel that reads it has been launched.
-/// Use on another stream must be joined to the loader's stream before the drop, with an event.
+/// copy; the host does not. Dropping the batch marks the stream, and the memory is reused after all
+/// work queued before the mark. Drop the batch after launching the last kernel that reads it. If
+/// another stream uses the batch, join it to the loader's stream with an event before the drop.
 ///
-/// Do not use a per-thread default stream if other threads drop batches. On another thread the
-/// driver takes it for another stream.
+/// Do not use a per-thread default stream if other threads drop batches: on another thread its
+/// handle means a different stream.
 pub struct CudaBatch(pub(crate) Held<Nvidia>);
 
 impl From<Held<Nvidia>> for CudaBatch {
@@ -49,10 +49,10 @@ impl Delivered for CudaBatch {
 
 impl CudaBatch {
     /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
-    /// there are several pictures, this is the one called `image`, or else the first.
+    /// there are several image fields, the one called `image`, otherwise the first.
     ///
     /// # Panics
-    /// If the loader was opened without a picture.
+    /// If the loader has no image field.
     pub fn images(&self) -> Tensor<'_> {
         let images = self.spec().images();
         self.tensor(images.expect("the loader was opened without a picture: it has no images"))
@@ -60,31 +60,31 @@ impl CudaBatch {
 
     /// The labels, i64, (N).
     ///
-    /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the first sample, if the samples are
-    /// unlabelled. With [`Loader::unlabelled`](crate::Loader::unlabelled) their label is -1.
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without the label.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
+    /// names the first sample. With [`Loader::unlabelled`](crate::Loader::unlabelled) such labels
+    /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
+    /// without labels.
     pub fn labels(&self) -> Result<Tensor<'_>> {
         let array = self.0.slot().info.labels(self.spec().find(Role::Label))?;
         Ok(self.tensor(array))
     }
 
-    /// The labels as f32 rows of (N, classes), if
-    /// [`Loader::soft_labels`](crate::Loader::soft_labels) asked for them.
+    /// The labels as f32 rows of (N, classes), with
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels).
     pub fn soft_labels(&self) -> Option<Tensor<'_>> {
         self.spec().find(Role::SoftLabels).map(|array| self.tensor(array))
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
-    /// [`soft_labels`](CudaBatch::soft_labels) has them, or one asked for with
+    /// [`soft_labels`](CudaBatch::soft_labels) are on, or one added with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<Tensor<'_>> {
         let array = self.spec().named(name)?;
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
-    /// The number of rows of the field `name` in each sample, i64, (N), if samples differ in it.
-    /// The field is padded behind these rows.
+    /// Number of rows of each sample in the field `name`, i64, (N), if that is a field of
+    /// [`Rows`](crate::field::Rows). The rest of the field is padding.
     pub fn counts(&self, name: &str) -> Option<Tensor<'_>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
@@ -96,37 +96,37 @@ impl CudaBatch {
         self.spec().delivered().map(|(_, array)| &array.field)
     }
 
-    /// Uses the batch on a stream of another library, by its handle. That stream waits for the
-    /// batch; the host does not. The memory is written again after the work that the stream has
-    /// been given when the batch is dropped. It may be called for several streams. Work on the
-    /// loader's own stream then no longer counts, unless it is one of them.
+    /// Uses the batch on a stream of another library, given its handle. That stream waits for the
+    /// batch; the host does not. The memory is reused after the work submitted to that stream
+    /// before the drop. May be called for several streams. Work on the loader's stream then no
+    /// longer counts, unless that stream is one of them.
     ///
     /// # Safety
-    /// The stream belongs to the primary context of the batch's device, and lives until the batch
-    /// is dropped.
+    /// The stream must belong to the primary context of the batch's device, and must outlive the
+    /// batch.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     #[allow(unsafe_code)]
     pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.0.use_on(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?)
     }
 
-    /// Uses the batch on unnamed streams. The memory is reused after all work that the device had
-    /// been given when the batch is dropped. No stream waits for the batch: the caller orders its
-    /// own accesses.
+    /// Uses the batch on unnamed streams. The memory is reused after all work submitted to the
+    /// device before the drop. No stream waits for the batch: the caller must order its own
+    /// accesses.
     pub fn use_anywhere(&self) {
         self.0.export();
     }
 
-    /// A batch of a decoder is taken, for use on a stream of another library, by its handle.
+    /// Takes a batch of a decoder for use on a stream of another library, given its handle.
     ///
     /// # Safety
-    /// As [`use_on`](CudaBatch::use_on).
+    /// Those of [`use_on`](CudaBatch::use_on).
     #[allow(unsafe_code)]
     pub(crate) unsafe fn take_on(&self, stream: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.0.take_on(Some(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?))
     }
 
@@ -174,7 +174,7 @@ impl<'a> Tensor<'a> {
         &self.shape
     }
 
-    /// Elements from one index of an axis to the next, for each axis.
+    /// Distance between neighbouring indices of each axis, in elements.
     pub fn strides(&self) -> ArrayVec<usize, MAX_AXES> {
         let mut strides: ArrayVec<usize, MAX_AXES> = self.shape.iter().map(|_| 1).collect();
         for axis in (1..self.shape.len()).rev() {
@@ -194,7 +194,7 @@ impl<'a> Tensor<'a> {
         self.batch.0.shared.memory.at(self.offset, self.len() * self.dtype.bytes())
     }
 
-    /// Where it begins in the ring's memory.
+    /// Offset of the tensor in the ring's memory.
     pub(super) fn offset(&self) -> usize {
         self.offset
     }

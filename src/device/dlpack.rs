@@ -13,15 +13,15 @@ impl CudaBatch {
     ///
     /// The tensor is ordered by the loader's stream. A consumer on another stream must first make
     /// its stream wait for the loader's, as DLPack's `__dlpack__(stream=...)` does. It may release
-    /// the tensor while its work is queued. The memory is written again after all work, on any
-    /// stream, that the device had been given by then. Drivers older than CUDA 12.5 cannot mark
-    /// this work; there the consumer must join the loader's stream before it releases the tensor.
+    /// the tensor while its work is queued. The memory is reused after all work submitted to the
+    /// device before the release, on any stream. Drivers older than CUDA 12.5 cannot mark this
+    /// work; there the consumer must join the loader's stream before it releases the tensor.
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();
         let (data, device) = (tensor.device_ptr() as *mut c_void, DlDevice::Cuda(tensor.device()));
-        // SAFETY: a batch keeps its memory on the device, and the ring writes there after the work
-        // that `export` asks it to wait for.
+        // SAFETY: a batch keeps its memory on the device, and the ring reuses it only after the
+        // work that `export` makes it wait for.
         Some(unsafe { DlpackTensor::new(data, device, tensor.dtype(), tensor.shape(), self.clone()) })
     }
 }

@@ -16,29 +16,29 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Event: Send + Sync;
     type Memory: Send + Sync;
     type Kernels: Send + Sync;
-    /// Host memory for the faults of decoded pictures.
+    /// Host memory for the fault flags of decoded pictures.
     type Faults: Send;
-    /// While this value lives, calls of the same thread cost less.
+    /// Makes calls of the same thread cheaper while it lives.
     type Stay;
 
     fn stay(&self) -> Result<Self::Stay>;
-    /// One block of device memory.
+    /// Allocates one block of device memory.
     fn memory(&self, bytes: usize) -> Result<Self::Memory>;
     fn stream(&self) -> Result<Self::Stream>;
     fn event(&self) -> Result<Self::Event>;
-    /// An event that takes the device's time when it is passed.
+    /// Creates an event that records the device's time when it is passed.
     fn timed_event(&self) -> Result<Self::Event>;
-    /// Milliseconds from one passed event to another, both with timing.
+    /// Milliseconds between two passed events, both with timing.
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
-    /// Prepares what [`compute`](Gpu::compute) needs for `spec`.
+    /// Prepares the kernels that [`compute`](Gpu::compute) needs for `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 
-    /// Memory for `count` numbers.
+    /// Allocates memory for `count` numbers.
     fn faults(&self, count: usize) -> Result<Self::Faults>;
 
     /// Marks the work queued in `stream` so far.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
-    /// Lets later work in `stream` wait for the current mark. An event that was never recorded
+    /// Makes later work in `stream` wait for the current mark. An event that was never recorded
     /// causes no wait.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
@@ -57,7 +57,7 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
     /// Queues the clearing of `bytes` bytes.
     fn clear(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, bytes: usize) -> Result<()>;
-    /// Queues a copy of the numbers from `offset` on.
+    /// Queues a copy of the numbers from `offset` on to `to`.
     ///
     /// # Safety
     /// `to` stays allocated and is not read until an event recorded in `stream` after this call is
@@ -69,43 +69,42 @@ pub(crate) trait Gpu: Send + Sync + 'static {
         offset: usize,
         to: &mut Self::Faults,
     ) -> Result<()>;
-    /// Whether fault number `index` is set.
+    /// Whether fault flag `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
     /// Queues the decoding of one picture of each sample whose record says so.
     fn decode(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Decode) -> Result<()>;
-    /// Queues the making of one array of a batch.
+    /// Queues the computation of one array of a batch.
     fn compute(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
 
-/// Offsets in device memory for making one array of a batch.
+/// Offsets in device memory for the computation of one array of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job {
     /// Number of the array in the spec.
     pub(crate) array: usize,
     /// Offset of the input: u8 pictures, (N, H, W, 3), or labels.
     pub(crate) from: usize,
-    /// Where it lies.
+    /// Offset of the output.
     pub(crate) to: usize,
-    /// One record a sample.
+    /// Offset of the records, one per sample.
     pub(crate) records: Option<usize>,
     /// Number of samples.
     pub(crate) count: usize,
 }
 
-/// Offsets in device memory for decoding one picture of each sample, and the largest numbers among
-/// the samples.
+/// Offsets in device memory for decoding one picture of each sample, and maxima over the samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decode {
     /// Number of the picture in [`Decoding`](super::spec::Decoding).
     pub(crate) picture: usize,
-    /// Height and width of its pixels.
+    /// Height and width of its output.
     #[cfg_attr(not(test), allow(dead_code))] // the kernels were loaded for it
     pub(crate) size: (usize, usize),
     pub(crate) records: usize,
     pub(crate) encoded: usize,
     pub(crate) encoded_bytes: usize,
-    /// Where u8 pictures go, (N, H, W, 3).
+    /// Offset of the output: u8 pictures, (N, H, W, 3).
     pub(crate) pixels: usize,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,

@@ -1,16 +1,17 @@
-//! Page-locked host slots on their way back. No slot is written while a device may still read it.
+//! Page-locked host slots on their way back. A slot is not refilled while a device may still read
+//! it.
 //!
 //! Safe code can upload a batch in page-locked memory asynchronously, on any stream, and drop it at
-//! once. The loader does not learn which stream still reads it. So a returned slot is *kept* until
-//! the devices have done all work given to them by then:
+//! once. The loader does not learn which stream still reads it. It therefore *keeps* a returned
+//! slot until the devices have done all work submitted before the return:
 //!
 //! ```text
 //! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! The mark is set by the next call of `next()`, or at once while a consumer waits there. So
-//! dropping a batch during a CUDA graph capture sets no mark in the capture. A separate thread
+//! The mark is set by the next call of `next()`, or at once while a consumer waits there. Dropping
+//! a batch during a CUDA graph capture therefore adds no mark to the capture. A separate thread
 //! checks the marks. Neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
@@ -31,22 +32,21 @@ const POLL: Duration = Duration::from_micros(200);
 pub(crate) trait Watch: Send + Sync + 'static {
     type Mark: Send;
 
-    /// Marks all work that any device has been given so far. It waits on the host only if it may
-    /// `block`.
+    /// Marks all work submitted to any device so far. Waits on the host only if it may `block`.
     fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
-    /// Reuses a mark that is done.
+    /// Takes back a mark that is done, for reuse.
     fn recycle(&self, mark: Self::Mark);
 }
 
-/// A slot that a device may still read, with the mark it waits for, if set.
+/// A slot that a device may still read, with its mark, if set.
 type Kept<T, M> = (T, Option<M>);
 
 /// Keeps slots of type `T`.
 pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     shared: Arc<Shared<W>>,
     unmarked: Mutex<Vec<T>>,
-    /// Whether a consumer waits for a batch. If so, a slot is marked when it returns.
+    /// Whether a consumer waits for a batch. If so, a slot is marked as soon as it returns.
     wanted: AtomicBool,
     kept: Sender<Kept<T, W::Mark>>,
     free: Sender<T>,
@@ -56,7 +56,7 @@ struct Shared<W> {
     watch: W,
     /// Slots that have not returned.
     open: AtomicUsize,
-    /// When the last slot returned.
+    /// Time at which the last slot returned.
     idle: Mutex<Instant>,
     /// Whether a slot waits for the end of a capture.
     capturing: AtomicBool,
@@ -64,7 +64,7 @@ struct Shared<W> {
 }
 
 impl<W: Watch, T: Send + 'static> Handoff<W, T> {
-    /// Starts the thread. Slots go on to `free`.
+    /// Starts the thread. Slots whose marks are done go to `free`.
     pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
         let idle = Mutex::new(Instant::now());
         let shared = Arc::new(Shared {
@@ -106,7 +106,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
 
     /// Marks the slots that returned since the last call.
     fn mark(&self) {
-        // No lock is held while the driver is asked.
+        // No lock is held during calls of the driver.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
             // If marking fails, the thread meets the same error again.
@@ -159,8 +159,8 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
-    /// The last batch and the loader are gone. The thread ends when the devices have done their
-    /// work.
+    /// The last batch and the loader have been dropped. The thread ends when the devices have done
+    /// their work.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
             let _ = self.kept.send((slot, None));
@@ -169,7 +169,7 @@ impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
 }
 
 impl<W: Watch> Shared<W> {
-    /// A slot comes back.
+    /// Counts a slot that returned.
     fn lands(&self) {
         *self.idle.lock().expect("nothing panics while holding it") = Instant::now();
         self.open.fetch_sub(1, SeqCst);
@@ -195,7 +195,7 @@ impl<W: Watch, T> Thread<W, T> {
             match came {
                 Ok(kept) => self.kept.push(kept),
                 Err(RecvTimeoutError::Timeout) => {}
-                // A channel that is closed no longer waits.
+                // A closed channel returns at once instead of waiting.
                 Err(RecvTimeoutError::Disconnected) if open => open = false,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
             }
@@ -216,10 +216,10 @@ impl<W: Watch, T> Thread<W, T> {
                     let (slot, mark) = self.kept.remove(at);
                     mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
                     self.shared.lands();
-                    // Where the loader is gone, the slot is freed here.
+                    // If the loader has been dropped, the slot is freed here.
                     let _ = self.free.send(slot);
                 }
-                // The device may still read the slot, so the slot is never written or freed again.
+                // The device may still read the slot, so the slot is neither refilled nor freed.
                 Err(e) => {
                     let (slot, _) = self.kept.remove(at);
                     std::mem::forget(slot);
@@ -238,7 +238,7 @@ enum Waits {
     ForACapture,
 }
 
-/// The mark that a slot waits for. Sets the mark if it is missing.
+/// Checks the mark that a slot waits for, and sets it if it is missing.
 fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
         match watch.mark_all(true)? {
@@ -283,11 +283,11 @@ mod host {
     }
 
     impl HostBatch {
-        /// Gives the batch back as soon as the work queued in `stream` so far is done.
+        /// Returns the batch as soon as the work queued in `stream` so far is done.
         ///
         /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped
-        /// at any time. The loader then waits in the background for all work that any device had
-        /// been given. This method names the stream, so the batch's memory is free as soon as the
+        /// at any time. The loader then waits in the background for all work submitted to any
+        /// device. This method names the stream, so the batch's memory is free as soon as the
         /// upload is done:
         ///
         /// ```no_run
@@ -304,13 +304,13 @@ mod host {
         /// # }
         /// ```
         ///
-        /// A batch in ordinary memory is given back at once, because an upload from there has read
-        /// it when the call returns.
+        /// A batch in ordinary memory is returned at once, because an upload from there has read it
+        /// when the call returns.
         ///
         /// # Errors
         /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while `stream` is captured into a
         /// CUDA graph, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver. The batch is
-        /// then given back as if it were dropped.
+        /// then returned as if it had been dropped.
         pub fn release_on(self, stream: &Arc<CudaStream>) -> Result<()> {
             let mut marked = Ok(());
             self.give_back(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, Free>>() {

@@ -1,20 +1,21 @@
 //! Host buffer to GPU: the prefetch ring.
 //!
 //! A batch crosses the bus as u8 pixels on a copy stream and is converted on a second stream. An
-//! event hands it over: the consumer's stream waits for it, the host never does. `README.md` beside
+//! event hands it over: the consumer's stream waits for it, and the host never does. `README.md` in
 //! `cuda` says what the tests without a GPU can and cannot show.
 //!
-//! 1. `spec`: what crosses and what arrives. It computes every byte of device memory in advance.
+//! 1. `spec`: the arrays on the host and on the device. It computes all of device memory in
+//!    advance.
 //! 2. `gpu`: the trait `Gpu`, through which the ring uses a device.
 //! 3. `ring`: the thread that copies ahead, and the order of waits.
 //! 4. `handoff`: page-locked host batches on their way back, which a device may still read.
-//! 5. `nvidia`: the ring's `Gpu`, by way of [`cuda`](crate::cuda).
+//! 5. `nvidia`: the ring's `Gpu`, on top of [`cuda`](crate::cuda).
 //! 6. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
-//! 7. `dlpack`: the same memory for other frameworks, without a copy; `copy`: a field in memory of
-//!    its own.
+//! 7. `dlpack`: the same memory for other frameworks, without a copy; `copy`: a copy of a field in
+//!    its own memory.
 //!
-//! The ring knows only the trait. So its order of waits is tested with a simulated device (`sim`),
-//! whose streams are threads with delays.
+//! The ring knows only the trait. Its order of waits can therefore be tested on a simulated device
+//! (`sim`), whose streams are threads with delays.
 
 // Without the feature only the tests with the simulated device use the ring.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports))]

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! The ring's device, by way of the CUDA driver.
+//! The ring's device, on top of the CUDA driver.
 //!
 //! **Invariants**
-//! 1. `upload`'s promise is the ring's (its invariant 1), handed on to [`Stream::upload`].
-//! 2. The ring orders conversions (its invariants 3 and 4), `Spec` lays out ranges that do not
-//!    overlap, records come from workers and `engine`, whose partners are samples of the batch, and
-//!    the ring's thread synchronises its streams before the kernels go.
+//! 1. The contract of `upload` is the ring's invariant 1, passed on to [`Stream::upload`].
+//! 2. The ring orders conversions (its invariants 3 and 4). `Spec` lays out ranges that do not
+//!    overlap. Records come from workers and `engine`, and name partners in the batch. The ring's
+//!    thread synchronises its streams before the kernels are dropped.
 
 use super::spec::{Array, DecodedPicture, Origin};
 use super::{Decode, Gpu, Job, Spec};
@@ -25,7 +25,7 @@ pub(crate) enum Kernel {
     Shares(SoftLabels),
 }
 
-/// Kernels of all arrays, and those that decode the pictures.
+/// Kernels of all arrays, and the kernels that decode pictures.
 pub(crate) struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<cuda::Decode>,
@@ -123,7 +123,7 @@ impl Gpu for Nvidia {
     }
 
     unsafe fn fetch(&self, stream: &Stream, memory: &Memory, offset: usize, to: &mut Pinned) -> Result<()> {
-        // SAFETY: the ring's promise.
+        // SAFETY: guaranteed by the ring.
         unsafe { stream.fetch(to, memory, offset) }
     }
 
@@ -150,8 +150,8 @@ impl Gpu for Nvidia {
             turned,
             columns: columns as usize,
         };
-        // SAFETY: invariant 2: the ring orders decoding as it orders conversions, and records come
-        // from workers, which checked what they name.
+        // SAFETY: invariant 2. The ring orders decoding like conversions, and workers checked the
+        // records.
         unsafe { kernels.decode[job.picture].launch(stream, memory, at) }
     }
 

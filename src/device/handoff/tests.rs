@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! The hand-off against the simulated device: safe asynchronous uploads, and the drop at once.
+//! The hand-off on the simulated device: safe asynchronous uploads of batches that are dropped at
+//! once.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -22,7 +23,7 @@ impl Watch for Sim {
             Recorded::Yes => Marked::At(event),
             Recorded::NotNow => Marked::Capturing,
             Recorded::Never if block => {
-                // As the driver does: this thread waits for everything.
+                // Like the driver, this thread waits for everything.
                 self.record_anyway(&event);
                 event.passed()();
                 Marked::At(event)
@@ -38,8 +39,8 @@ impl Watch for Sim {
     fn recycle(&self, _mark: SimEvent) {}
 }
 
-/// A page-locked batch. Atomic, so that a hand-off that gives it away too early is a wrong batch
-/// and no undefined behaviour.
+/// A page-locked batch. Its bytes are atomic, so a hand-off that returns it too early gives a wrong
+/// batch and no undefined behaviour.
 type Slot = Box<[AtomicU8]>;
 
 fn content(number: usize) -> impl Iterator<Item = u8> {
@@ -48,37 +49,37 @@ fn content(number: usize) -> impl Iterator<Item = u8> {
 }
 
 fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot: &Slot) {
-    // SAFETY: the bytes are read by the simulated device, as atomics. That they live and stay is
-    // what is tested.
+    // SAFETY: the simulated device reads the bytes as atomics. The test checks that they stay alive
+    // and unchanged.
     unsafe {
         let bytes = std::slice::from_raw_parts(slot.as_ptr().cast(), BYTES);
         sim.upload(stream, memory, number * BYTES, bytes).unwrap();
     }
 }
 
-/// How a program gives its batches back.
+/// How a program returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Each is dropped at once.
     Drop,
-    /// On another thread, at any moment.
+    /// Each is dropped on another thread, at any moment.
     DropElsewhere,
-    /// With the stream that it was uploaded on.
+    /// Each is released on the stream of its upload.
     Exact,
 }
 
 /// What the driver can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
-    /// Mark all work at once.
+    /// Marks all work at once.
     Current,
-    /// Wait for all work, and nothing else.
+    /// Can only wait for all work.
     Old,
-    /// Mark all work, but not while a stream that is not the loader's is captured: now and then.
+    /// Marks all work, except now and then while another stream than the loader's is captured.
     Captured,
 }
 
-/// Uploads `batches` batches on some of `streams` streams; gives the number that arrived torn.
+/// Uploads `batches` batches on some of `streams` streams. Returns the number that arrived torn.
 fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: Way, seed: u64) -> usize {
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
@@ -108,7 +109,7 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
         handoff.wanted(true).unwrap();
         let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot comes back");
         handoff.wanted(false).unwrap();
-        // The worker: it writes as soon as it may.
+        // The worker writes as soon as it may.
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
         let stream = &streams[rng.below(streams.len() as u64) as usize];
         upload(&sim, stream, &memory, number, &slot);
@@ -145,7 +146,7 @@ fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
     }
 }
 
-/// Otherwise the test above would show nothing.
+/// Otherwise the test above would prove nothing.
 #[test]
 fn slots_that_are_given_back_early_are_seen() {
     for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {

@@ -1,8 +1,8 @@
-//! The decode kernels on a GPU: their pixels are the host's, whatever the picture; damaged data
-//! are reported.
+//! The decode kernels on a GPU: their pixels equal the host's for any picture, and damaged data is
+//! reported.
 //!
-//! Without a driver each test prints that it was skipped, and why. With `WARPFEED_SANITIZE=1` there
-//! are fewer pictures, and scratch is left as the driver gives it: for `benches/sanitize.sh`.
+//! Without a driver each test prints why it was skipped. With `WARPFEED_SANITIZE=1`, for
+//! `benches/sanitize.sh`, there are fewer pictures, and scratch keeps its initial contents.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ impl Loaded {
         Loaded::poisoned(context, batch, 0xa5)
     }
 
-    /// In memory where an earlier batch left `poison`, which must not matter.
+    /// Loads the batch into memory filled with `poison` by an earlier batch, which must not matter.
     fn poisoned(context: &Context, batch: &Coded, poison: u8) -> Self {
         let mut end = 0;
         let mut place = |bytes: usize| {
@@ -55,11 +55,11 @@ impl Loaded {
         };
         let memory = Memory::new(context, end).unwrap();
         let stream = Stream::new(context).unwrap();
-        // A sanitizer finds reads of memory that was not written. No kernel reads the output.
+        // A sanitizer finds reads of unwritten memory. No kernel reads the output.
         let from = if sanitize() { at.out } else { 0 };
         let poison = vec![poison; end - from];
         for (offset, bytes) in [(from, &poison), (at.ops, &batch.records), (at.arena, &batch.arena)] {
-            // SAFETY: the bytes stay until `synchronize` below has waited.
+            // SAFETY: the bytes stay alive until `synchronize` below has waited.
             unsafe { stream.upload(&memory, offset, bytes) }.unwrap();
         }
         stream.synchronize().unwrap();
@@ -67,12 +67,12 @@ impl Loaded {
     }
 
     fn run(&self, kernels: &Decode) {
-        // SAFETY: the batch's records were written for this layout, and `kernels` outlives the
-        // wait of `pixels` and `faults`.
+        // SAFETY: the batch's records were written for this layout, and `kernels` outlives the wait
+        // in `pixels` and `faults`.
         unsafe { kernels.launch(&self.stream, &self.memory, self.at) }.unwrap();
     }
 
-    /// Bytes at `offset`. Checks the guard behind them, which a sanitizer watches itself.
+    /// Bytes at `offset`. Checks the guard after them, unless a sanitizer watches it.
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; if sanitize() { len } else { len + 256 }];
         self.stream.download(&mut bytes, &self.memory, offset).unwrap();
@@ -102,7 +102,7 @@ fn sanitize() -> bool {
     std::env::var_os("WARPFEED_SANITIZE").is_some()
 }
 
-/// What the kernels' model makes of a batch: its pixels, and the samples that it leaves to the
+/// The results of the kernels' model: the pixels of a batch, and the samples that it leaves to the
 /// host.
 fn modelled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
@@ -177,7 +177,7 @@ fn whatever_the_data_are_the_kernels_do_what_their_model_does() {
         }
         let (expected, faults) = modelled(&batch);
         faults.iter().for_each(|&fault| seen[usize::from(fault)] += 1);
-        // A record may ask for nothing. Its pixels stay as they were.
+        // A record may request nothing. Its pixels then stay unchanged.
         let touched = |pixels: &[u8]| pixels.iter().any(|&byte| byte != 0xa5).then(|| pixels.to_vec());
         let expected = expected.chunks(batch.sample_bytes()).map(touched).collect::<Vec<_>>();
         let loaded = Loaded::new(&context, &batch);
@@ -219,7 +219,7 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
             let bytes = of.start * each..of.end * each;
             a[bytes.clone()].iter().zip(&b[bytes]).filter(|(a, b)| a != b).count()
         };
-        // The last part of a sample's tables is for long segments alone.
+        // The last part of a sample's tables is used only for long segments.
         let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (16 << 10) } else { DecodeOps::TABLES_BYTES };
         let own = i * DecodeOps::TABLES_BYTES;
         assert_eq!(differ(&first.0[own..], &second.0[own..], all, 0..1), 0, "tables of sample {i}");
@@ -238,7 +238,7 @@ fn codes_that_never_synchronise_are_left_to_the_host_in_bounded_time() {
     for (jpeg, left, what) in [(zoo::pattern(side, None), true, "pattern"), (zoo::noise(side), false, "noise")] {
         let mut batch = Coded::new(size);
         assert!(batch.add(&jpeg, &zoo::corner(side, size), true));
-        // A batch of many, where a block of threads has more than one tile of this one.
+        // In a batch of many samples, a block of threads has more than one tile of this one.
         (0..63).for_each(|_| batch.add_nothing());
         let loaded = Loaded::new(&context, &batch);
         loaded.run(&kernels);
@@ -278,8 +278,8 @@ fn pictures_of_12_48_and_96_megapixels_are_those_of_the_host() {
     }
 }
 
-/// Prints how long the kernels take for crops of real photographs: those in the folder
-/// `WARPFEED_PHOTOS`, and below it.
+/// Prints how long the kernels take for crops of real photographs, from the folder
+/// `WARPFEED_PHOTOS` and the folders in it.
 #[test]
 #[ignore = "a measurement"]
 fn microseconds_of_a_batch_of_photographs() {

@@ -1,4 +1,4 @@
-//! The ring on a GPU with slots that are always full: what is measured is the ring alone, without
+//! The ring on a GPU with slots that are always full. This measures the ring alone, without
 //! workers.
 
 use std::ops::Range;
@@ -98,7 +98,7 @@ fn the_ring_keeps_the_bus_busy() {
     let bare = {
         let (pinned, memory) = (Pinned::new(&context, bytes).unwrap(), Memory::new(&context, bytes).unwrap());
         let copies = |n: usize| {
-            // SAFETY: `pinned` lives, unchanged, until the wait below.
+            // SAFETY: `pinned` stays alive and unchanged until the wait below.
             (0..n).for_each(|_| unsafe { own.upload(&memory, 0, &pinned) }.unwrap());
             own.synchronize().unwrap();
         };

@@ -6,17 +6,17 @@ use crate::batch::{BatchInfo, Delivered};
 use crate::device::Gpu;
 use crate::error::Result;
 
-/// A batch that the consumer holds. Dropping it marks the stream that it was taken on: the slot is
-/// written again after that mark.
+/// A batch that the consumer holds. Dropping it marks the stream on which it was taken, and the
+/// slot is reused after that mark.
 pub(crate) struct Held<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
-    /// The stream that it was taken on, if that is not the consumer's. Unset, no stream has seen it.
+    /// The stream on which the batch was taken; `None` is the consumer's. Unset until a stream
+    /// waits.
     taken: OnceLock<Option<G::Stream>>,
-    /// Whether another framework has its address.
+    /// Whether another framework has the batch's address.
     exported: AtomicBool,
-    /// Other streams than the consumer's that it is used on. If there are any, it is used on these
-    /// alone.
+    /// The streams that use the batch. If empty, only the stream on which it was taken does.
     users: Mutex<Vec<G::Stream>>,
 }
 
@@ -26,8 +26,8 @@ impl<G: Gpu> Held<G> {
         Held { slot: Some(slot), shared, taken, exported, users: Mutex::default() }
     }
 
-    /// The batch is taken for use on `stream`, or on the consumer's: that stream waits for it. For a
-    /// ring that orders batches when they are taken. It is called once.
+    /// Takes the batch for use on `stream`, or on the consumer's stream, which then waits for it.
+    /// Called once, in a ring that orders batches when they are taken.
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
         self.shared.check()?;
@@ -39,16 +39,16 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Notes that another framework has the batch's address, so its streams are unknown. The slot
-    /// is reused after all work that the device had been given when it came back.
+    /// Records that another framework has the batch's address, so its streams are unknown. The slot
+    /// is reused after all work submitted to the device before the drop.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// Uses the batch on `stream`. That stream waits for the batch, and the slot is reused after
-    /// the work that the stream had been given when the batch is dropped. Without this call, the
-    /// batch is used on the consumer's stream.
+    /// Uses the batch on `stream`, which then waits for it. The slot is reused after the work
+    /// submitted to that stream before the drop. Without this call, the batch is used on the stream
+    /// on which it was taken.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
@@ -64,14 +64,14 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// As [`use_on`](Held::use_on), for a stream that waits already and is now being captured.
+    /// Like [`use_on`](Held::use_on), for a stream that already waits and is now being captured.
     #[cfg(test)]
     pub(super) fn use_on_captured(&self, stream: G::Stream) {
         self.users.lock().unwrap().push(stream);
     }
 
-    /// Marks the end of the work with the slot, in the streams that it was used on: `users`, or
-    /// `taken_on` if there are none.
+    /// Marks the end of the work with the slot in the streams that used it: `users`, or `taken_on`
+    /// if there are none.
     fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
         let gpu = &self.shared.gpu;
         let Some((first, others)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
@@ -87,7 +87,7 @@ impl<G: Gpu> Held<G> {
         self.slot.as_ref().expect("the slot leaves in drop only")
     }
 
-    /// Lets the consumer's stream wait for the batch, and marks when it has.
+    /// Makes the consumer's stream wait for the batch, and records the end of that wait.
     pub(super) fn wait(&self) -> Result<()> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
@@ -111,7 +111,7 @@ impl<G: Gpu> Drop for Held<G> {
         let Some(mut slot) = self.slot.take() else { return };
         let Shared { gpu, consumer, counters, deferred, .. } = &*self.shared;
         let Some(taken) = self.taken.take() else {
-            // No stream has seen it.
+            // No stream has used the batch.
             slot.taken_back = true;
             self.shared.release(slot);
             counters.held.fetch_sub(1, Ordering::Relaxed);
@@ -127,7 +127,8 @@ impl<G: Gpu> Drop for Held<G> {
             let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
             match capturing() {
                 Ok(capturing) if capturing || used == Used::Anywhere => {
-                    // Only a mark of all work covers other streams, or several.
+                    // Only a mark of all work covers several streams, or one other than the
+                    // consumer's.
                     let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
                     deferred.lock().expect("nothing panics while holding it").push((slot, used));
                     if self.shared.is_ordered_when_taken()

@@ -1,6 +1,6 @@
-//! Whether the lines of a sample's long segments synchronise soon enough for `jpeg_follow` and
-//! `jpeg_starts` of `jpeg.cu`, which decode them in parallel. If they do, where a line begins is
-//! what decoding from the first one gives.
+//! Decides whether the lines of a sample's long segments synchronise soon enough for `jpeg_follow`
+//! and `jpeg_starts` of `jpeg.cu` to decode them in parallel. If they do, each line begins in the
+//! state that serial decoding reaches there.
 
 use crate::cuda::DecodeOps;
 use crate::decode::jpeg::huffman::Lookup;
@@ -10,29 +10,29 @@ const LINE: usize = DecodeOps::LINE;
 const TILE: usize = 128;
 const LONG: usize = 1024;
 const WORTH: usize = 2048;
-/// Passes over a tile, and lines at its beginning that are decoded again.
+/// Limits on the passes over a tile, and on the lines at its start that are decoded again.
 const PASSES: usize = 48;
 const CHAIN: usize = 32;
 
 /// A sample's part of the arena.
 pub(super) struct Sample<'a> {
-    /// Its head and data, and everything behind.
+    /// The arena from the sample's head on.
     pub(super) bytes: &'a [u8],
-    /// Bytes of both, and of the head alone.
+    /// Bytes of head and data together, and of the head alone.
     pub(super) len: usize,
     pub(super) head: usize,
-    /// First byte and number of bytes of each segment, and bytes of the longest.
+    /// First byte and length of each segment, and length of the longest.
     pub(super) segments: Vec<(usize, usize)>,
     pub(super) longest: usize,
-    /// The tables of DC differences and AC coefficients of each block in an MCU.
+    /// DC and AC table of each block in an MCU.
     pub(super) tables: Vec<(&'a Lookup, &'a Lookup)>,
 }
 
-/// Where decoding stands at the end of a line: bits behind it, block in the MCU, places of the
+/// Decoder state at the end of a line: bits past the end, block in the MCU, and coefficients of the
 /// block that are done.
 type State = (usize, usize, usize);
 
-/// A line that has a piece of a long segment.
+/// A line that contains a piece of a long segment.
 #[derive(Clone, Copy)]
 struct Line {
     from: usize,
@@ -40,7 +40,7 @@ struct Line {
     first: bool,
 }
 
-/// Where a line's decoding begins and ends.
+/// Decoder states at the start and at the end of a line.
 type Ends = (State, State);
 
 impl Sample<'_> {
@@ -55,7 +55,7 @@ impl Sample<'_> {
             && (TILE..lines.len()).step_by(TILE).all(|tile| self.join(&lines, &mut ends, tile))
     }
 
-    /// The passes over a tile; false if they are too many.
+    /// Makes passes over a tile until no state changes. Returns `false` if that takes too many.
     fn follow(&self, lines: &[Option<Line>], ends: &mut [Ends]) -> bool {
         for pass in 0..=PASSES {
             let before: Vec<State> = std::iter::once(State::default()).chain(ends.iter().map(|ends| ends.1)).collect();
@@ -64,7 +64,7 @@ impl Sample<'_> {
                 let Some(line) = line else { continue };
                 let entry = if line.first { State::default() } else { before };
                 if pass == 0 || entry != ends.0 {
-                    // All of the first pass begin with an MCU.
+                    // In the first pass, each line starts with an MCU.
                     *ends = (entry, self.decode(line, entry));
                     changed = true;
                 }
@@ -76,8 +76,8 @@ impl Sample<'_> {
         false
     }
 
-    /// Decodes the first lines of the tile at `tile` from where the tile before ends; false if they
-    /// are too many.
+    /// Decodes the first lines of the tile at `tile` again, from the end of the previous tile.
+    /// Returns `false` if that takes too many lines.
     fn join(&self, lines: &[Option<Line>], ends: &mut [Ends], tile: usize) -> bool {
         for i in tile..lines.len().min(tile + TILE) {
             let Some(line) = lines[i].filter(|line| !line.first && ends[i - 1].1 != ends[i].0) else { return true };
@@ -100,7 +100,7 @@ impl Sample<'_> {
         any.then_some(Line { from: from * 8, to: ((line + 1) * LINE).min(end) * 8, first })
     }
 
-    /// The 16 bits at `bit`; zeros behind the arena.
+    /// The 16 bits at `bit`, with zeros after the arena.
     fn peek(&self, bit: usize) -> u16 {
         let at = |i: usize| u32::from(self.bytes.get(bit / 8 + i).copied().unwrap_or(0));
         let three = at(0) << 16 | at(1) << 8 | at(2);
@@ -112,7 +112,7 @@ impl Sample<'_> {
         while bit < line.to {
             let (dc, ac) = self.tables[b];
             let Some((symbol, length)) = (if place == 0 { dc } else { ac }).find(self.peek(bit)) else {
-                // It goes on at the start of an MCU.
+                // Continues at the start of an MCU.
                 (bit, b, place) = (bit + 1, 0, 0);
                 continue;
             };
