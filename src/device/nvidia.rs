@@ -161,7 +161,8 @@ impl Gpu for Nvidia {
         match &kernels.arrays[array] {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {
-                // SAFETY: invariant 2. The pixels are copied or decoded again before the next launch.
+                // SAFETY: invariant 2. The pixels are copied or decoded again before the next
+                // launch.
                 retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
                 // SAFETY: invariant 2.
                 unsafe { convert.launch(stream, memory, at) }

@@ -1,9 +1,9 @@
 //! The prefetch ring: a thread copies full host slots ahead of the consumer, and events order the
 //! work.
 //!
-//! 1. `gauge`: counts of batches and bytes. `timing`: how long it took on the device.
-//! 2. `shared`: a batch's slot on the device, and what ring, thread and batches share.
-//! 3. `held`: a batch in the consumer's hands; `repair`: one that goes back to the workers.
+//! 1. `gauge`: counts of batches and bytes. `timing`: durations on the device's clock.
+//! 2. `shared`: a batch's slot on the device, and the state that ring, thread and batches share.
+//! 3. `held`: a batch that the consumer holds; `repair`: a batch that goes back to the workers.
 //! 4. `thread`: the copy thread.
 //! 5. [`Ring`] (here): the consumer's end.
 //!
@@ -14,30 +14,30 @@
 //! ```
 //!
 //! Pictures that need no conversion skip staging and go straight into the slot after `released`. If
-//! nothing is computed, `ready` follows on the copy stream. Two events with timing bracket the copy
-//! of the pictures, the conversion and the consumer's wait. They order nothing (`timing`).
+//! nothing is computed, `ready` follows on the copy stream. Pairs of events with timing bracket the
+//! copy of the pictures, the conversion and the consumer's wait. They order nothing (`timing`).
 //!
 //! **Invariants**
-//! 1. A host slot is kept, untouched, in `in_flight` from its upload until `copied` is done; when
-//!    the thread ends, or fails, it waits for the copy stream first.
-//! 2. A device slot is a token (`Box<Slot>`): it is in the channel of free slots, with the thread,
-//!    in the channel of messages, or in one [`Held`], never in two of them.
+//! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` is done. When the
+//!    thread ends or fails, it waits for the copy stream first.
+//! 2. A device slot is a token (`Box<Slot>`). It is in exactly one place: the channel of free
+//!    slots, the thread, the channel of messages, or one [`Held`].
 //! 3. Every write to a device slot waits for the slot's `released` and for no other event of the
 //!    consumer. The consumer's stream waits only for the `ready` of its own batch.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
 //!    into `s` begins.
-//! 5. Device memory outlives all work on it: `Shared` is dropped by the last of ring, thread and
-//!    batches, and freeing waits for the device.
+//! 5. Device memory outlives all work on it: the last of ring, thread and batches drops `Shared`,
+//!    and freeing waits for the device.
 //! 6. While the consumer's stream is captured into a graph, nothing is recorded in it and it waits
-//!    for nothing. A batch that is dropped meanwhile lies in `deferred` until the next call of
-//!    `next`. In a ring that orders batches when they are taken, it lies there until another batch
-//!    is taken or dropped.
+//!    for nothing. A batch that is dropped meanwhile stays in `deferred` until the next call of
+//!    `next`, or, in a ring that orders batches when they are taken, until another batch is taken
+//!    or dropped.
 //! 7. The consumer's thread never waits for the device's work, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring while its streams have work.
-//! 8. In a ring that orders batches when they are taken, only threads that take or drop a batch call
-//!    the device for a stream of the consumer. The thread that calls `next` never does.
-//! 9. The copy thread never waits for workers. A batch that workers decode again stays in the queue,
-//!    and others are copied meanwhile. Workers never wait for a slot, so the batch returns.
+//! 8. In a ring that orders batches when they are taken, only threads that take or drop a batch
+//!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
+//! 9. The copy thread never waits for workers. A batch that workers decode again stays in the queue
+//!    while others are copied. Workers never wait for a slot, so the batch returns.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -83,22 +83,22 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     starts: Option<Sender<Start>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
-    /// Closes when the thread has let go of the feed, and with it of all other threads.
+    /// Closes when the thread has dropped the feed, and with it all other threads.
     ended: Receiver<()>,
     run: u64,
     open: bool,
     timeout: Duration,
-    /// Time that calls which timed out have waited for the next batch, if there were any.
+    /// Total wait for the next batch in calls that timed out, if there were any.
     given_up: Option<Duration>,
-    /// Marks the consumer's stream when a batch is asked for; changes places with the mark of the
-    /// slot that is then handed over.
+    /// Marks the consumer's stream when a batch is requested. It is swapped with the mark of the
+    /// slot that is then delivered.
     asked: G::Event,
     /// Type that the consumer receives. It is made from a [`Held`].
     delivers: PhantomData<fn() -> B>,
 }
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
-    /// Takes the device memory, and starts the thread.
+    /// Allocates the device memory and starts the thread.
     pub(crate) fn new<F: HostFeed + 'static>(
         gpu: G,
         consumer: G::Stream,
@@ -112,7 +112,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let memory = gpu.memory(plan.total())?;
         let kernels = gpu.kernels(&spec)?;
         let (copy, convert) = (gpu.stream()?, gpu.stream()?);
-        // Each channel has room for everything that can be in it: every slot, an error and an end.
+        // Each channel has room for everything that can be in it: all slots, an error and an end.
         // So no thread waits to send.
         let (free, freed) = bounded(plan.slots);
         let (sender, messages) = bounded(plan.slots + 2);
@@ -192,13 +192,13 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         })
     }
 
-    /// What goes through it.
+    /// Counts of batches and bytes.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }
 
-    /// From now on no stream waits for a batch before it is taken.
+    /// From now on, no stream waits for a batch before the batch is taken.
     pub(crate) fn order_when_taken(&self) {
         self.shared.when_taken.store(true, Ordering::Relaxed);
     }
@@ -224,7 +224,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
 }
 
 impl<G: Gpu, B> Ring<G, B> {
-    /// What was prepared goes back.
+    /// Returns the batches that were prepared.
     fn end_run(&mut self) {
         self.open = false;
         self.shared.wanted.store(0, Ordering::Relaxed);
@@ -233,8 +233,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Waits until the thread has nothing left but the work of its streams, which may depend on the
-    /// consumer's.
+    /// Waits until only the work of the thread's streams is left, which may depend on the
+    /// consumer's work.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
@@ -258,7 +258,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         self.run += 1;
         self.open = true;
         self.shared.wanted.store(self.run, Ordering::Relaxed);
-        // Where the thread has ended after an error, `next` says so.
+        // If the thread has ended after an error, `next` reports it.
         let _ = self.starts.as_ref().expect("open until drop").send((self.run, epoch, batches));
     }
 
@@ -266,7 +266,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         self.end_run();
     }
 
-    /// The consumer's stream waits for the batch; the host waits only while there is none.
+    /// Makes the consumer's stream wait for the batch. The host waits only until there is a batch.
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if !self.open {
             return None;
@@ -275,7 +275,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         if !when_taken && self.shared.failure().is_none() {
             match self.shared.ask(&self.asked, self.given_up.is_some()) {
                 Ok(()) => {}
-                // The capture and the ring go on.
+                // Neither the capture nor the ring ends.
                 Err(e) if e.kind() == ErrorKind::Capturing => return Some(Err(e)),
                 Err(e) => {
                     self.open = false;
@@ -349,7 +349,7 @@ impl<G: Gpu, B> Drop for Ring<G, B> {
     fn drop(&mut self) {
         self.end_run();
         drop(self.starts.take());
-        // A thread that is just sending must not wait for room.
+        // A thread that is sending must not wait for room.
         self.messages = crossbeam::channel::never();
         self.join();
     }

@@ -10,7 +10,7 @@ use crate::device::spec::DeviceMemory;
 pub struct DeviceStats {
     /// Bytes of batches that are ready or held by the consumer.
     pub allocated: usize,
-    /// The most that was ever allocated.
+    /// Maximum of `allocated` so far.
     pub peak: usize,
     /// Bytes taken from the device when the loader was opened.
     pub reserved: usize,
@@ -20,7 +20,7 @@ pub struct DeviceStats {
     pub copied_bytes: u64,
 }
 
-/// A ring's counts, readable from any thread.
+/// Counts of a ring, readable from any thread.
 #[derive(Clone)]
 pub(crate) struct Gauge {
     pub(super) counters: Arc<Counters>,

@@ -6,10 +6,10 @@ use super::FullSlot;
 use crate::batch::Feed;
 use crate::error::Result;
 
-/// A feed of host slots whose pictures may be left to the device.
+/// A feed of host slots whose pictures the device may decode.
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
-    /// Has the pictures of the samples at `places` decoded on the host: the device found their data
-    /// damaged, or does not decode them. Does not wait.
+    /// Starts decoding the pictures of the samples at `places` on the host, because the device
+    /// found their data damaged or cannot decode them. Does not wait.
     fn repair(&mut self, batch: Self::Batch, places: &[usize]) -> Repair<Self::Batch>;
 
     /// Finishes a batch that came back. The feed treats a sample that could not be decoded like any
@@ -20,21 +20,21 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     fn repaired(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
-/// A batch that workers have in hand again. Dropped, it is not waited for.
+/// A batch that went back to the workers. If it is dropped, nothing waits for it.
 pub(crate) struct Repair<B> {
     came: Receiver<B>,
-    /// The batch that came back, or `None` inside if none will.
+    /// The batch that came back, or `Some(None)` if none will.
     found: Option<Option<B>>,
     _wanted: Arc<()>,
 }
 
 impl<B> Repair<B> {
-    /// A batch that comes through `came`, and is made as long as `wanted` is held.
+    /// Expects a batch through `came`. Workers repair it as long as `wanted` is held.
     pub(crate) fn new(came: Receiver<B>, wanted: Arc<()>) -> Self {
         Repair { came, found: None, _wanted: wanted }
     }
 
-    /// Whether [`take`](Repair::take) gives something now.
+    /// Whether [`take`](Repair::take) returns without waiting.
     pub(crate) fn is_done(&mut self) -> bool {
         if self.found.is_none() {
             self.found = match self.came.try_recv() {
@@ -46,7 +46,7 @@ impl<B> Repair<B> {
         self.found.is_some()
     }
 
-    /// The batch when it is there; none in its place if the workers have ended.
+    /// Returns the batch, or `None` if the workers have ended.
     pub(crate) fn take(mut self) -> Option<B> {
         self.found.take().flatten()
     }

@@ -21,11 +21,11 @@ pub(super) const POLL: Duration = Duration::from_micros(100);
 /// Interval at which the thread checks for cancellation, and the consumer for a failed thread.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// A full host slot, in page-locked memory. Dropping it gives it back to the workers.
+/// A full host slot, in page-locked memory. Dropping it returns it to the workers.
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
-    /// Bytes of span `span` of the host's schema, all samples.
+    /// Bytes of span `span` of the host's schema, for all samples.
     fn bytes(&self, span: usize) -> &[u8];
 }
 
@@ -33,19 +33,20 @@ pub(crate) trait FullSlot: Send + 'static {
 pub(crate) struct Shared<G: Gpu> {
     pub(crate) gpu: G,
     pub(crate) consumer: G::Stream,
-    /// Batches are ordered where they are taken; see [`Held::take_on`](super::Held::take_on).
+    /// Whether batches are ordered when they are taken; see
+    /// [`Held::take_on`](super::Held::take_on).
     pub(super) when_taken: AtomicBool,
     pub(crate) memory: G::Memory,
     pub(crate) spec: Spec,
     pub(crate) places: Places,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
-    /// The run that is wanted; 0 is none.
+    /// The current run, or 0 for none.
     pub(super) wanted: AtomicU64,
     /// The first driver error. No call is made after it.
     pub(super) failed: Mutex<Option<Error>>,
     /// Batches that were dropped when the consumer's stream could not be marked, or that another
-    /// framework had: who used them is not known.
+    /// framework used on unknown streams.
     pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     pub(super) counters: Arc<Counters>,
 }
@@ -54,31 +55,31 @@ pub(crate) struct Shared<G: Gpu> {
 pub(crate) struct Slot<G: Gpu> {
     /// Offset in the device memory.
     pub(crate) offset: usize,
-    /// The batch's record, once the host slot is needed for its bytes only. Until then the host slot
-    /// has it.
+    /// The batch's record, once only the bytes of the host slot are needed. Until then it is in the
+    /// host slot.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
-    /// Around the consumer's wait, from asking for the batch on; recorded if it was handed over.
+    /// Brackets the consumer's wait, from the request on. Recorded if the batch was delivered.
     pub(super) waited: Option<Pair<G>>,
     pub(super) handed_over: bool,
-    /// It was prepared and never handed over: what fills it again waits for what filled it.
+    /// Whether the batch was prepared but never delivered. The next fill then waits for this one.
     pub(super) taken_back: bool,
 }
 
-/// Whose work a dropped batch waits for.
+/// The work that the slot of a dropped batch waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
-    /// That of the consumer's stream.
+    /// Work of the consumer's stream.
     OnItsStream,
-    /// All there is.
+    /// All work.
     Anywhere,
 }
 
-/// The run, its epoch and the numbers of its batches.
+/// Run, epoch, and the numbers of its batches.
 pub(super) type Start = (u64, u64, Range<u64>);
 
-/// The run, and a batch of it, an error, or its end.
+/// Run, and a batch of it, an error, or its end.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
@@ -98,20 +99,20 @@ impl<G: Gpu> Shared<G> {
         }
     }
 
-    /// Lets the slot be written after its mark.
+    /// Makes the slot available for writing after its mark.
     pub(super) fn release(&self, slot: Box<Slot<G>>) {
         self.counters.slots.fetch_sub(1, Ordering::Relaxed);
         let _ = self.free.send(slot);
     }
 
-    /// Marks in the consumer's stream that it asks for a batch, unless it has asked `before`.
+    /// Marks the request of a batch in the consumer's stream, unless it was marked `before`.
     pub(super) fn ask(&self, asked: &G::Event, before: bool) -> Result<()> {
         self.refuse_capture(&self.consumer)?;
         self.release_deferred()?;
         if before { Ok(()) } else { self.gpu.record(asked, &self.consumer) }
     }
 
-    /// An error if `stream`, which is about to wait for a batch, is being captured.
+    /// Returns an error if `stream`, which is about to wait for a batch, is being captured.
     pub(super) fn refuse_capture(&self, stream: &G::Stream) -> Result<()> {
         if self.gpu.is_capturing(stream)? {
             let cause = "the stream that is to wait for the batch is being captured into a CUDA graph; take the batch before the capture, \
@@ -153,7 +154,7 @@ impl<G: Gpu> Shared<G> {
         self.failed.lock().expect("nothing panics while holding it").clone()
     }
 
-    /// The error that ended all use of the device, if there was one.
+    /// Returns the error that ended all use of the device, if any.
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }

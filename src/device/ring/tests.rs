@@ -1,4 +1,4 @@
-//! The ring against the simulated device.
+//! The ring on the simulated device.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +12,7 @@ mod host;
 mod streams;
 mod taken;
 
-/// The consumer asks, and waits as long as it takes.
+/// Requests a batch, and waits as long as it takes.
 fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
     ring.next(&mut || Some(Duration::from_millis(100)))
 }
@@ -31,7 +31,7 @@ fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
     Ring::new(sim.clone(), consumer, spec, SLOTS - 1, Duration::from_millis(200), maker, times())
 }
 
-/// What the consumer's kernels saw: (epoch, number, whether all arrays were right).
+/// Results of the consumer's kernels: (epoch, number, whether all arrays were right).
 type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 
 /// Queues a kernel on the consumer's stream that reads the batch, slowly.
@@ -42,7 +42,7 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let arrived = arrived(&shared.spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.places.arrays.iter().map(|at| slot.offset + at).collect();
-    // What the host is told of the batch.
+    // The host's record of the batch.
     let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
     let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labelled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
@@ -63,7 +63,7 @@ fn finish(sim: &Sim, stream: &SimStream) {
     sim.synchronize(stream).unwrap();
 }
 
-/// Runs `epochs` epochs and returns what the kernels saw.
+/// Runs `epochs` epochs and returns the results of the kernels.
 fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay: u64) -> Vec<(u64, u64, bool)> {
     let mut ring = open_spec(sim, spec, loader_delay).unwrap();
     let seen = Seen::default();
@@ -91,7 +91,7 @@ fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
 #[test]
 fn thousands_of_batches_arrive_whole_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
-        // Loader faster than consumer, slower, and by turns.
+        // The loader is faster than the consumer, slower, and both in turn.
         for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
             let sim = Sim::new(Mistake::None, device);
             all_right(&consume(&sim, spec(dtype), 8, loader, consumer), 8);
@@ -99,7 +99,7 @@ fn thousands_of_batches_arrive_whole_and_in_order() {
     }
 }
 
-/// The simulation is worth something only if it sees a ring that is wrong.
+/// The simulation proves something only if it detects a ring that is wrong.
 #[test]
 fn each_wait_that_is_left_out_is_seen() {
     let cases = [
@@ -111,7 +111,7 @@ fn each_wait_that_is_left_out_is_seen() {
         (Mistake::CopiedWait, "converted"),
         (Mistake::EarlyReturn, "converted"),
         (Mistake::EarlyReturn, "copied"),
-        // Rows of shares are made in the slot, of labels that were copied there.
+        // Rows of shares are computed in the slot, from labels that were copied there.
         (Mistake::ConsumerWait, "copied, with shares"),
         (Mistake::ReleasedWait, "copied, with shares"),
         (Mistake::CopiedWait, "copied, with shares"),
@@ -124,14 +124,14 @@ fn each_wait_that_is_left_out_is_seen() {
             "copied, with shares" => spec_of(vec![picture("image", 8, 9), label()], COPIED, true),
             _ => spec_of(vec![picture("left", 8, 9), picture("right", 8, 9)], CONVERTED, false),
         };
-        // Whether a torn batch comes of it is a matter of luck, the more so on a busy machine.
+        // Whether a mistake tears a batch is a matter of luck, the more so on a busy machine.
         let torn = |_| consume(&Sim::new(mistake, 50), spec(), 3, 0, 0).iter().any(|(_, _, right)| !right);
         assert!((0..20).any(torn), "{mistake:?} with {what} goes unseen");
     }
 }
 
-/// Several pictures or none, with records or without, rows of different lengths and their counts,
-/// and labels as rows of shares.
+/// Several pictures or none, with and without records, rows of different lengths with counts, and
+/// labels as rows of shares.
 #[test]
 fn whatever_a_batch_is_made_of_arrives_whole() {
     let rows = |name: &str| {
@@ -165,7 +165,7 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         ring.start(0, 0..BATCHES);
         let mut expected = Vec::new();
         while let Some(batch) = next(&mut ring) {
-            // Ready events are the even ones, two a slot, in the order of the slots.
+            // Ready events are the even ones: two events per slot, in the order of the slots.
             let batch = batch.unwrap();
             expected.push((me, 1, batch.slot().offset / ring.shared.plan.slot_bytes * 2));
         }
@@ -189,7 +189,7 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
         counts.push([&state.memories, &state.events, &state.synchronizations].map(|c| c.load(Relaxed)));
     }
     assert_eq!(counts[0][0], 1, "one block of memory");
-    // Two a slot, one a staging buffer, and one a host slot.
+    // Two per slot, one per staging buffer, and one per host slot.
     assert!(counts[0][1] <= SLOTS * 2 + 2 + 2, "{counts:?}");
     assert_eq!(counts[0][2], 0, "no synchronisation");
     assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
@@ -214,7 +214,8 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
             let batch = batch.unwrap();
             let info = batch.info();
             times.delivered(info.epoch(), info.index(), info.len(), asked);
-            // As long as the device takes for a batch, so that times are read as they come.
+            // As long as the device takes for a batch, so that times are read as they become
+            // available.
             finish(sim, &ring.shared.consumer);
         }
     }
@@ -233,11 +234,11 @@ fn copies_conversions_and_waits_are_timed_by_the_device() {
         assert_eq!(copy.bytes, 3 * (BATCHES * BATCH as u64 - 1) * 8 * 9 * 3, "the bytes of the images");
         assert!(copy.seconds > 0.0 && copy.seconds < stats.until_seconds, "{stats}");
         assert_eq!(stats.convert.map(|c| c.count), (dtype == CONVERTED).then_some(batches));
-        // A batch's wait is read when its slot comes round again.
+        // The wait for a batch is read when its slot is used again.
         let stall = stats.stall.unwrap();
         assert!((batches - SLOTS as u64..=batches).contains(&stall.count), "{} of {batches}", stall.count);
-        // Two a pair, and three pairs a batch: as many batches as the device can be behind, and no
-        // more.
+        // Two per pair, and three pairs per batch, for at most as many batches as the device can be
+        // behind.
         assert!(sim.state().timed_events.load(Relaxed) <= 6 * (SLOTS + 2), "{:?}", sim.state().timed_events);
     }
 }
@@ -261,7 +262,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     };
     let (copies, conversions, waits) = (spans(1), spans(2), spans(3));
     for (name, row) in [("copies", &copies), ("conversions", &conversions), ("waits", &waits)] {
-        // At its borders a window cuts off what began before or ends after.
+        // A window cuts off work that begins before it or ends after it.
         assert!((20..=40).contains(&row.len()), "{} {name}: {row:?}", row.len());
         assert!(
             row.windows(2).all(|w| w[0].0 < w[1].0 && w[0].2 <= w[1].1 + 2.0),
@@ -291,7 +292,7 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
-/// As bindings wait, which look for signals in between.
+/// Bindings wait like this, to check for signals in between.
 #[test]
 fn a_wait_in_slices_is_one_wait() {
     let sim = Sim::new(Mistake::None, 0);
@@ -379,15 +380,15 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
                 }
             }
         }
-        // A call that fails after the last batch was handed over is found by the next epoch.
+        // If a call fails after the last batch was delivered, the next epoch reports it.
         ring.start(1, 0..BATCHES);
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
-        // How many calls there are depends on how often the thread looks at its copies.
+        // The number of calls depends on how often the thread checks its copies.
         let made = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
-        // Two streams are synchronised at the end; and one call of each side may be on its way when
-        // the other fails.
+        // Two streams are synchronised at the end, and each side may be in the middle of a call
+        // when the other fails.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }
@@ -448,7 +449,7 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
         for number in 0..taken {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
-                // The consumer's own work, which this thread ends after the ring is gone.
+                // Work of the consumer that this thread ends after the ring has been dropped.
                 let open = open.clone();
                 ring.shared.consumer.run(move |_| {
                     let _ = open.recv();
@@ -463,7 +464,7 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
     }
 }
 
-/// A batch that was prepared and not wanted is written again after what prepared it.
+/// A slot whose batch was prepared but not delivered is written again only after that preparation.
 #[test]
 fn what_is_taken_back_is_filled_after_what_filled_it() {
     let sim = Sim::new(Mistake::None, 40);
@@ -471,7 +472,7 @@ fn what_is_taken_back_is_filled_after_what_filled_it() {
     for epoch in 0..20 {
         ring.start(epoch, 0..BATCHES);
         drop(next(&mut ring).unwrap().unwrap());
-        // Another one is prepared, and nobody asks for it.
+        // Another batch is prepared but not requested.
         while ring.ready() == 0 {
             std::thread::yield_now();
         }

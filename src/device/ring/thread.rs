@@ -21,8 +21,8 @@ pub(super) struct Staging<G: Gpu> {
     pub(super) converted: G::Event,
 }
 
-/// Host slots whose copies are in flight, oldest first, with spare events and the times of the work
-/// in flight.
+/// Host slots whose copies are in flight, oldest first, with spare events and the times of work in
+/// flight.
 pub(super) struct Flight<G: Gpu, H> {
     pub(super) in_flight: VecDeque<Load<G, H>>,
     pub(super) events: Vec<G::Event>,
@@ -30,23 +30,23 @@ pub(super) struct Flight<G: Gpu, H> {
     pub(super) timing: Timing<G>,
 }
 
-/// A host slot on its way.
+/// A host slot in flight.
 pub(super) struct Load<G: Gpu, H> {
     host: H,
     /// Passed when the device no longer needs the slot.
     done: G::Event,
-    /// Faults of the pictures that the device decodes.
+    /// Fault flags of the pictures that the device decodes.
     faults: Option<G::Faults>,
 }
 
-/// A batch that goes to the consumer in its turn.
+/// A batch that is delivered in its turn.
 pub(super) struct Queued<G: Gpu, H> {
     slot: Box<Slot<G>>,
     stage: Stage<G, H>,
 }
 
 impl<G: Gpu, H: FullSlot> Queued<G, H> {
-    /// A batch that the device has been given. The record of `host` moves to its slot.
+    /// A batch whose work has been submitted to the device. The record of `host` moves to its slot.
     fn sent(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
         std::mem::swap(&mut slot.info, host.info_mut());
         Queued { slot, stage: Stage::Sent }
@@ -55,19 +55,18 @@ impl<G: Gpu, H: FullSlot> Queued<G, H> {
 
 /// Progress of a batch.
 enum Stage<G: Gpu, H> {
-    /// The device has all that it needs.
+    /// All of its work has been submitted.
     Sent,
-    /// The device decodes pictures of it, and then says which ones it cannot.
+    /// The device decodes pictures of it, and then reports those that it cannot decode.
     Decoding(Load<G, H>),
-    /// Workers decode these.
+    /// Workers decode some of its pictures.
     Repairing(Repair<H>),
-    /// It ends the epoch in its turn.
+    /// The batch ends the epoch with this error in its turn.
     Failed(Error),
 }
 
 impl<G: Gpu, H> Flight<G, H> {
-    /// Gives back the host slots whose copies are done, and says how long to wait before looking
-    /// again.
+    /// Returns the host slots whose copies are done, and the time until the next check.
     fn land(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.settle(gpu)?;
         while let Some(load) = self.in_flight.front() {
@@ -80,7 +79,7 @@ impl<G: Gpu, H> Flight<G, H> {
         Ok(TICK)
     }
 
-    /// Gives back a host slot that the device needs no longer.
+    /// Returns a host slot that the device no longer needs.
     fn unload(&mut self, load: Load<G, H>) {
         let Load { host, done, faults } = load;
         drop(host);
@@ -88,7 +87,7 @@ impl<G: Gpu, H> Flight<G, H> {
         self.faults.extend(faults);
     }
 
-    /// Takes over the times of a slot that the consumer had.
+    /// Takes over the times of a slot that was with the consumer.
     fn returned(&mut self, slot: &mut Slot<G>) {
         if let Some((what, pair)) = slot.stall() {
             self.timing.recorded(what, pair);
@@ -96,10 +95,10 @@ impl<G: Gpu, H> Flight<G, H> {
     }
 }
 
-/// The copy thread: the only one that calls the device, but for the consumer's wait and mark.
+/// The copy thread. It makes all device calls, except for the consumer's wait and mark.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
-    /// Leaves in drop only.
+    /// `None` only in drop.
     pub(super) feed: Option<F>,
     pub(super) end: Option<Sender<()>>,
     pub(super) started: Receiver<Start>,
@@ -123,7 +122,7 @@ enum Ended {
 
 impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
-        // An error comes again with the first call.
+        // An error occurs again in the first call.
         let _stay = self.shared.gpu.stay();
         while let Ok((run, epoch, batches)) = self.started.recv() {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
@@ -150,8 +149,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Takes back the batches that do not go to the consumer any more. Those that workers have go
-    /// home from there.
+    /// Takes back the batches that will not be delivered. Those in the hands of workers return from
+    /// there.
     fn take_back(&mut self) {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
@@ -207,7 +206,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Gives the consumer the batches whose turn it is, as far as they are decoded.
+    /// Delivers batches in order, as far as they are decoded.
     fn deliver(&mut self, run: u64) -> Result<()> {
         self.advance()?;
         while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
@@ -225,7 +224,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Gives the consumer all batches that were made.
+    /// Delivers all batches that were finished.
     fn deliver_all(&mut self, run: u64) -> Result<()> {
         while !self.queue.is_empty() && self.shared.wanted.load(Ordering::Relaxed) == run {
             self.deliver(run)?;
@@ -255,7 +254,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// If some pictures are damaged, workers decode these.
+    /// Checks the faults of a batch. If some pictures are damaged, workers decode them.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let Shared { gpu, places, .. } = &*self.shared;
         let damaged = |place: &usize| {
@@ -275,7 +274,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
     }
 
-    /// Sends a batch again that came back from the workers.
+    /// Sends a batch that came back from the workers.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let ended =
             || Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again");
@@ -288,8 +287,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// A device slot that the host is done with; the device may still read it. `None` if the run is
-    /// no longer wanted.
+    /// Returns a device slot that the host no longer uses; the device may still read it. `None` if
+    /// the run is no longer wanted.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
         let mut slot = self.freed.try_recv().ok();
@@ -312,7 +311,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
             self.shared.check()?;
             let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
-            // The consumer may wait for one of these before it gives a slot back.
+            // The consumer may wait for one of these before it returns a slot.
             self.deliver(run)?;
             let wait = if self.queue.is_empty() { wait } else { POLL };
             if let Ok(slot) = self.freed.recv_timeout(wait) {
@@ -321,7 +320,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Queues everything that brings `host` into `slot`. Nothing here waits.
+    /// Queues all work that brings `host` into `slot`. Never waits.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let Shared { gpu, memory, places, counters, plan, .. } = &*self.shared;
         let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
@@ -347,8 +346,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        // The pictures are timed and the rest, which is small, is not: it may have to wait for the
-        // consumer in between.
+        // Only the pictures are timed. The rest is small, and may have to wait for the consumer in
+        // between.
         let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&copy_time.begin, &self.copy)?;
             upload(uploads, base)?;
@@ -387,14 +386,15 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 let staging = staging.map_or(0, |staging| staging.offset);
                 let numbers = places.faults.len() / DecodeOps::FAULT_BYTES;
                 if count * places.decoded.len() < numbers {
-                    // All faults are fetched, also those behind a batch that is not full.
+                    // All faults are fetched, including those after the end of a batch that is not
+                    // full.
                     gpu.clear(&self.convert, memory, plan.scratch() + places.faults.start, places.faults.len())?;
                 }
                 self.decode(staging, slot.offset, host.info())?;
                 let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
                 // SAFETY: the load keeps the memory until `done`, recorded below in the same
-                // stream, is passed, and reads it only then. After an error it is freed when the
-                // device has finished.
+                // stream, has passed, and reads it only then. After an error the memory is freed
+                // when the device has finished.
                 let fetched =
                     unsafe { gpu.fetch(&self.convert, memory, plan.scratch() + places.faults.start, &mut faults) };
                 fetched?;
@@ -427,7 +427,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             let load = self.flight.in_flight.back_mut().expect("pushed above");
             return Ok(Queued::sent(slot, &mut load.host));
         };
-        // The host slot is needed for longer than its copies.
+        // The host slot is needed after its copies, too.
         let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
@@ -439,7 +439,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let (scratch, count) = (plan.scratch(), info.len());
         for (picture, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
-                // Nothing says that a picture of it is damaged.
+                // No picture of the batch can be damaged.
                 gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
@@ -470,7 +470,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 }
 
 impl<G: Gpu, H> Stage<G, H> {
-    /// Whether there is something to look at.
+    /// Whether a copy or a queued batch is due for a check.
     fn is_due(&mut self, gpu: &G) -> Result<bool> {
         match self {
             Stage::Sent | Stage::Failed(_) => Ok(false),
@@ -480,16 +480,16 @@ impl<G: Gpu, H> Stage<G, H> {
     }
 }
 
-/// Whether a batch can be looked at.
+/// Whether a queued batch is due for a check.
 fn is_due<G: Gpu, H>(gpu: &G, queue: &mut VecDeque<Queued<G, H>>) -> Result<bool> {
     queue.iter_mut().try_fold(false, |any, queued| Ok(any || queued.stage.is_due(gpu)?))
 }
 
 impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
-    /// Invariants 1, 5 and 7, also when a panic ends the thread. After an error of the driver the
+    /// Upholds invariants 1, 5 and 7, also when a panic ends the thread. After a driver error the
     /// waits fail at once, and nothing is copied any more.
     fn drop(&mut self) {
-        // This precedes dropping the feed, so that workers skip repairs of cancelled batches.
+        // This comes before the feed is dropped, so that workers skip repairs of cancelled batches.
         self.take_back();
         drop(self.feed.take());
         drop(self.end.take());
@@ -498,7 +498,7 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
                 self.shared.fail(&e);
             }
         }
-        // No copy is in flight any more. Only times remain to be read.
+        // No copy is in flight any more, so only times are left to read.
         while let Ok(mut slot) = self.freed.try_recv() {
             self.flight.returned(&mut slot);
         }

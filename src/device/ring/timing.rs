@@ -1,8 +1,8 @@
 //! Times of copies, conversions and the consumer's waits, on the device's clock.
 //!
-//! Each is bracketed by two events with timing, which order nothing. They are read when the device
-//! has passed them, and used again: no host waits for the device, and in steady state none is made.
-//! Two events and a reading cost the host about 1 us.
+//! Two events with timing, which order nothing, bracket each of them. The events are read when the
+//! device has passed them, and reused: no host waits for the device, and in steady state no event
+//! is created. Two events and a reading cost the host about 1 us.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,8 +24,7 @@ pub(super) enum Bracket {
     Copy,
     Decode,
     Convert,
-    /// The consumer's stream waits: from the mark that is set when a batch is asked for until the
-    /// batch is there.
+    /// The consumer's stream waits: from the mark of the request until the batch is there.
     Stall,
 }
 
@@ -38,7 +37,7 @@ pub(super) struct Bracketed {
     pub(super) bytes: usize,
 }
 
-/// The device's clock against the host's, set at the beginning of each window of a trace.
+/// The device's clock relative to the host's, set at the start of each window of a trace.
 struct Clock<G: Gpu> {
     stream: G::Stream,
     zero: G::Event,
@@ -52,7 +51,7 @@ struct Clock<G: Gpu> {
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// In the order they were queued, which is nearly that in which the device gets to them.
+    /// In queue order, which is nearly the order in which the device passes them.
     pending: VecDeque<(Bracketed, Pair<G>)>,
     clock: Option<Clock<G>>,
 }
@@ -92,8 +91,8 @@ impl<G: Gpu> Timing<G> {
             }
             .add(ns.max(0) as u64, what.bytes);
             if let (Some(trace), Some(clock)) = (self.counters.trace(), &self.clock) {
-                // The trace keeps what lies in its window, so that what came before the clock was
-                // set is not in it.
+                // The trace keeps only what lies in its window, so work from before the clock was
+                // set is dropped.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match what.what {
                     Bracket::Copy => (Row::CopyStream, "copy"),
@@ -113,7 +112,7 @@ impl<G: Gpu> Timing<G> {
     }
 
     /// Sets the clock if a window of a trace has begun. Only then does the host wait for the
-    /// device, on a stream that is empty.
+    /// device, on an empty stream.
     fn set_clock(&mut self, gpu: &G) -> Result<()> {
         let Some(trace) = self.counters.trace() else { return Ok(()) };
         let Some(window) = trace.window().filter(|w| self.clock.as_ref().is_none_or(|clock| clock.window != *w)) else {
@@ -123,7 +122,7 @@ impl<G: Gpu> Timing<G> {
             Some(clock) => (clock.stream, clock.zero),
             None => (gpu.stream()?, gpu.timed_event()?),
         };
-        // The first record on a stream may take long: the second is the one that counts.
+        // The first record on a stream may take long, so the second one counts.
         let mut host = 0;
         for _ in 0..2 {
             let before = trace.at(Instant::now());
@@ -138,7 +137,7 @@ impl<G: Gpu> Timing<G> {
     }
 }
 
-/// The driver counts in milliseconds, to half a microsecond.
+/// Converts the driver's milliseconds, which have a resolution of half a microsecond.
 fn ns(ms: f32) -> i64 {
     (f64::from(ms) * 1e6) as i64
 }

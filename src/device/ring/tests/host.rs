@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Host slots of known bytes, and what they are to be on the device.
+//! Host slots with known bytes, and the bytes expected on the device.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -24,7 +24,7 @@ pub(super) fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (F
     (Field { name: name.into(), dtype, shape: shape.into() }, role)
 }
 
-/// What becomes of `arrays`, with rows of five shares if they are wanted.
+/// The spec of `arrays`, with rows of five shares if `shares`.
 pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) -> Spec {
     let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
     let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
@@ -32,7 +32,7 @@ pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) ->
     Spec::new(&schema, target, shares.then_some(Shares { field, smoothing: 0.1 }))
 }
 
-/// The simulated conversion writes one byte a byte, whatever the dtype.
+/// The simulated conversion writes one byte per byte, for any dtype.
 pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![picture("image", 8, 9), label()], dtype, false)
 }
@@ -52,7 +52,7 @@ pub(super) fn records(of: usize) -> (Field, Role) {
 pub(super) const CONVERTED: Dtype = Dtype::F32;
 pub(super) const COPIED: Dtype = Dtype::U8;
 
-/// Bytes of one sample in each span of the host's.
+/// Bytes per sample in each span of the host.
 pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     let of = |array: &Array| match array.origin {
         Origin::Copied { span } => Some((span, array.field.sample_bytes())),
@@ -100,14 +100,14 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
 }
 
 pub(super) struct HostSlot {
-    // The simulated copy reads these while a wrong ring lets them be refilled: atomic, so that it
-    // is a wrong batch and no undefined behaviour.
+    // The simulated copy may read these bytes while a wrong ring lets them be refilled. They are
+    // atomic, so the result is a wrong batch and no undefined behaviour.
     fields: Vec<(Box<[AtomicU8]>, usize)>,
     info: BatchInfo,
     home: Option<Sender<HostSlot>>,
 }
 
-/// Key of sample `place` of batch `number`; each of another length than before.
+/// Key of sample `place` of batch `number`. Its length differs from the previous key's.
 pub(super) fn key(number: u64, place: usize) -> String {
     format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
 }
@@ -127,8 +127,8 @@ impl FullSlot for HostSlot {
     fn bytes(&self, span: usize) -> &[u8] {
         let (bytes, len) = &self.fields[span];
         let bytes = &bytes[..*len];
-        // SAFETY: the ring only takes address and length of it; the bytes are read by the simulated
-        // device, as atomics.
+        // SAFETY: the ring uses only address and length of the slice. The simulated device reads
+        // the bytes as atomics.
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }
@@ -142,7 +142,7 @@ impl Drop for HostSlot {
     }
 }
 
-/// Loaders with two slots, which take up to `delay` microseconds a batch.
+/// Loaders with two slots, which take up to `delay` microseconds per batch.
 pub(super) struct Maker {
     spec: Spec,
     free: Receiver<HostSlot>,

@@ -1,19 +1,19 @@
-//! Batches that are used on other streams than the consumer's.
+//! Batches that are used on streams other than the consumer's.
 
 use super::*;
 
-/// What the ring is told of the use of a batch.
+/// How the ring learns of the use of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Told {
     Nothing,
-    /// Another framework has it.
+    /// Another framework has the address.
     Exported,
-    /// It is used on this stream, and on a second one if there is one.
+    /// The batch is used on this stream, and on a second one if there is one.
     Stream,
 }
 
-/// As `read`, on `stream` in place of the consumer's: what a framework does that took the batch by
-/// its address. It makes its stream `wait` for the batch, unless the ring does.
+/// Like `read`, on `stream` instead of the consumer's, as a framework does that has the batch's
+/// address. It makes its stream `wait` for the batch, unless the ring does.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (spec, slot, memory, seen) = (&batch.shared.spec, batch.slot(), batch.shared.memory.clone(), seen.clone());
     let images = arrived(spec, slot.info.epoch(), slot.info.index()).swap_remove(0);
@@ -43,7 +43,7 @@ fn torn_elsewhere(streams: usize, told: Told) -> usize {
         for other in &others {
             if told == Told::Stream {
                 batch.use_on(other.twin()).unwrap();
-                // Each field of a batch asks.
+                // Each field of a batch makes this call.
                 batch.use_on(other.twin()).unwrap();
             }
             read_on(other, &batch, &seen, told != Told::Stream);
@@ -70,7 +70,7 @@ fn a_batch_that_is_used_on_a_stream_is_waited_for_there_and_written_after_its_wo
     }
 }
 
-/// The consumer's stream is busy for long with something else: neither the reader nor the next
+/// The consumer's stream is busy with other work for a long time. Neither the reader nor the next
 /// batches wait for it.
 #[test]
 fn use_on_another_stream_does_not_wait_for_the_consumers() {

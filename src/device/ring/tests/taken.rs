@@ -1,5 +1,5 @@
-//! A ring that orders batches where they are taken, as a decoder has it: one thread asks, others
-//! take.
+//! A ring that orders batches when they are taken, as in a decoder: one thread requests them, and
+//! others take them.
 
 use super::*;
 
@@ -26,8 +26,8 @@ fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     });
 }
 
-/// Torn batches of an epoch that one thread asks for, and this one takes and reads on `streams`
-/// streams in turn, or on the wrong one.
+/// Number of torn batches of an epoch that one thread requests. This thread takes and reads them on
+/// `streams` streams in turn, or on the wrong one.
 fn torn(streams: usize, wrong: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let (mut ring, gate) = open_busy(&sim);
@@ -43,7 +43,8 @@ fn torn(streams: usize, wrong: bool) -> usize {
     for (number, batch) in taken.into_iter().enumerate() {
         let on = &streams[number % streams.len()];
         batch.take_on(Some(on.twin())).unwrap();
-        // What the Python package did: the stream of the request, not that of the answer.
+        // A former mistake of the Python package: the stream of the request instead of the
+        // answer's.
         let used = if wrong { &streams[(number + 1) % streams.len()] } else { on };
         read_there(used, &batch, &seen);
     }
@@ -86,7 +87,7 @@ fn without_a_stream_of_its_own_a_batch_is_taken_on_the_consumers() {
     all_right(&seen.lock().unwrap(), 1);
 }
 
-/// The simulation panics where an event is recorded, or waited for, in a capture.
+/// The simulation panics if an event is recorded or waited for in a capture.
 #[test]
 fn a_capture_of_the_users_stream_is_never_entered() {
     let sim = Sim::new(Mistake::None, 5);
@@ -96,7 +97,7 @@ fn a_capture_of_the_users_stream_is_never_entered() {
     ring.start(0, 0..BATCHES);
     let (first, second) = (next(&mut ring).unwrap().unwrap(), next(&mut ring).unwrap().unwrap());
     assert_eq!(first.take_on(None).unwrap_err().kind(), ErrorKind::Capturing);
-    // Nobody took it: its slot goes round again, without a mark in any stream.
+    // The batch was not taken, so its slot is reused without a mark in any stream.
     drop(first);
     let (side, seen) = (sim.stream().unwrap(), Seen::default());
     second.take_on(Some(side.twin())).unwrap();
@@ -118,7 +119,7 @@ fn a_capture_of_the_users_stream_is_never_entered() {
     assert!(seen.len() == 9 && seen.iter().all(|(_, _, right)| *right), "{seen:?}");
 }
 
-/// Another framework's batches are dropped while every slot is held, and nobody takes another one.
+/// Another framework's batches are dropped while every slot is held, and no other batch is taken.
 #[test]
 fn a_dropped_batch_of_another_framework_frees_its_slot_without_a_further_call() {
     let sim = Sim::new(Mistake::None, 5);
@@ -132,7 +133,8 @@ fn a_dropped_batch_of_another_framework_frees_its_slot_without_a_further_call() 
     }
     let asks = std::thread::spawn(move || next(&mut ring).unwrap().map(|batch| batch.info().index()));
     std::thread::sleep(Duration::from_millis(30));
-    // The work of all streams is marked: the consumer's must end for the slot to be written.
+    // The mark covers the work of all streams, so the consumer's work must end before the slot is
+    // written.
     drop(_gate);
     drop(kept);
     assert_eq!(asks.join().unwrap().unwrap(), SLOTS as u64);
