@@ -158,7 +158,7 @@ impl Retouch {
         let image = self.height as usize * self.width as usize * 3;
         let bytes = SampleBytes { from: image, to: image };
         // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
-        // reads and writes the same bytes, a sample with one block.
+        // reads and writes the same bytes, with one block per sample.
         unsafe { launch(&self.kernel, stream, memory, Launch { to: at.from, ..at }, bytes, (1, RETOUCHERS), own) }
     }
 }

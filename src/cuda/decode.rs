@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! The kernels of `kernels/jpeg.cu`: entropy-coded bytes to pixels of the output.
+//! The kernels of `kernels/jpeg.cu`, which turn entropy-coded bytes into pixels of the output.
 //!
 //! **Invariants**
-//! 1. The parameter list of each launch is that of the entry point in `jpeg.cu`: same order, same
+//! 1. The parameter list of each launch matches the entry point in `jpeg.cu`: same order, same
 //!    widths.
-//! 2. Addresses come from `Memory::at` with the number of bytes that the kernels touch. Where a
-//!    record says which bytes these are, the caller of the launch is responsible.
+//! 2. Addresses come from `Memory::at`, given the number of bytes that the kernels access. If a
+//!    record determines these bytes, the caller of the launch guarantees them.
 
 use std::ffi::c_void;
 
@@ -16,20 +16,20 @@ use super::memory::Memory;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// Threads per block. The kernels are compiled with that bound.
+/// Maximum number of threads per block. The kernels are compiled with that bound.
 const BLOCK: u32 = 128;
 /// Threads of a block of `jpeg_follow`: `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
 /// Threads of a block of `jpeg_starts`: `SUMMERS` in `jpeg.cu`.
 const SUMMERS: u32 = 256;
-/// Huffman tables of a sample: `MOST_TABLES` in `jpeg.cu`.
+/// Maximum number of Huffman tables of a sample: `MOST_TABLES` in `jpeg.cu`.
 const TABLES: u32 = 4;
-/// Bytes of the arena that are a piece of a long segment.
+/// Bytes per line of the arena.
 const LINE: usize = DecodeOps::LINE;
-/// Rows of the output that a block of `jpeg_resize` makes: `ROWS` in `jpeg.cu`.
+/// Rows of the output per block of `jpeg_resize`: `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Bytes of shared memory that a block's lines take, where one of them is not longer. Regions of
-/// which fewer than [`ROWS`] lines fit are made in more turns.
+/// Bytes of shared memory for a block's lines, unless a single line is longer. If fewer than
+/// [`ROWS`] lines of a region fit, a block takes several turns.
 const LINES_BYTES: usize = 24 << 10;
 
 /// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
@@ -39,47 +39,47 @@ pub struct DecodeAt {
     pub ops: usize,
     /// Heads and entropy-coded bytes.
     pub arena: usize,
-    /// Scratch: [`DecodeOps::COEFFICIENT_BYTES`] for each block.
+    /// Scratch: [`DecodeOps::COEFFICIENT_BYTES`] per block.
     pub coefficients: usize,
-    /// Scratch: [`DecodeOps::PLANE_BYTES`] for each block, behind the coefficients.
+    /// Scratch: [`DecodeOps::PLANE_BYTES`] per block, after the coefficients.
     pub planes: usize,
-    /// Scratch: [`DecodeOps::axes_bytes`] for each sample.
+    /// Scratch: [`DecodeOps::axes_bytes`] per sample.
     pub axes: usize,
-    /// Scratch: [`DecodeOps::TABLES_BYTES`] for each sample.
+    /// Scratch: [`DecodeOps::TABLES_BYTES`] per sample.
     pub tables: usize,
     /// Scratch: [`DecodeOps::starts_bytes`] for the arena.
     pub starts: usize,
-    /// A u32 a sample: 0, or 1 if its data make no sense, or cannot be decoded in parallel. Its
+    /// One `u32` per sample: 0, or 1 if its data is invalid or cannot be decoded in parallel. Its
     /// pixels are then unspecified.
     pub faults: usize,
-    /// Where u8 (N, H, W, 3) pixels go.
+    /// Destination of the u8 (N, H, W, 3) pixels.
     pub out: usize,
     /// Bytes of the arena.
     pub arena_bytes: usize,
     /// Number of samples.
     pub count: usize,
-    /// The largest number of segments of a sample.
+    /// Largest number of segments of a sample.
     pub segments: usize,
-    /// Blocks of the scratch that the records use.
+    /// Number of blocks of the scratch that the records use.
     pub blocks: usize,
-    /// Whether a record turns its picture.
+    /// Whether a record turns its picture upright.
     pub turned: bool,
-    /// The width in pixels of the widest region, at most [`DecodeOps::MOST_COLUMNS`].
+    /// Width of the widest region in pixels, at most [`DecodeOps::MOST_COLUMNS`].
     pub columns: usize,
 }
 
-/// A part of the work.
+/// One kernel of the decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Faults are set to zero.
+    /// Sets the faults to zero.
     Clear,
     /// The resize filter of each axis.
     Axes,
     /// The Huffman tables of each sample.
     Tables,
-    /// Where decoding stands at each line of long segments.
+    /// The decoder state at each line of long segments.
     Follow,
-    /// Where the pieces of long segments begin.
+    /// The starts of the pieces of long segments.
     Starts,
     /// Entropy-coded bytes to coefficients.
     Huffman,
@@ -92,7 +92,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// In their order.
+    /// All stages in order.
     pub const ALL: [Stage; 9] = [
         Stage::Clear,
         Stage::Axes,
@@ -106,7 +106,7 @@ impl Stage {
     ];
 }
 
-/// The kernels that decode JPEGs, crop, resize and flip them, for one size of output.
+/// The kernels that decode, crop, resize and flip JPEGs, for one output size.
 ///
 /// Pixels equal those of the host path, bit for bit.
 pub struct Decode {
@@ -147,27 +147,27 @@ impl Decode {
         })
     }
 
-    /// Queues the decoding of `at.count` samples. Samples whose record says that their pixels are
-    /// in place keep them.
+    /// Queues the decoding of `at.count` samples. If a sample's record says that its pixels are in
+    /// place, they stay.
     ///
     /// # Safety
-    /// The records, and the heads in the arena that they point to, were written for this size of
-    /// output and fit `at`: they name blocks below `at.blocks`, at most `at.segments` segments, and
-    /// regions at most `at.columns` wide. Entropy-coded bytes may be any. The ranges do not
-    /// overlap; nothing else reads or writes them in between, other than in the order that streams
-    /// and events give; `self` is not dropped before the work is done.
+    /// The records, and the heads in the arena that they refer to, must have been written for this
+    /// output size and fit `at`: they name blocks below `at.blocks`, at most `at.segments`
+    /// segments, and regions at most `at.columns` wide. Entropy-coded bytes may be arbitrary. The
+    /// ranges must not overlap. Other accesses to them must be ordered by streams and events.
+    /// `self` must not be dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: DecodeAt) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Stage::ALL.into_iter().try_for_each(|stage| unsafe { self.launch_stage(stream, memory, at, stage) })
     }
 
-    /// Queues one stage. All of them in order are [`launch`](Decode::launch).
+    /// Queues one stage. All stages in order make up [`launch`](Decode::launch).
     ///
     /// # Safety
-    /// As for [`launch`](Decode::launch); the stages before are queued.
+    /// Those of [`launch`](Decode::launch). The previous stages must have been queued.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
@@ -176,7 +176,7 @@ impl Decode {
         let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.tables, at.starts, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
         assert!(at.columns <= DecodeOps::MOST_COLUMNS as usize, "a region of {} columns", at.columns);
-        // The resize finds both from the first of them.
+        // The resize finds both from the start of the coefficients.
         let planes_at = at.planes.checked_sub(at.coefficients).filter(|gap| gap.is_multiple_of(DecodeOps::PLANE_BYTES));
         let planes_at = planes_at.expect("planes lie behind the coefficients, at a multiple of a block's bytes");
         let mut planes_at = u32::try_from(planes_at / DecodeOps::PLANE_BYTES).expect("a record counts the blocks");
@@ -193,19 +193,19 @@ impl Decode {
         let mut faults = memory.at(at.faults, count * DecodeOps::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
         let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
-        // Twice the mean of a picture. Blocks of threads loop over the remaining lines.
+        // Twice the mean per picture. Blocks of threads loop over the remaining lines.
         let lines = 2 * at.arena_bytes / count / LINE;
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:ident),*) => {{
                 let grid = Grid { blocks: $blocks as u32, block: $block, count, shared: $shared as u32 };
                 let parameters: &mut [*mut c_void] = &mut [$((&raw mut $parameter).cast()),*];
-                // SAFETY: invariants 1 and 2 and the caller's promise.
+                // SAFETY: invariants 1 and 2, and guaranteed by the caller.
                 unsafe { self.$kernel.queue(stream, memory, grid, parameters) }
             }};
         }
         match stage {
             Stage::Clear => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { stream.clear(memory, at.faults, count * DecodeOps::FAULT_BYTES) }
             }
             Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples, height, width, planes_at),

@@ -8,9 +8,9 @@ record! {
         /// Blocks in an MCU, across and down.
         h: u32,
         v: u32,
-        /// Place of its first block in an MCU.
+        /// Index of its first block in an MCU.
         first: u32,
-        /// Pixels that a sample stands for.
+        /// Pixels per sample.
         across: u32,
         down: u32,
         /// 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
@@ -22,13 +22,14 @@ record! {
 }
 
 record! {
-    /// What the decode kernels do to one sample: one record per sample, copied to the device with its
-    /// batch. A record of zeros leaves the sample as it is, because its pixels crossed the bus.
+    /// What the decode kernels do to one sample: one record per sample, copied to the device with
+    /// its batch. A record of zeros leaves the sample unchanged, because its pixels crossed the
+    /// bus.
     pub struct DecodeOps align 16 {
         /// 0: the pixels are in place.
         kind: u32,
         segments: u32,
-        /// Place and size of the head and the data in the arena, in bytes.
+        /// Offset and size of the head and the data in the arena, in bytes.
         at: u32,
         bytes: u32,
         /// Its first block in the scratch of coefficients and of planes.
@@ -48,23 +49,23 @@ record! {
         count: u32,
         /// Huffman tables in the head.
         tables: u32,
-        /// Place in the batch. That of another sample if this one is a copy of it.
+        /// Place in the batch. If this record is a copy of another sample's, that sample's place.
         place: u32,
-        /// Blocks of the window.
+        /// Number of blocks in the window.
         kept: u32,
         parts: [Part; 3],
         /// DC table of each part, plus 256 times its AC table.
         choice: [u32; 3],
         /// Bytes of the longest segment.
         longest: u32,
-        /// The part of the picture that the resize may read: its corner in the stored picture, and its
-        /// size as the upright picture has it.
+        /// The part of the picture that the resize may read: its corner in the stored picture, and
+        /// its size in the upright picture.
         region: Rect,
         /// The part of the output that shows the picture, after flips.
         shown: Rect,
         mirrored: u32,
         flipped: u32,
-        /// Red, plus 2^8 times green, plus 2^16 times blue of the rest of the output.
+        /// Colour of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
         fill: u32,
         /// Steps from the stored picture to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
         turned: u32,
@@ -77,9 +78,9 @@ record! {
 /// Place of a picture's data in the batch's encoded bytes and among the coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
-    /// Its place in the batch.
+    /// The picture's place in the batch.
     pub(crate) place: usize,
-    /// First byte, a multiple of 16, and the number of bytes.
+    /// Offset of the first byte, a multiple of 16, and number of bytes.
     pub(crate) at: usize,
     pub(crate) bytes: usize,
     /// Its first block of coefficients.
@@ -95,36 +96,36 @@ impl DecodeOps {
     pub const PLANE_BYTES: usize = 64;
     /// Bytes of a fault: a `u32`, which is not 0 if the picture is damaged.
     pub const FAULT_BYTES: usize = 4;
-    /// Bytes behind a picture's encoded bytes that the kernels may read.
+    /// Bytes after a picture's encoded bytes that the kernels may read.
     pub(crate) const SLACK: usize = 32;
-    /// The most source pixels that an output pixel is made of, across or down: `MOST_TAPS` in
+    /// Maximum number of source pixels per output pixel, across or down: `MOST_TAPS` in
     /// `kernels/jpeg.cu`.
     pub const MOST_TAPS: usize = 32;
     /// Largest width of a region in pixels. Each takes 4 bytes of 48 KiB of shared memory, which
     /// also holds the weights of some rows.
     pub const MOST_COLUMNS: u32 = 11 << 10;
 
-    /// Bytes that the resize filter of a sample takes, for outputs of (`height`, `width`), and its
-    /// record for the resize: `axis_of` in `kernels/jpeg.cu`.
+    /// Bytes per sample of the resize filter for outputs of (`height`, `width`), and of its record
+    /// for the resize: `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MOST_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
     }
 
-    /// Bytes that the Huffman tables of a sample take, as the kernels look codes up: `Built` in
+    /// Bytes per sample of the Huffman tables in the form that the kernels use: `Built` in
     /// `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 38_192;
 
-    /// Bytes of the arena that are a piece of a long segment: `LINE` in `kernels/jpeg.cu`.
+    /// Bytes per line of the arena: `LINE` in `kernels/jpeg.cu`.
     pub(crate) const LINE: usize = 256;
 
-    /// Bytes of scratch in which the kernels note where the pieces of an arena begin: an eighth of
-    /// the arena. `Start` in `kernels/jpeg.cu` has 32 bytes.
+    /// Bytes of scratch for the starts of the pieces of an arena: an eighth of the arena. `Start`
+    /// in `kernels/jpeg.cu` has 32 bytes.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE + 1) * 32
     }
 
-    /// Whether the kernels make what `plan` says.
+    /// Whether the kernels support `plan`.
     pub(crate) fn takes(plan: &Plan) -> bool {
         let Some((across, down)) = plan.filter() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
@@ -134,9 +135,9 @@ impl DecodeOps {
             && taps(down, plan.target.height) <= Self::MOST_TAPS as f64
     }
 
-    /// Decodes the part of a picture that `grid` describes, and makes of it what `plan` says, which
-    /// the kernels [take](DecodeOps::takes). `None` if its bytes or coefficients lie farther than a
-    /// record counts: 2^32 of them.
+    /// Creates the record that decodes the part of a picture that `grid` describes, and transforms
+    /// it as `plan` says, which the kernels must [support](DecodeOps::takes). `None` if an offset
+    /// of its bytes or coefficients does not fit into 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
         let Encoded { place, at, bytes, block } = encoded;
         let kept = grid.kept_blocks();
@@ -187,7 +188,7 @@ impl DecodeOps {
         Some(ops)
     }
 
-    /// Leaves the sample as it is.
+    /// A record that leaves the sample unchanged.
     pub(crate) fn nothing() -> Self {
         Self::take(&[0; Self::WORDS])
     }
@@ -215,30 +216,30 @@ impl DecodeOps {
         self.kind != 0
     }
 
-    /// Its number of segments.
+    /// Number of segments.
     pub(crate) fn segments(&self) -> u32 {
         self.segments
     }
 
-    /// Bytes of the longest of them.
+    /// Bytes of the longest segment.
     #[cfg(all(test, feature = "cuda"))]
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
 
-    /// Its blocks of coefficients.
+    /// Number of blocks of coefficients.
     #[cfg(all(test, feature = "cuda"))]
     pub(crate) fn blocks(&self) -> usize {
         self.kept as usize
     }
 
-    /// One past its last block of coefficients.
+    /// One past the last block of coefficients.
     pub(crate) fn blocks_end(&self) -> usize {
         self.block as usize + self.kept as usize
     }
 
-    /// The place in the batch that it was written for. It stands at another one if the sample there
-    /// failed and this one stands in.
+    /// The place in the batch for which the record was written. The record is elsewhere if this
+    /// sample replaces a failed one.
     #[cfg(feature = "cuda")]
     pub(crate) fn place(&self) -> usize {
         self.place as usize
@@ -254,7 +255,7 @@ impl DecodeOps {
         self.turned != 0
     }
 
-    /// Maxima over `records`; `None` if no picture is decoded.
+    /// Maxima over `records`, or `None` if no picture is decoded.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).filter(DecodeOps::decodes);
         records.fold(None, |largest, ops| {
@@ -282,7 +283,7 @@ mod tests {
         let grid = standard().open(&jpeg).unwrap().bitstream(Rect::full(size), usize::MAX, &mut stream).unwrap();
         let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let record = |at, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, at, bytes: stream.len(), block });
-        // An arena of 4 GiB, and as many blocks.
+        // An arena of 4 GiB, and the same number of blocks.
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();

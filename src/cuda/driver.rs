@@ -86,8 +86,8 @@ impl Context {
     /// [`ErrorKind::Cuda`] without a driver, or without that device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Before this call, a thread has no capture mode to restore. A failure here occurs again
-        // below.
+        // The driver has no capture mode to restore before this call. If the call fails, so does
+        // the one below.
         let _ = result::init();
         let _restore = Entered::nowhere();
         let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;

@@ -1,4 +1,5 @@
-//! The headers `kernels/records.cuh` and `kernels/steps_on_*.cuh` are written from the Rust records.
+//! Checks that the headers `kernels/records.cuh` and `kernels/steps_on_*.cuh` match the Rust
+//! records.
 
 use std::path::Path;
 

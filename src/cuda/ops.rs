@@ -5,14 +5,14 @@ record! {
     /// What the device does to one sample besides normalising: one record per sample, copied to the
     /// device with its batch.
     ///
-    /// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a partner
-    /// that was made by its own record.
+    /// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a
+    /// partner, which has its own record.
     pub struct SampleOps align 16 {
         /// 0, MIX or CUT.
         mixing: u32,
-        /// Place in this batch of the sample that this one is mixed with.
+        /// Place of the partner in the batch.
         partner: u32,
-        /// MIX: share of this sample. With CUT too, the share of its label.
+        /// MIX: share of this sample. CUT: share of this sample's label.
         weight: f32,
         /// Number of steps on pixels, plus 2^16 times the number of steps on values.
         steps: u32,
@@ -33,7 +33,8 @@ impl SampleOps {
     /// before `steps`.
     const CUT_AT: usize = 4;
 
-    /// The steps on values of `drawn`, and those on pixels if `retouches`. Nothing is mixed.
+    /// Creates a record of the steps on values of `drawn`, and of those on pixels if `retouches`.
+    /// Nothing is mixed.
     pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
         let pixels = if retouches { &drawn.pixels[..] } else { &[] };
         let mut ops = SampleOps {
@@ -50,12 +51,12 @@ impl SampleOps {
         ops
     }
 
-    /// The record of a sample with this plan, all of whose steps run on the device.
+    /// Creates the record of a sample with this plan, whose steps all run on the device.
     pub fn of(plan: &crate::transform::Plan) -> Self {
         Self::new(&plan.drawn, true)
     }
 
-    /// Mixes as `mixing` says with `partner`, a place in the same batch.
+    /// Adds mixing with `partner`, a place in the same batch.
     #[must_use]
     pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
         let (weight, partner) = (mixing.weight, partner as u32);
@@ -65,7 +66,7 @@ impl SampleOps {
         }
     }
 
-    /// Enters `mixing` with `partner` into a record that was written.
+    /// Adds mixing with `partner` to a written record.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];
@@ -85,7 +86,7 @@ impl SampleOps {
         }
     }
 
-    /// The steps on pixels of a record that was written.
+    /// The steps on pixels of a written record.
     #[cfg(test)]
     pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
         let words: Vec<u32> = record.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();

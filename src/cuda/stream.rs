@@ -12,7 +12,6 @@
 //! 2. Handles are only combined with handles of the same context: `Stream` and `Event` store
 //!    theirs, and every call compares them.
 //! 3. Addresses come from [`Memory::at`], which checks the range.
-//! 3. Addresses come from [`Memory::at`], which checks the range.
 
 use std::fmt;
 use std::sync::Arc;
@@ -176,16 +175,16 @@ impl Stream {
     /// Copies `bytes` bytes from `offset` in `from` to the start of `to`, asynchronously.
     ///
     /// # Safety
-    /// Both stay allocated until an event recorded in this stream after the call is done. Nothing
-    /// else on the device writes the source, or reads or writes the target, in between, other than
-    /// in the order that streams and events give.
+    /// Both must stay allocated until an event recorded in this stream after the call is done.
+    /// Other writes to the source, and other accesses to the target, must be ordered on the device
+    /// by streams and events.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
     pub unsafe fn copy(&self, to: &Memory, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
         let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
-        // SAFETY: the ranges are checked (invariant 3); the rest is the caller's promise.
+        // SAFETY: the ranges are checked (invariant 3), and the caller guarantees the rest.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
             .doing(|| format!("copying {bytes} bytes on the device"))
     }

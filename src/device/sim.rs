@@ -5,9 +5,9 @@
 //! **Invariants**
 //! 1. Device memory is atomic bytes: work that is not ordered reads old, new or mixed bytes, as on
 //!    a device, and is never undefined behaviour.
-//! 2. An upload reads the host slot through the pointer of the `&[u8]` it was given; the ring
-//!    promises that it lives (`Gpu::upload`). The tests' slots are atomic bytes too, so that a ring
-//!    that breaks its promise is seen to deliver torn batches.
+//! 2. An upload reads the host slot through the pointer of the `&[u8]` it was given, which the ring
+//!    keeps alive (`Gpu::upload`). The tests' slots are atomic bytes too, so a ring that breaks
+//!    this contract delivers torn batches, which the tests detect.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
@@ -26,10 +26,10 @@ use crate::transform::ImageMut;
 pub(super) mod decode;
 mod follow;
 
-/// Bytes an upload or a conversion moves before it may pause.
+/// Bytes that an upload or a conversion moves before it may pause.
 const PIECE: usize = 64;
 
-/// A way in which a ring could be wrong, for showing that the simulation sees it.
+/// A mistake of a ring, to show that the simulation detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,
@@ -45,15 +45,15 @@ pub(crate) enum Mistake {
     EarlyReturn,
 }
 
-/// The device. Clones are the same device.
+/// The device. Clones refer to the same device.
 #[derive(Clone)]
 pub(crate) struct Sim(Arc<State>);
 
 pub(crate) struct State {
     mistake: Mistake,
-    /// Microseconds that a piece of work pauses at most.
+    /// Maximum pause of a piece of work, in microseconds.
     delay: AtomicUsize,
-    /// Calls until one fails; negative is never.
+    /// Number of calls before one fails; negative for never.
     calls_left: AtomicI64,
     seed: AtomicUsize,
     pub(super) memories: AtomicUsize,
@@ -98,7 +98,7 @@ impl Sim {
         &self.0
     }
 
-    /// Lets the call after `calls` more fail, and all that follow.
+    /// Lets `calls` more calls succeed, and all later ones fail.
     pub(super) fn fail_after(&self, calls: usize) {
         self.0.calls_left.store(calls as i64, SeqCst);
     }
@@ -107,14 +107,14 @@ impl Sim {
         self.0.after_failure.load(SeqCst)
     }
 
-    /// Marks the work of all streams, whatever is simulated.
+    /// Marks the work of all streams, whatever driver is simulated.
     pub(super) fn record_anyway(&self, event: &SimEvent) {
         let mark = {
             let mut at = event.marks.0.lock().unwrap();
             at.0 += 1;
             at.0
         };
-        // A stream that has ended drops its piece, which counts as reached.
+        // A stream that has ended drops its piece, which then counts as reached.
         let queues = self.0.queues.lock().unwrap();
         let all = Arc::new(Reached(event.marks.clone(), mark));
         for queue in &*queues {
@@ -137,7 +137,7 @@ impl Sim {
     }
 }
 
-/// Nothing ends the stream.
+/// Work of a stream; `None` ends the stream.
 type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;
 
 /// Random pauses of one stream.
@@ -155,12 +155,12 @@ impl Pace {
     }
 }
 
-/// A stream: a queue and the thread that works it off.
+/// A stream: a queue, and the thread that works through it.
 pub(crate) struct SimStream {
     id: usize,
     queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
-    /// Whether a test says that it is being captured.
+    /// Whether a test declares the stream as being captured.
     pub(super) capturing: AtomicBool,
 }
 
@@ -205,11 +205,11 @@ type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
 pub(crate) struct SimEvent {
     id: usize,
     marks: Marks,
-    /// When it was last passed, if it takes the time.
+    /// Time at which it was last passed, if it has timing.
     passed: Option<Arc<Mutex<Instant>>>,
 }
 
-/// Reaches a mark when the last of its clones is gone.
+/// Reaches a mark when the last clone is dropped.
 struct Reached(Marks, u64);
 
 impl Drop for Reached {
@@ -221,7 +221,7 @@ impl Drop for Reached {
 }
 
 impl SimEvent {
-    /// Waits for the mark as it stands now, when it is called.
+    /// Waits for the mark that is current at the time of the call.
     pub(super) fn passed(&self) -> impl FnOnce() + Send + 'static {
         let (marks, mark) = (self.marks.clone(), self.marks.0.lock().unwrap().0);
         move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap())
@@ -236,9 +236,9 @@ pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 /// The simulated kernel of an array.
 #[derive(Clone, Copy)]
 pub(crate) struct SimKernel {
-    /// Bytes that are made for one sample, and bytes that they are made of.
+    /// Bytes per sample of the output, and of the input.
     bytes: (usize, usize),
-    /// Height and width of pictures that are retouched.
+    /// Height and width of the pictures that are retouched.
     retouched: Option<(usize, usize)>,
 }
 
@@ -297,7 +297,7 @@ impl Gpu for Sim {
     fn timed_event(&self) -> Result<SimEvent> {
         self.call("making an event with timing")?;
         self.0.timed_events.fetch_add(1, Relaxed);
-        // Events that order are told by their numbers.
+        // Ordering events are identified by their numbers.
         Ok(SimEvent { id: usize::MAX, marks: Marks::default(), passed: Some(Arc::new(Mutex::new(Instant::now()))) })
     }
 
@@ -335,7 +335,7 @@ impl Gpu for Sim {
         };
         stream.run(move |pace| {
             match passed {
-                // Taking the time takes none, so that streams keep their pace.
+                // Reading the clock takes no time, so streams keep their pace.
                 Some(passed) => *passed.lock().unwrap() = Instant::now(),
                 None => pace.pause(),
             }
@@ -369,8 +369,8 @@ impl Gpu for Sim {
         self.0.waits.lock().unwrap().push((std::thread::current().id(), stream.id, event.id));
         let ignored = match self.0.mistake {
             Mistake::ConsumerWait => stream.id == 1,
-            // Streams are numbered in the order they are made (consumer 1, copy 2, convert 3),
-            // events too: two a slot, then the staging's.
+            // Streams are numbered in order of creation (consumer 1, copy 2, convert 3). So are
+            // events: two per slot, then one per staging buffer.
             Mistake::ReleasedWait => stream.id == 2 && event.id % 2 == 1 && event.id < SLOTS * 2,
             Mistake::StagingWait => stream.id == 2 && (SLOTS * 2..SLOTS * 2 + 2).contains(&event.id),
             Mistake::CopiedWait => stream.id == 3,
@@ -392,7 +392,7 @@ impl Gpu for Sim {
     }
 
     fn synchronize(&self, stream: &SimStream) -> Result<()> {
-        // A device that has failed does nothing more, so there is nothing to wait for; but here its
+        // A failed device does nothing more, so there would be nothing to wait for; but here its
         // threads still run.
         stream.finish();
         self.0.synchronizations.fetch_add(1, Relaxed);
@@ -498,5 +498,5 @@ fn retouch(memory: &SimMemory, picture: usize, record: usize, (height, width): (
     at.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 
-/// Device slots in the tests of single mistakes, which tell events by their numbers.
+/// Device slots in the tests of single mistakes, which identify events by their numbers.
 pub(super) const SLOTS: usize = 3;

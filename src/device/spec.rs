@@ -4,13 +4,13 @@ use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize, Role, Schema, Span};
 use crate::cuda::DecodeOps;
 use crate::error::{Error, Result};
 
-/// The most axes of an array, including the batch axis.
+/// Maximum number of axes of an array, including the batch axis.
 pub(crate) const MAX_AXES: usize = 8;
 
 /// The arrays of a batch on a device, in memory order, with their sources on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spec {
-    /// Samples of a full batch.
+    /// Number of samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,
     /// Pictures that the device decodes, if any.
@@ -20,15 +20,15 @@ pub(crate) struct Spec {
 /// Pictures that may cross the bus encoded.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decoding {
-    /// The host span of the encoded bytes, and how many there may be in a batch.
+    /// The host span of the encoded bytes, and the maximum number of these bytes in a batch.
     pub(crate) encoded: usize,
     pub(crate) room: usize,
-    /// Blocks of coefficients in a batch.
+    /// Maximum number of blocks of coefficients in a batch.
     pub(crate) blocks: usize,
     pub(crate) pictures: Vec<DecodedPicture>,
 }
 
-/// A picture of each sample that the device decodes, where its record says so.
+/// A picture of each sample that the device decodes if its record says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodedPicture {
     pub(crate) array: usize,
@@ -41,7 +41,7 @@ pub(crate) struct DecodedPicture {
 /// One array on the device.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
-    /// The array as the consumer gets it. [`Role::Records`] are not delivered.
+    /// The array as the consumer receives it. [`Role::Records`] are not delivered.
     pub(crate) field: Field,
     pub(crate) role: Role,
     pub(crate) origin: Origin,
@@ -52,15 +52,15 @@ pub(crate) struct Array {
 pub(crate) enum Origin {
     /// The bytes of host span `span`, unchanged.
     Copied { span: usize },
-    /// The pictures of host span `span`, u8 (N, `height`, `width`, 3), made into the field's dtype,
-    /// `layout` and normalisation, and into what their `records` say.
+    /// The pictures of host span `span`, u8 (N, `height`, `width`, 3), transformed as their
+    /// `records` say and converted to the field's dtype, `layout` and normalisation.
     Converted {
         span: usize,
         height: usize,
         width: usize,
         layout: Layout,
         normalize: Normalize,
-        /// The array of their records.
+        /// The array of the pictures' records.
         records: Option<usize>,
         /// Whether records may have steps on pixels.
         retouched: bool,
@@ -80,7 +80,7 @@ pub(crate) struct Target {
     pub(crate) retouched: bool,
 }
 
-/// Labels that are also wanted as rows of shares.
+/// Labels that are also delivered as rows of shares.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares {
     /// f32, (classes).
@@ -89,10 +89,10 @@ pub(crate) struct Shares {
 }
 
 impl Spec {
-    /// The arrays for batches of `schema`. If `shares` are wanted, the device makes them from the
+    /// Creates the arrays for batches of `schema`. With `shares`, the device computes them from the
     /// labels.
     pub(crate) fn new(schema: &Schema, target: Target, shares: Option<Shares>) -> Self {
-        // Records come last, behind all that is delivered.
+        // Records come last, after all delivered arrays.
         let spans = || schema.spans.iter().enumerate();
         let is_records = |role: Role| matches!(role, Role::Records { .. });
         let delivered: Vec<_> = spans().filter(|(_, span)| span.role.is_delivered()).collect();
@@ -125,7 +125,7 @@ impl Spec {
     }
 
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an array has more axes than a tensor may.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an array has too many axes for a tensor.
     pub(crate) fn check(&self) -> Result<()> {
         match self.arrays.iter().map(|array| &array.field).find(|field| field.shape.len() >= MAX_AXES) {
             Some(Field { name, shape, .. }) => {
@@ -136,7 +136,7 @@ impl Spec {
         }
     }
 
-    /// Arrays that the consumer gets, with their numbers.
+    /// The arrays that the consumer receives, with their numbers.
     pub(crate) fn delivered(&self) -> impl Iterator<Item = (usize, &Array)> {
         self.arrays.iter().enumerate().filter(|(_, array)| array.role.is_delivered())
     }
@@ -222,9 +222,9 @@ impl Spec {
         places
     }
 
-    /// Adds the decoding on the device. Encoded bytes and records lie in the staging buffer. The
-    /// data between the kernels lie in scratch that all batches share, because batches are decoded
-    /// one after the other.
+    /// Adds the decoding on the device. Encoded bytes and records are in the staging buffer. Data
+    /// between the kernels is in scratch that all batches share, because batches are decoded one
+    /// after the other.
     fn place_decoding(&self, decoding: &Decoding, places: &mut Places) {
         let take = |end: &mut usize, bytes: usize| {
             let at = *end;
@@ -315,14 +315,14 @@ pub(crate) struct Places {
     pub(crate) computed: Vec<Step>,
     /// Decoding, before the computations.
     pub(crate) decoded: Vec<DecodeStep>,
-    /// Bytes that the decoding of a batch takes, one batch at a time.
+    /// Bytes of scratch for the decoding of a batch, one batch at a time.
     pub(crate) scratch_bytes: usize,
-    /// Where in these the faults of all pictures lie.
+    /// Range of the faults of all pictures in the scratch.
     pub(crate) faults: Range<usize>,
 }
 
 /// The decoding of one picture of each sample. Offsets of `records` and `encoded` are in the
-/// staging buffer, those behind `pixels` in the scratch.
+/// staging buffer, those after `pixels` in the scratch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
@@ -332,14 +332,14 @@ pub(crate) struct DecodeStep {
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Where u8 pictures (N, H, W, 3) go.
+    /// Destination of the u8 pictures (N, H, W, 3).
     pub(crate) pixels: At,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// A `u32` a sample, which is not 0 if the picture is damaged.
+    /// One `u32` per sample, which is not 0 if the picture is damaged.
     pub(crate) faults: usize,
 }
 
@@ -369,16 +369,15 @@ pub(crate) enum At {
 /// Device memory of a loader, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
-    /// Batches that exist at once: those ready, and the one the consumer has.
+    /// Maximum number of batches on the device: those ready, and the one that the consumer has.
     pub(crate) slots: usize,
-    /// Bytes a batch, all its arrays together.
+    /// Bytes per batch, for all arrays together.
     pub(crate) slot_bytes: usize,
-    /// Buffers that u8 pictures are copied to before they are converted; 0 where they are used as
-    /// they come.
+    /// Number of buffers for u8 pictures that are still to be converted; 0 if none is converted.
     pub(crate) staging: usize,
-    /// Bytes of each.
+    /// Bytes of each staging buffer.
     pub(crate) staging_bytes: usize,
-    /// Bytes that decoding takes, one batch at a time.
+    /// Bytes of scratch for decoding, one batch at a time.
     pub(crate) scratch_bytes: usize,
 }
 
@@ -388,7 +387,7 @@ impl DeviceMemory {
         self.scratch() + self.scratch_bytes
     }
 
-    /// Where the scratch begins, behind slots and staging buffers.
+    /// Offset of the scratch, after slots and staging buffers.
     pub(crate) fn scratch(&self) -> usize {
         self.slots * self.slot_bytes + self.staging * self.staging_bytes
     }

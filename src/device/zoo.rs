@@ -1,5 +1,5 @@
 //! Batches for the decode kernels and their model: pictures of every kind that a device decodes,
-//! with the pixels that the host makes of them.
+//! with the host's pixels.
 
 use crate::cuda::{DecodeOps, Encoded};
 use crate::decode::jpeg::libjpeg::{Options, encode};
@@ -14,12 +14,12 @@ pub(super) struct Coded {
     pub(super) size: (usize, usize),
     pub(super) records: Vec<u8>,
     pub(super) arena: Vec<u8>,
-    /// Pixels of each sample on the host. `None` if it does not decode there.
+    /// The host's pixels of each sample, or `None` if it does not decode there.
     pub(super) expected: Vec<Option<Vec<u8>>>,
     pub(super) blocks: usize,
     pub(super) segments: usize,
     pub(super) columns: usize,
-    /// Bytes of the arena that are entropy-coded.
+    /// Ranges of the arena with entropy-coded bytes.
     pub(super) data: Vec<std::ops::Range<usize>>,
 }
 
@@ -36,7 +36,7 @@ impl Coded {
         self.size.0 * self.size.1 * 3
     }
 
-    /// Adds a picture, unless the host keeps it. `compare` says whether the host decodes it too.
+    /// Adds a picture, unless it stays on the host. `compare` says whether the host decodes it too.
     pub(super) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut picture) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
@@ -67,7 +67,7 @@ impl Coded {
         true
     }
 
-    /// Adds a sample that failed: that at `donor` stands in for it.
+    /// Adds a failed sample, which the sample at `donor` replaces.
     fn add_copy(&mut self, donor: usize) {
         self.records.extend_from_within(donor * DecodeOps::BYTES..(donor + 1) * DecodeOps::BYTES);
         self.expected.push(self.expected[donor].clone());
@@ -89,14 +89,14 @@ pub(super) fn kinds() -> Vec<(usize, Options)> {
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
         kinds.push((3, Options::new(85, h, v)));
     }
-    // Each part at a size of its own, and chroma finer than luma.
+    // Each component has its own size, and chroma is finer than luma.
     kinds.push((3, of([(2, 2), (2, 1), (1, 2)])));
     kinds.push((3, of([(1, 1), (2, 2), (2, 2)])));
     kinds.push((3, of([(1, 2), (2, 1), (1, 1)])));
     kinds
 }
 
-/// A picture with smooth parts, edges and noise, of one or three samples a pixel.
+/// A picture with smooth parts, edges and noise, with one or three samples per pixel.
 pub(super) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
     let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
     let mut pixels = Vec::new();
@@ -168,7 +168,7 @@ pub(super) fn extended(jpeg: &[u8]) -> Vec<u8> {
 }
 
 /// A square picture of boxes of four pixels, without restart markers or with one every `restart`
-/// MCUs: its codes repeat, so that decoding that begins at a wrong place never finds the right one.
+/// MCUs. Its codes repeat, so decoding from a wrong position never synchronises.
 pub(super) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
     let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();
@@ -182,16 +182,16 @@ pub(super) fn noise(side: u32) -> Vec<u8> {
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
-/// The plan of the last pixels of a square picture, for an output of (`height`, `width`):
-/// everything before them is decoded too, unless there are restart markers.
+/// The plan for the last pixels of a square picture, for an output of (`height`, `width`). Without
+/// restart markers, everything before them is decoded too.
 pub(super) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);
     Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
 }
 
-/// A picture of `size` with a restart marker for each row of MCUs, and its part at `region` for an
-/// output of (`height`, `width`), as it is and [`extended`].
+/// Adds a picture of `size` with a restart marker for each row of MCUs, once for each of `regions`,
+/// as it is and [`extended`].
 pub(super) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let mut rng = Rng::new(size.area(), 0, 0);
     let options = Options { restart: size.width.div_ceil(8 * u32::from(h)), ..Options::new(85, h, v) };
@@ -206,7 +206,7 @@ pub(super) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions
     }
 }
 
-/// A plan of every sort for an output of (`height`, `width`).
+/// A random plan for an output of (`height`, `width`).
 pub(super) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
     let (height, width) = (height as u32, width as u32);
     let augment = match rng.below(5) {
@@ -217,7 +217,7 @@ pub(super) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, us
         _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
     };
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
-    // Not every augmentation is for every size of output.
+    // Some augmentations do not support every output size.
     let any = Augment::resize(width, height).flip(0.5);
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a plan for any size")
 }

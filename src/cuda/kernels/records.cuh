@@ -19,14 +19,14 @@ static_assert(sizeof(Step) == 32, "Step");
 // What the device does to one sample besides normalising: one record per sample, copied to the
 // device with its batch.
 //
-// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a partner
-// that was made by its own record.
+// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a
+// partner, which has its own record.
 struct __align__(16) SampleOps {
     // 0, MIX or CUT.
     u32 mixing;
-    // Place in this batch of the sample that this one is mixed with.
+    // Place of the partner in the batch.
     u32 partner;
-    // MIX: share of this sample. With CUT too, the share of its label.
+    // MIX: share of this sample. CUT: share of this sample's label.
     float weight;
     // Number of steps on pixels, plus 2^16 times the number of steps on values.
     u32 steps;
@@ -46,9 +46,9 @@ struct Part {
     // Blocks in an MCU, across and down.
     u32 h;
     u32 v;
-    // Place of its first block in an MCU.
+    // Index of its first block in an MCU.
     u32 first;
-    // Pixels that a sample stands for.
+    // Pixels per sample.
     u32 across;
     u32 down;
     // 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
@@ -59,13 +59,14 @@ struct Part {
 };
 static_assert(sizeof(Part) == 32, "Part");
 
-// What the decode kernels do to one sample: one record per sample, copied to the device with its
-// batch. A record of zeros leaves the sample as it is, because its pixels crossed the bus.
+// What the decode kernels do to one sample: one record per sample, copied to the device with
+// its batch. A record of zeros leaves the sample unchanged, because its pixels crossed the
+// bus.
 struct __align__(16) DecodeOps {
     // 0: the pixels are in place.
     u32 kind;
     u32 segments;
-    // Place and size of the head and the data in the arena, in bytes.
+    // Offset and size of the head and the data in the arena, in bytes.
     u32 at;
     u32 bytes;
     // Its first block in the scratch of coefficients and of planes.
@@ -85,23 +86,23 @@ struct __align__(16) DecodeOps {
     u32 count;
     // Huffman tables in the head.
     u32 tables;
-    // Place in the batch. That of another sample if this one is a copy of it.
+    // Place in the batch. If this record is a copy of another sample's, that sample's place.
     u32 place;
-    // Blocks of the window.
+    // Number of blocks in the window.
     u32 kept;
     Part parts[3];
     // DC table of each part, plus 256 times its AC table.
     u32 choice[3];
     // Bytes of the longest segment.
     u32 longest;
-    // The part of the picture that the resize may read: its corner in the stored picture, and its
-    // size as the upright picture has it.
+    // The part of the picture that the resize may read: its corner in the stored picture, and
+    // its size in the upright picture.
     Rect region;
     // The part of the output that shows the picture, after flips.
     Rect shown;
     u32 mirrored;
     u32 flipped;
-    // Red, plus 2^8 times green, plus 2^16 times blue of the rest of the output.
+    // Colour of the rest of the output: red, plus 2^8 times green, plus 2^16 times blue.
     u32 fill;
     // Steps from the stored picture to the upright one: TRANSPOSED, MIRRORED and FLIPPED.
     u32 turned;

@@ -439,7 +439,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let (scratch, count) = (plan.scratch(), info.len());
         for (picture, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
-                // No picture of the batch can be damaged.
+                // The device decodes none of these pictures, so none has a fault.
                 gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };

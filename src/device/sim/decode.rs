@@ -1,8 +1,9 @@
-//! What the kernels of `cuda/kernels/jpeg.cu` do, in plain Rust: from the records and the arena
-//! alone, one symbol and one pixel after another. Which samples they leave to the host since their
-//! codes do not synchronise, `follow` says.
+//! The kernels of `cuda/kernels/jpeg.cu` in plain Rust: from the records and the arena alone, one
+//! symbol and one pixel after another. `follow` decides which samples are left to the host because
+//! their codes do not synchronise.
 //!
-//! The inverse transform and the resize are the host's own, which tests compare with others.
+//! The inverse transform and the resize are the host's own; other tests compare them with
+//! references.
 
 use super::follow::Sample;
 use crate::decode::jpeg::{huffman::Lookup, huffman::Spec, inverse_transform};
@@ -11,15 +12,15 @@ use crate::transform::{Plan, Resizer, Window};
 
 /// Bytes of a record.
 const RECORD: usize = 256;
-/// Place in the block, row by row, of each coefficient in the order of the file.
+/// Index in the block, row by row, of each coefficient in zigzag order.
 const NATURAL: [usize; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
     47, 55, 62, 63,
 ];
 
-/// Decodes a batch of records into `out`, u8 (N, H, W, 3), and says of each whether its data made
-/// no sense. Pixels of a sample whose record says that they are in place stay.
+/// Decodes a batch of records into `out`, u8 (N, H, W, 3), and returns for each whether its data is
+/// invalid. If a record says that its pixels are in place, they stay.
 pub(in crate::device) fn decode(
     records: &[u8],
     arena: &[u8],
@@ -104,7 +105,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     let head = &arena[record.word(2)..][..record.word(3)];
     let (quant, rest) = head.split_at(parts.len() * 128);
     let (specs, rest) = rest.split_at(record.word(13) * 272);
-    // The host checked the codes; DC symbols are not asked for here.
+    // The host checked the codes. DC symbols are not needed here.
     let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
     let tables: Vec<Lookup> = tables.collect::<Option<_>>().expect("tables that were checked");
 
@@ -163,7 +164,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     let mut pixels = Pixels::new();
     let rgb = pixels.reset(region.size());
     for (i, pixel) in rgb.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-        // Back from the upright picture to the stored one: flipped, mirrored, transposed.
+        // Maps the upright picture back to the stored one: flipped, mirrored, transposed.
         let (mut x, mut y) = (i % width, i / width);
         if turned & 4 != 0 {
             y = height - 1 - y;
@@ -189,7 +190,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
-    // A record has the place after flips, a plan the one before.
+    // A record has the position after flips, a plan the one before.
     if plan.flip {
         plan.target.x = output.width - shown.x - shown.width;
     }
@@ -201,7 +202,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     Some(())
 }
 
-/// The value of a part at a pixel of the picture, as libjpeg-turbo's "fancy" upsampling has it.
+/// Value of a part at a pixel of the picture, by libjpeg-turbo's "fancy" upsampling.
 fn upsampled(part: &Part, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside = |at: usize, odd: bool, end: usize| if odd { (at + 1).min(end - 1) } else { at.saturating_sub(1) };
@@ -223,7 +224,7 @@ fn colour(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     rgb.map(|sum| (y + ((sum + 32768) >> 16)).clamp(0, 255) as u8)
 }
 
-/// The bits of a segment, one after another. Behind its end are zeros.
+/// The bits of a segment, one after another, followed by zeros.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -237,7 +238,7 @@ impl Bits<'_> {
         three << (8 + self.at % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// The next symbol; none if no code begins here.
+    /// The next symbol, or `None` if no code begins here.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.at += usize::from(length);
@@ -282,7 +283,7 @@ mod tests {
             let batch = zoo::random_batch(seed, size, 60, 200);
             let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
             let faults = decode(&batch.records, &batch.arena, size, &mut out);
-            // Some drawn ones are regular patterns, whose codes do not synchronise.
+            // Some generated pictures are regular patterns, whose codes do not synchronise.
             assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "sound pictures have no faults");
             for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
                 let untouched = vec![0xa5; batch.sample_bytes()];
