@@ -26,8 +26,8 @@ pub(crate) trait Feed: Send {
     /// Number of batches that are ready.
     fn ready(&self) -> usize;
 
-    /// Start of the time for which the feed delayed a consumer that asked for a batch at `asked` and
-    /// has just received it.
+    /// Returns when the feed began to delay a consumer that asked for a batch at `asked` and has
+    /// just received it.
     fn held_up_since(&self, asked: Instant) -> Instant {
         asked
     }
@@ -37,7 +37,8 @@ pub(crate) trait Feed: Send {
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 
-    /// The consumer has taken the answer of a decoder, on the thread that uses it.
+    /// Notes that the consumer has taken a decoder's answer. Called on the thread that uses the
+    /// answer.
     fn taken(&self) -> Result<()> {
         Ok(())
     }

@@ -61,9 +61,9 @@ pub(crate) trait Keeper<T>: Send + Sync {
 }
 
 impl Home {
-    /// Start of the time for which the loader delayed a consumer that asked for a batch at `asked`
-    /// and has just received it. While a slot is kept, a device still has work of the consumer, so
-    /// the loader was not the cause.
+    /// Returns when the loader began to delay a consumer that asked for a batch at `asked` and has
+    /// just received it. Time during which a slot was kept does not count, because a device then
+    /// still had work of the consumer.
     pub(crate) fn waited_since(&self, asked: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => asked,
@@ -158,7 +158,7 @@ impl Delivered for HostBatch {
 }
 
 impl HostBatch {
-    /// Takes the slot, which then bypasses `drop`, and where it belongs.
+    /// Takes the slot out, so that `drop` skips it, and returns it with its home.
     fn leave(&mut self) -> Option<(Free, &Home)> {
         let full = self.full.take()?;
         self.home.held.fetch_sub(1, Ordering::Relaxed);

@@ -81,12 +81,12 @@ impl BatchInfo {
         self.header.number
     }
 
-    /// The source index of each sample.
+    /// Source index of each sample.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.header.entries.iter().map(|entry| entry.sample)
     }
 
-    /// The key of each sample, such as `n01440764/n01440764_10026`.
+    /// Key of each sample, such as `n01440764/n01440764_10026`.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
     }
@@ -104,8 +104,8 @@ impl BatchInfo {
         self.samples[..self.len()].get(place)?.fault.as_ref()
     }
 
-    /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), if they
-    /// were.
+    /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), or
+    /// `None`.
     pub fn mixing(&self) -> Option<&Mixing> {
         self.header.mixing.as_ref()
     }

@@ -284,8 +284,8 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    /// Hands some samples out again: `places`, in order and at least one, in parts of `group` that
-    /// may hold others too. The last of the parts to end becomes the full slot.
+    /// Hands out the samples at `places` again, in order and at least one. The parts of `group`
+    /// samples may contain others too. The last part to end returns the full slot.
     #[cfg(feature = "cuda")]
     pub(crate) fn again(mut self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
         assert!(!places.is_empty(), "no sample is handed out again");
@@ -339,8 +339,8 @@ mod tests {
         }
     }
 
-    /// The only synchronization of its own is one atomic decrement per part, so every interleaving
-    /// of threads is an order of parts. This test tries all orders of up to five parts.
+    /// Threads synchronise only by one atomic decrement per part, so every interleaving is
+    /// equivalent to an order of the parts. This test tries all orders of up to five parts.
     #[test]
     fn in_every_order_the_last_part_alone_gets_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {

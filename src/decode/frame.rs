@@ -1,5 +1,5 @@
-//! Annotations of pictures that EXIF turns: the frame that coordinates count in, and the way from
-//! there to the upright picture.
+//! Annotations of pictures that EXIF turns: the frame in which coordinates count, and the mapping
+//! from it to the upright picture.
 
 use super::Size;
 use super::orientation::Orientation;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// The picture that annotations were made on, where EXIF turns it.
 ///
-/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) says when it is needed.
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) describes when it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Exif {
     /// The pixels as the file stores them: the tool ignored the EXIF orientation.
@@ -16,8 +16,8 @@ pub enum Exif {
     Upright,
 }
 
-/// The size of an upright picture and the EXIF orientation that made it upright. `From<Size>` makes
-/// one of a picture without an orientation.
+/// The size of an upright picture, and the EXIF orientation that made it upright. `From<Size>`
+/// creates one without an orientation.
 ///
 /// ```
 /// use warpfeed::decode::{Exif, Oriented, Size};
@@ -44,8 +44,8 @@ impl From<Size> for Oriented {
 }
 
 impl Oriented {
-    /// A picture of upright size `size` with this value of the EXIF tag, 1 (upright) to 8. Other
-    /// values count as 1.
+    /// Creates it for a picture of upright size `size` and the EXIF tag's value, 1 (upright) to 8.
+    /// Other values count as 1.
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with(size, Orientation::new(exif))
     }
@@ -54,7 +54,7 @@ impl Oriented {
         Oriented { size, orientation, annotated: None }
     }
 
-    /// Says which picture annotations were made on if their size does not tell.
+    /// Sets which picture annotations were made on, if their size does not tell.
     #[must_use]
     pub fn annotated(mut self, on: Option<Exif>) -> Self {
         self.annotated = on;
@@ -74,7 +74,7 @@ impl Oriented {
     /// the picture, both fit, and [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
-        // Transposing twice is no change: the same step leads back to the stored size.
+        // Transposing twice changes nothing, so the same step leads back to the stored size.
         let stored = orientation.size(upright);
         let fits = |size: Size| declared.is_none_or(|declared| declared == size);
         let follow = match (fits(stored), fits(upright)) {
@@ -109,7 +109,7 @@ impl Oriented {
     }
 }
 
-/// The pixels that annotations count in, and the way from there to the upright picture.
+/// The pixels in which annotations count, and the mapping from them to the upright picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     size: Size,
@@ -123,7 +123,7 @@ impl Frame {
         self.size
     }
 
-    /// Whether the upright picture is a mirrored one of the frame's: left and right change places.
+    /// Whether the upright picture mirrors the frame, so that left and right change places.
     pub fn is_mirrored(self) -> bool {
         let Orientation { transposed, mirrored, flipped } = self.orientation;
         transposed ^ mirrored ^ flipped
@@ -134,8 +134,8 @@ impl Frame {
         self.orientation.transposed
     }
 
-    /// The box (x1, y1, x2, y2) in the upright picture. Numbers are those of edges: 0 to the width
-    /// are all pixels.
+    /// Maps the box (x1, y1, x2, y2) to the upright picture. Coordinates are those of edges: 0 to
+    /// the width spans all pixels.
     pub fn corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         let [a, b, c, d] = if self.orientation.transposed { [y1, x1, y2, x2] } else { [x1, y1, x2, y2] };
         let turn = |from: f64, to: f64, turned: bool, side: u32| {
@@ -146,28 +146,28 @@ impl Frame {
         [a, b, c, d]
     }
 
-    /// The point (x, y) in the upright picture. Numbers are those of pixels: (0, 0) is the first
-    /// one, as in [`Plan::point`](crate::transform::Plan::point).
+    /// Maps the point (x, y) to the upright picture. Coordinates are those of pixels: (0, 0) is the
+    /// first one, as in [`Plan::point`](crate::transform::Plan::point).
     pub fn point(self, (x, y): (f64, f64)) -> (f64, f64) {
         let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
         let turn = |v: f64, turned: bool, side: u32| if turned { f64::from(side) - 1.0 - v } else { v };
         (turn(x, self.orientation.mirrored, self.upright.width), turn(y, self.orientation.flipped, self.upright.height))
     }
 
-    /// The displacement (across, down) in the upright picture.
+    /// Maps the displacement (across, down) to the upright picture.
     pub fn displacement(self, (across, down): (f32, f32)) -> (f32, f32) {
         let (across, down) = if self.orientation.transposed { (down, across) } else { (across, down) };
         let turn = |v: f32, turned: bool| if turned { -v } else { v };
         (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
     }
 
-    /// The column of the frame that upright column `x` comes from; its row if the frame is
+    /// The column of the frame that upright column `x` comes from, or its row if the frame is
     /// [transposed](Frame::is_transposed).
     pub fn across(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// The row of the frame that upright row `y` comes from; its column if the frame is
+    /// The row of the frame that upright row `y` comes from, or its column if the frame is
     /// [transposed](Frame::is_transposed).
     pub fn down(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Pixels, boxes and points of the frame arrive where `Orientation::turn` puts the pixels.
+    /// Pixels, boxes and points of the frame must land where `Orientation::turn` puts the pixels.
     #[test]
     fn annotations_go_where_their_pixels_go() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();

@@ -1,7 +1,8 @@
 use super::Job;
 
 /// Maximum number of pictures that are decoded together: enough for a decoder to work on several
-/// side by side, few enough to distribute a batch evenly. A sample has at most this many images.
+/// side by side, and few enough to distribute a batch evenly. A sample has at most this many
+/// images.
 pub(crate) const MAX_GROUP: usize = 8;
 
 /// Decodes all jobs. Each job gets its own result. Consecutive jobs with the same codec are decoded

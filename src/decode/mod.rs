@@ -67,11 +67,12 @@
 //!
 //! [`check()`] reads all of the file and finds all of the above. `verify`, `inspect`, `pack` and a
 //! [strict](crate::Loader::strict) loader use its judgement. [`Pixels::damage`] and
-//! [`Stats::damaged`](crate::Stats::damaged) tell only what decoding met. A sequential file with
-//! EOI is decoded as far as the region needs. In that part the decoder meets codes that do not
-//! exist, segments that end early, and restart markers out of turn. Once it meets one, it reads
-//! all of the file. It always reads all of a progressive file and of a file without EOI. Bytes
-//! that were changed into other valid codes look like any other picture to every decoder.
+//! [`Stats::damaged`](crate::Stats::damaged) report only the damage that decoding met. A sequential
+//! file with EOI is decoded as far as the region needs. In that part the decoder finds codes that
+//! do not exist, segments that end early, and restart markers out of turn. After the first of
+//! these, it reads all of the file. It always reads all of a progressive file and of a file without
+//! EOI. Bytes that were changed into other valid codes look like any other picture to every
+//! decoder.
 //!
 //! # Why the crate has its own JPEG decoder
 //!

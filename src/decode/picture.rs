@@ -139,7 +139,7 @@ pub struct Picture<'a> {
 /// The crate's own decoder stores its header by value, so that it allocates nothing per sample.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
-    /// The lifetime is in use here, because `Image` depends on a feature.
+    /// Uses the lifetime, because `Image` depends on a feature.
     None(PhantomData<&'a ()>),
     Jpeg(jpeg::Opened),
     #[cfg(feature = "formats")]
@@ -164,8 +164,8 @@ impl<'a> Picture<'a> {
         Picture { bytes, size, orientation, header, codec: None }
     }
 
-    /// Says by which value of the EXIF tag, 1 to 8, the [`Codec`] turns the picture upright, so that
-    /// annotations of the stored pixels are turned with it.
+    /// Sets the value of the EXIF tag, 1 to 8, by which the [`Codec`] turns the picture upright, so
+    /// that annotations of the stored pixels are turned with it.
     #[must_use]
     pub fn with_orientation(mut self, exif: u8) -> Self {
         self.orientation = Orientation::new(exif);

@@ -73,7 +73,7 @@ pub struct Pixels {
     origin: (u32, u32),
     /// Decoding time, if the picture was decoded on its own.
     pub(crate) time: Option<Duration>,
-    /// Damage that the decoder passed over.
+    /// Damage that the decoder tolerated.
     pub(super) damage: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Damage that the decoder met and passed over, as libjpeg does, with its place in the file.
+    /// Damage that the decoder met and tolerated, as libjpeg does, with its place in the file.
     /// `None` if it met none.
     ///
     /// Decoding reads only what the region needs, so a crop may miss damage elsewhere in the file.

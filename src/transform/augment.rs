@@ -40,7 +40,7 @@ pub struct Augment {
     vertical_flip: f64,
     ops: Vec<Op>,
     mix: Option<Mix>,
-    /// A setter that was called on an unsupported crop, and what the setter needs.
+    /// A setter that was called on an unsupported crop, and the crops that it supports.
     misuse: Option<(&'static str, &'static str)>,
 }
 

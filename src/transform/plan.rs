@@ -87,12 +87,12 @@ impl Plan {
         Plan { region, window, resized, offset: (part.x, part.y), ..whole }
     }
 
-    /// The frame of annotations that were made on a picture of size `declared`; `None` if they
-    /// declare no size. A [`Kind`](crate::field::Kind) of your own turns what it reads with it before
-    /// it calls the other methods.
+    /// The frame of annotations that were made on a picture of size `declared`, or `None` if they
+    /// declare no size. A [`Kind`](crate::field::Kind) of your own maps its annotations with this
+    /// frame before it calls the other methods.
     ///
     /// # Errors
-    /// As [`Oriented::frame`].
+    /// Those of [`Oriented::frame`].
     pub fn frame(&self, declared: Option<Size>) -> Result<Frame> {
         self.oriented.frame(declared)
     }
@@ -130,7 +130,8 @@ impl Plan {
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
-    /// Changes the resized `image`, in the batch's size, as was drawn: colour jitter.
+    /// Runs the steps on pixels, such as colour jitter, on the resized `image`, which has the
+    /// batch's size.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
         self.drawn.run(image);
     }

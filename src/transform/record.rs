@@ -1,12 +1,12 @@
 //! Records: values that Rust writes and CUDA reads.
 //!
 //! A record is a sequence of 32-bit words. [`record!`](crate::transform::record) declares its
-//! struct once. From it come the words that Rust writes, and in tests the C declaration that
+//! struct once. The macro derives the words that Rust writes, and in tests the C declaration that
 //! `cuda/kernels/*.cuh` must contain.
 
 use crate::decode::Rect;
 
-/// A value of some 32-bit words, which Rust and CUDA lay out alike.
+/// A value of 32-bit words with the same layout in Rust and CUDA.
 pub(crate) trait Record: Sized {
     /// Number of words.
     const WORDS: usize;
@@ -17,11 +17,11 @@ pub(crate) trait Record: Sized {
     /// Reads the value from the first words of `from`.
     fn take(from: &[u32]) -> Self;
 
-    /// Type in C, and what follows the name of a field of it.
+    /// Type in C, and the suffix of a field's name.
     #[cfg(test)]
     fn c_type() -> (String, String);
 
-    /// Declaration in C. Empty for types that C has.
+    /// Declaration in C. Empty for types that C already has.
     #[cfg(test)]
     fn declaration() -> String {
         String::new()
@@ -121,8 +121,8 @@ impl Record for Rect {
     }
 }
 
-/// Declares a struct whose fields are [`Record`]s, and makes it one. With `align 16` C reads it in
-/// vectors of 16 bytes.
+/// Declares a struct whose fields are [`Record`]s, and implements [`Record`] for it. With `align
+/// 16`, C reads it in vectors of 16 bytes.
 macro_rules! record {
     (
         $(#[doc = $doc:literal])*

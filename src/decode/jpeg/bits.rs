@@ -92,7 +92,7 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// Returns the next symbol, and the bits after it, whose number is the symbol's lower half.
+    /// Returns the next symbol and the bits after it. The symbol's lower half is their number.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();

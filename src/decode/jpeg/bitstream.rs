@@ -1,13 +1,13 @@
-//! What a device needs to decode a part of a picture: its tables, and the restart segments that
-//! hold the part.
+//! The data that a device needs to decode a part of a picture: its tables, and the restart segments
+//! that contain the part.
 //!
-//! The bytes that [`Bitstream::write`] makes are, one after the other:
+//! [`Bitstream::write`] writes, one after the other:
 //! 1. a quantisation table for each component, 64 `u16` in natural order;
 //! 2. the Huffman tables, each 16 counts of codes by their length and 256 symbols;
-//! 3. the segments, each four `u32`: its first byte, its bytes, its first MCU, its MCUs;
-//! 4. the data of the segments without stuffing and markers.
+//! 3. the segments, each as four `u32`: first byte, bytes, first MCU, MCUs;
+//! 4. the data of the segments, without stuffing and markers.
 //!
-//! Numbers are little endian, and places are counted from the first byte of it all.
+//! Numbers are little-endian, and offsets count from the first byte of the output.
 
 use arrayvec::ArrayVec;
 
@@ -19,31 +19,31 @@ use super::opened::Opened;
 use super::segments::{self, Refusal, Segment};
 use crate::decode::Rect;
 
-/// Components that a device takes: of CMYK it takes none.
+/// Maximum number of components. Devices do not decode CMYK.
 pub(crate) const PARTS: usize = 3;
-/// Huffman tables of each kind that a device takes: as many as a baseline JPEG may have.
+/// Maximum number of Huffman tables of each kind: that of a baseline JPEG.
 const TABLES: usize = 2;
 /// Bytes of a Huffman table: 16 counts and 256 symbols.
 const TABLE: usize = 16 + 256;
 /// Bytes of a segment's entry.
 const ENTRY: usize = 16;
-/// Bytes of a picture, at most: the device counts their bits in 32 bits.
+/// Maximum number of bytes of a picture, whose bits the device counts in 32 bits.
 const MOST_BYTES: usize = 1 << 28;
-/// Bytes that the data of the segments have room for at first.
+/// Initial room for the data of the segments, in bytes.
 const FIRST: usize = 256 << 10;
-/// Blocks of a component from one restart to the next, at most. So many differences of 16 bits sum
-/// up to less than 32 bits.
+/// Maximum number of blocks of a component between two restarts. The sum of that many 16-bit
+/// differences fits into 32 bits.
 const MOST_BLOCKS: u64 = u16::MAX as u64;
 
 /// Layout of a picture for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grid {
     pub(crate) segments: u32,
-    /// Bytes of the longest of them.
+    /// Bytes of the longest segment.
     pub(crate) longest: u32,
     /// MCUs in a row of the picture.
     pub(crate) mcus_across: u32,
-    /// First column and row of the MCUs to keep, and how many.
+    /// First column and row of the MCUs to keep, and their numbers.
     pub(crate) first: (u32, u32),
     pub(crate) mcus: (u32, u32),
     /// Blocks in an MCU.
@@ -54,12 +54,12 @@ pub(crate) struct Grid {
     pub(crate) tables: u32,
     /// Corner of the region in the stored picture.
     pub(crate) corner: (u32, u32),
-    /// Steps that turn the region upright: [`Turn`].
+    /// Steps that turn the region upright, as bits of [`Turn`].
     pub(crate) turned: u32,
     pub(crate) parts: ArrayVec<GridPart, PARTS>,
 }
 
-/// Steps from a stored picture to an upright one, as bits, in their order.
+/// Steps from a stored picture to an upright one, as bits, in order.
 pub(crate) struct Turn;
 
 impl Turn {
@@ -71,44 +71,44 @@ impl Turn {
 /// One component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GridPart {
-    /// Blocks in an MCU, across and down, and the first of them.
+    /// Blocks in an MCU, across and down, and index of the first of them.
     pub(crate) h: u32,
     pub(crate) v: u32,
     pub(crate) first: u32,
-    /// Pixels that a sample stands for.
+    /// Pixels per sample.
     pub(crate) across: u32,
     pub(crate) down: u32,
     /// 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
     pub(crate) upsampling: u32,
-    /// Samples that hold pixels of the picture.
+    /// Number of samples that contain pixels of the picture.
     pub(crate) size: (u32, u32),
-    /// Numbers of its DC and AC table.
+    /// Numbers of the component's DC and AC tables.
     pub(crate) dc: u32,
     pub(crate) ac: u32,
 }
 
 impl Grid {
-    /// Blocks that are kept.
+    /// Number of blocks that are kept.
     pub(crate) fn kept_blocks(&self) -> usize {
         self.mcus.0 as usize * self.mcus.1 as usize * self.blocks as usize
     }
 }
 
-/// Parts of pictures on their way to a device. Its memory is kept from one to the next, as far as
-/// [`keep`](Bitstream::keep) leaves it.
+/// Data of a picture's part on its way to a device. The memory is reused for the next part, as far
+/// as [`keep`](Bitstream::keep) leaves it.
 #[derive(Debug, Default)]
 pub(crate) struct Bitstream {
     segments: Vec<Segment>,
     /// The segments' bytes.
     stream: Vec<u8>,
-    /// Bytes of it that count.
+    /// Number of valid bytes in `stream`.
     streamed: usize,
     quant: ArrayVec<[u16; 64], PARTS>,
     tables: ArrayVec<(Spec, bool), { 2 * TABLES }>,
 }
 
 impl Bitstream {
-    /// Bytes of memory that [`take`](Bitstream::take) takes at most.
+    /// Maximum number of bytes of memory that [`take`](Bitstream::take) uses.
     pub(in crate::decode) fn memory_for(bytes: &[u8], opened: &Opened, region: Rect, limit: usize) -> usize {
         let Opened { header, layout, .. } = opened;
         let data = (bytes.len() - header.scan.data).min(limit).min(MOST_BYTES);
@@ -118,21 +118,21 @@ impl Bitstream {
         data.saturating_add(segments.saturating_mul(size_of::<Segment>()))
     }
 
-    /// Bytes of its memory.
+    /// Bytes of memory in use.
     pub(crate) fn memory(&self) -> usize {
         self.stream.capacity() + self.segments.capacity() * size_of::<Segment>()
     }
 
-    /// Gives back its memory if that is more than `limit` bytes.
+    /// Frees the memory if it exceeds `limit` bytes.
     pub(crate) fn keep(&mut self, limit: usize) {
         if self.memory() > limit {
             *self = Bitstream::default();
         }
     }
 
-    /// Takes the data that `region` of the upright picture needs. `None` if no device decodes the
-    /// picture: it is progressive, visibly damaged, or of a rare kind, or it needs more than `limit`
-    /// bytes.
+    /// Collects the data that `region` of the upright picture needs. `None` if devices cannot
+    /// decode the picture, because it is progressive, visibly damaged or of a rare kind, or if it
+    /// needs more than `limit` bytes.
     pub(in crate::decode) fn take(
         &mut self,
         bytes: &[u8],
@@ -184,7 +184,7 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As the lanes demand it: nothing large is made of a few bytes.
+        // As for the lanes, this check keeps a few bytes from expanding into a large picture.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, colour, &used);
@@ -192,13 +192,13 @@ impl Bitstream {
         grid.turned = bit(orientation.transposed, Turn::TRANSPOSED)
             | bit(orientation.mirrored, Turn::MIRRORED)
             | bit(orientation.flipped, Turn::FLIPPED);
-        // A device turns a picture in the memory of its coefficients, which are two bytes each.
+        // A device turns a picture in the memory of its coefficients, two bytes each.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.parts.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments if they are at most `room` bytes. The memory for them grows
-    /// as they turn out to be more: `data` may hold much that is not needed.
+    /// Copies the data of the segments if they have at most `room` bytes. The memory for them grows
+    /// as needed, because much of `data` may not be needed.
     fn collect(&mut self, data: &[u8], room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {
@@ -248,7 +248,7 @@ impl Bitstream {
         }
     }
 
-    /// The number of a table, which must be sound. `None` also if there are too many.
+    /// The number of a table. `None` if the table is invalid, or if there are too many.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
         if let Some(known) = known {

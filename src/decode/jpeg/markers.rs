@@ -18,8 +18,8 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
     Err(Error::decode(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
 }
 
-/// Whether a marker follows the entropy-coded data from byte `at` on that cannot be part of it,
-/// such as EOI in a complete file.
+/// Whether the entropy-coded data from byte `at` on is followed by a marker that cannot be part of
+/// it, such as EOI in a complete file.
 ///
 /// EOI usually ends the file, so the end is checked first. If something follows EOI, all of the
 /// data is searched.

@@ -71,9 +71,9 @@ pub(super) fn needed(
 /// Why segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The markers are not those of a sound file.
+    /// The markers are not those of a valid file.
     Damaged,
-    /// Their bytes are more than there is room for.
+    /// There is not enough room for the bytes.
     NoRoom,
 }
 

@@ -3,13 +3,13 @@ use crate::error::Result;
 use crate::order::Rng;
 use crate::transform::{ImageMut, Record};
 
-/// An operation of the augmentation: its options. The [module](super) says where its parts are.
+/// An operation of the augmentation: its options. The [module](super) says where its code is.
 pub(crate) trait Operation {
     /// Step that is drawn for one sample: a [`PixelStep`] or a [`ValueStep`].
     type Step: Record;
 
-    /// The file with the device code, if there is some. A [`ValueStep`] needs it: values exist only
-    /// on the device if a batch goes there.
+    /// The file with the device code, if any. A [`ValueStep`] needs it, because a batch for a
+    /// device has values only there.
     ///
     /// The file defines `run(const STEP&, const Image&, Scratch&)` for a step on pixels, or
     /// `run<P>(const STEP&, u32 x, u32 y, float (&v)[3 * P])` for a step on values.

@@ -1,4 +1,4 @@
-//! The list of operations. Everything else takes them from here, without their names.
+//! The list of operations. All other code uses them through this list, without their names.
 
 use arrayvec::ArrayVec;
 
@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::order::Rng;
 use crate::transform::{ImageMut, Record, record};
 
-/// The most steps on pixels that a sample can have.
+/// Maximum number of steps on pixels of a sample.
 pub(crate) const STEPS_ON_PIXELS: usize = 8;
-/// The most steps on values that a sample can have.
+/// Maximum number of steps on values of a sample.
 pub(crate) const STEPS_ON_VALUES: usize = 7;
 
 record! {

@@ -1,6 +1,6 @@
 //! **Invariants** of a [`Table`], which the vector code relies on. Only [`build`](Table::build)
 //! changes a table; all other code reads it.
-//! - From each of `starts`, `reach` covers all taps, in loads of 16 bytes.
+//! - For each of `starts`, the 16-byte loads that cover all of its taps end within `reach` bytes.
 
 use std::ops::Deref;
 
