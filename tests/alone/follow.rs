@@ -13,12 +13,12 @@ use crate::support::{Content, Draw, Numbers, no_hang};
 use warpfeed::source::{Concat, Follow, Lookahead, Place, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Bytes that a fetched sample is counted as.
+/// Number of bytes that each fetched sample counts for.
 const SAMPLE: usize = 10_000;
 
-/// Numbers in a store: every read takes `latency`, and any number of them may be in flight. Its
-/// bytes are those of more samples than a loader reads at a time, so a loader never reads before a
-/// fetch.
+/// Numbers in a simulated store. Every read takes `latency`, and any number of reads may be in
+/// flight. The store may fetch more samples ahead than a loader reads at a time, so a loader never
+/// reads a sample before it is fetched.
 #[derive(Clone)]
 struct Store {
     numbers: Numbers,
@@ -30,19 +30,20 @@ struct Store {
 
 #[derive(Default)]
 struct State {
-    /// The batches that come next.
+    /// The next batches.
     ahead: Option<Box<dyn Iterator<Item = (Place, Vec<u64>)> + Send>>,
-    /// The batch from which samples are fetched now, and those that are left.
+    /// The batch whose samples are fetched now, and the samples that are left.
     place: Place,
     samples: Vec<u64>,
     bound: usize,
-    /// Samples that were asked for and are not read: where each is read, and when it arrives.
+    /// Samples that were requested and not yet read: the places where each is read, and its
+    /// arrivals.
     fetched: HashMap<u64, VecDeque<(Place, Instant)>>,
     held: usize,
-    /// When the requests in flight are answered.
+    /// Times at which the requests in flight are answered.
     in_flight: VecDeque<Instant>,
     requests: usize,
-    /// Samples that a reader waits for now.
+    /// Number of samples that readers wait for now.
     waiting: usize,
     most: usize,
     most_in_flight: usize,
@@ -53,7 +54,7 @@ struct State {
 }
 
 impl State {
-    /// Asks for samples while there is room.
+    /// Requests samples while there is room.
     fn fill(&mut self, latency: Duration) {
         let now = Instant::now();
         while (self.held + self.waiting + 1) * SAMPLE <= self.bound {
@@ -80,7 +81,7 @@ impl State {
         Some(arrives)
     }
 
-    /// Drops the samples that `keep` does not keep. Returns their number.
+    /// Drops the samples for which `keep` is false. Returns their number.
     fn drop_all_but(&mut self, keep: impl Fn(Place) -> bool) -> usize {
         let before = self.held;
         self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));

@@ -30,8 +30,8 @@ fn processor_time() -> i64 {
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
 }
 
-/// Threads of a pool check each other when they start and end, so with six times as many threads
-/// each costs six times as much. With thousands of threads this would take seconds.
+/// Threads of a pool check each other when they start and end. With six times as many threads, each
+/// of them costs six times as much, so thousands of threads would take seconds.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_maximum_number_of_workers_starts_and_stops_within_seconds() {

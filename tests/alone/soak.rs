@@ -84,8 +84,7 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (Held, Held) {
         let since = Instant::now();
         round(number);
         let third = 3.0 * start.elapsed().as_secs_f64() / length.as_secs_f64();
-        // However slow the machine, the middle third has at least one round, and the last third
-        // too.
+        // On any machine, the middle third and the last third have at least one round each.
         if third > 2.0 && middle.threads > 0 {
             last = last.most(Held::now());
         } else if third > 1.0 {
@@ -142,8 +141,8 @@ fn soak(length: Duration) {
     drop(all);
     wait_for_threads(0);
 
-    // glibc creates and keeps separate heaps for new threads over thousands of loaders, which would
-    // hide leaks. In a process in which all threads share one heap, nothing may grow.
+    // glibc keeps separate heaps for new threads over thousands of loaders, which would hide leaks.
+    // In a process whose threads all share one heap, nothing may grow.
     let status = child!(open_and_close_loaders)
         .env("MALLOC_ARENA_MAX", "1")
         .env("REOPEN_SECONDS", (length.as_secs_f64() / 4.0).to_string())

@@ -124,8 +124,8 @@ fn a_trace_window_has_a_row_for_each_active_thread() {
             assert!(args["bytes"].as_u64().unwrap() > 0 && args["batch"].is_u64(), "{span}");
         }
     }
-    // Everything is inside the window, which opens shortly before the consumer waits, with a
-    // tolerance of 5 ms.
+    // All events lie inside the window. It opens shortly before the consumer waits, so the
+    // tolerance is 5 ms.
     let (first, last) = (range(&consumer[0]).0 - 5e3, consumer.iter().map(|e| range(e).1).fold(0.0, f64::max));
     for event in rows.values().flatten() {
         assert!(range(event).0 >= first && range(event).1 <= last, "{event} is not in {first}..{last}");
@@ -139,7 +139,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     let path = dir.path().join("trace.json");
     train(&path, Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 }, 30);
     let rows = rows(&events(&path));
-    // Dropped before the end of the thirtieth step.
+    // The loader was dropped before the end of the thirtieth step.
     assert_eq!(batches_of(&rows["consumer"]), (3..30).collect());
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {

@@ -36,7 +36,7 @@ fn batches_alike(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) 
     expected
 }
 
-/// Number of bytes of an array that are not 0.
+/// Number of nonzero bytes of an array.
 fn inked(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
     let own = batches.iter().flatten().filter(|(have, _)| have == name);
     own.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()

@@ -1,4 +1,4 @@
-//! Promise: no one trains on missing labels without having asked to.
+//! Promise: training on missing labels happens only on request.
 
 use std::io::Write as _;
 use std::path::Path;

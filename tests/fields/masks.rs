@@ -1,6 +1,6 @@
 //! Promise: a mask follows its picture. Every pixel is the nearest one for every crop, resize, flip
 //! and padding, for palettes, grey of 1 to 16 bits, interlaced PNGs and arrays of any integer type;
-//! values never mix. A mask of another size, an unknown value and a damaged file are errors.
+//! values are never mixed. A mask of another size, an unknown value and a damaged file are errors.
 
 use std::io::Cursor;
 

@@ -184,11 +184,11 @@ fn the_suffix_of_a_field_name_determines_the_format_of_its_numbers() {
         let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
         assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
         assert_eq!(rows[0].counts("x").unwrap(), [3]);
-        // Its raw bytes, whatever they mean.
+        // The raw bytes, uninterpreted.
         let plain = all(open(name, bytes).field("x", Rows::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
-        // The full name; as a single axis if the shape may be flat.
+        // By its full name. Data without a shape reads as a single axis.
         if *name != "x.npy" && *name != "x.json" {
             let whole = all(open(name, bytes).field(name, Numbers::new(Dtype::F32, [count])));
             assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
@@ -204,7 +204,7 @@ fn the_suffix_of_a_field_name_determines_the_format_of_its_numbers() {
     assert_eq!(cause(whole), "field \"x.txt\" has 2.5, which int64 cannot hold, as number 1");
 }
 
-/// The part of its picture that a sample shows.
+/// The part of the picture that a sample shows.
 #[derive(Debug)]
 struct Region;
 
@@ -256,7 +256,7 @@ impl Kind for Dice {
 #[test]
 fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
     no_hang(|| {
-        // What each sample got in an epoch, from batch `from` on.
+        // The numbers that each sample got in an epoch, from batch `from` on.
         let thrown = |loader: Loader, epoch: u64, from: u64| {
             let loader = loader.field("dice", Dice).field("other", Dice);
             let mut batches = loader.host().unwrap();
@@ -286,7 +286,7 @@ fn a_kinds_random_numbers_depend_on_seed_epoch_sample_and_field_alone() {
     });
 }
 
-/// A kind that is made of another.
+/// A kind that wraps another one.
 #[derive(Debug)]
 struct Wrapped<K>(K);
 
@@ -354,7 +354,7 @@ fn a_kind_of_your_own_may_wrap_any_built_in_one() {
     });
 }
 
-/// Claims more memory than all workers share, and notes how many of its kind run at a time.
+/// Claims more memory than all workers share, and counts how many of its writes run at a time.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -381,7 +381,7 @@ impl Kind for Large {
 #[test]
 fn a_kinds_memory_is_taken_from_the_memory_plan() {
     no_hang(|| {
-        // The most that ran at a time in some epochs, until `enough` did.
+        // Maximum number of writes at a time. Stops after the epoch in which `enough` ran.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).without("image").batch_size(32).workers(4);

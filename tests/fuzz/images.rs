@@ -8,7 +8,7 @@ use super::raw::npy_header;
 use super::{Codecs, Pixels, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
-/// Pixel limit that no generated picture reaches.
+/// Pixel limit, which no generated picture reaches.
 const MOST: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 14] = [

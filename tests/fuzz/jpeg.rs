@@ -80,8 +80,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     })
 }
 
-/// One damaged file: no panic, the same from all backends, and what libjpeg makes of it where
-/// anything is made of it. Whether all of it was decoded.
+/// Decodes one damaged file: no panic, the same result from all backends, and libjpeg's result if
+/// it has one. Returns whether the whole file was decoded.
 fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let whole = random_jpeg(random, 48);

@@ -352,7 +352,7 @@ fn a_full_queue_is_busy_and_has_room_again_when_a_request_is_dropped() {
                 Ok(answer) => pending.push(answer),
                 Err(e) => break e,
             }
-            // Waits until the first ones have begun.
+            // Waits until the first requests have begun.
             if pending.len() == 5 {
                 std::thread::sleep(Duration::from_millis(100));
             }

@@ -111,7 +111,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     upload(stream, &memory, 0, &[images, &[0xa5; 64]].concat());
     upload(stream, &memory, records, &bytes);
     let kernel = Retouch::load(context, size).unwrap();
-    // SAFETY: nobody is mixed, and the kernel lives until the download below has waited.
+    // SAFETY: nothing is mixed, and the kernel lives until the download below has waited.
     unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: 0, records: Some(records), count }) }.unwrap();
     let mut found = vec![0; images.len() + 64];
     stream.download(&mut found, &memory, 0).unwrap();
@@ -153,7 +153,7 @@ fn colour_jitter_gives_the_bits_of_the_host() {
     }
 }
 
-/// Hue and saturation depend on one pixel alone: here are all 2^24 of them.
+/// Hue and saturation depend only on the pixel itself. This test covers all 2^24 pixels.
 #[test]
 fn every_colour_is_jittered_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };

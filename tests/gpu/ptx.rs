@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use libloading::{Library, Symbol};
 
 const OPTIONS: [&str; 3] = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false"];
-/// The release whose PTX every driver from 570 on can load, and the last one that compiles for
-/// compute capability 7.0.
+/// The last release that compiles for compute capability 7.0. Every driver from 570 on can load its
+/// PTX.
 const RELEASE: (c_int, c_int) = (12, 8);
 
 type Create =
@@ -75,7 +75,7 @@ fn compile(library: &Library, source: &str) -> String {
     }
 }
 
-/// The text of a source with its quoted includes in their places, each file once.
+/// The text of a source with its quoted includes inlined, each file once.
 fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     if seen.contains(&path) {

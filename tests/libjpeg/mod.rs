@@ -129,7 +129,7 @@ pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String
 }
 
 /// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. Four
-/// components become CMYK, which is converted to RGB like by Pillow.
+/// components become CMYK, which is converted to RGB like Pillow does.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
         let four = d.num_components == 4;

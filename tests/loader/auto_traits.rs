@@ -143,7 +143,7 @@ fn statistics_and_writers_may_go_to_other_threads() {
     both::<pack::Written>();
     both::<pack::TarWriter>();
     send::<pack::LmdbWriter>();
-    // It calls back on the thread that it runs on.
+    // Its callback runs on the calling thread.
     debug::<pack::Pack<'_>>();
     both::<warpfeed::device::DeviceStats>();
 }
@@ -172,7 +172,7 @@ fn device_types_may_go_to_other_threads() {
     both::<warpfeed::Replay<CudaBatch>>();
     send::<DlpackTensor>();
     const { assert!(!is_sync!(DlpackTensor)) };
-    // Its representation in C has pointers.
+    // Its C representation contains pointers.
     debug::<DlTensor>();
     debug::<DlManagedTensorVersioned>();
     send::<warpfeed::Batches<CudaBatch>>();

@@ -8,7 +8,7 @@ use crate::support::{self, Draw, Numbers, loader, no_hang};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
-/// Sample 5 fails with the error `code` as often as `left` says.
+/// Sample 5 fails with the error `code`, `left` times.
 struct Shaky {
     numbers: Numbers,
     left: Arc<AtomicUsize>,

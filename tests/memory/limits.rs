@@ -29,7 +29,7 @@ fn loader(samples: &[(&str, Vec<u8>)]) -> Loader {
     Loader::source(Memory::new(samples.collect())).augment(Augment::resize(8, 8)).batch_size(1).workers(1)
 }
 
-/// The cause of the only error of a pass.
+/// The first error of a pass.
 fn error(loader: Loader) -> warpfeed::Error {
     loader.into_iter().find_map(Result::err).unwrap()
 }
@@ -107,7 +107,7 @@ fn the_pixel_limit_of_a_registry_applies_to_every_format() {
     }
 }
 
-/// A user's codec may claim any size, and must then not be asked for pixels.
+/// A user's codec may claim any size. The loader must refuse it before it asks for pixels.
 #[test]
 fn the_pixel_limit_applies_to_user_defined_codecs() {
     let _alone = alone();
@@ -196,7 +196,7 @@ fn no_path_in_a_tar_is_opened() {
     let absolute = secret.to_str().unwrap();
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
     let picture = picture(4, 4);
-    // A file with that name, and symbolic and hard links to it.
+    // For each name: a file, and a symbolic and a hard link to it.
     let members =
         names.iter().flat_map(|name| [member(name, b'0', &picture), member(name, b'2', b""), member(name, b'1', b"")]);
     let tar = [members.collect::<Vec<_>>().concat(), vec![0; 1024]].concat();

@@ -72,7 +72,7 @@ fn the_last_batch_is_kept_dropped_or_padded() {
     assert_eq!(lens(LastBatch::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
 }
 
-/// The epoch has 2^40 samples: what takes time for each batch before the first one would not end.
+/// The epoch has 2^40 samples, so a cost per batch before the first one would never end.
 #[test]
 fn a_batch_far_into_an_epoch_does_not_need_those_before_it() {
     no_hang(|| {

@@ -1,5 +1,5 @@
-//! Promise: splitting a data set is one call: by shares and a seed, over one open source, per class
-//! on request.
+//! Promise: one call splits a data set by shares and a seed, over one open source, and per class on
+//! request.
 
 use std::collections::HashSet;
 

@@ -164,7 +164,7 @@ fn options() -> impl Strategy<Value = libjpeg::Options> {
         restart,
         optimise: flags[0],
         progressive: flags[1],
-        // RGB without conversion, in one file of four.
+        // RGB without conversion, in one file in four.
         rgb: flags[2] && quality % 2 == 0,
         ..libjpeg::Options::new(quality, 1, 1)
     })

@@ -107,7 +107,7 @@ fn folder_to_lmdb_to_tar_to_lmdb_keeps_every_pixel() {
     assert!(pixels(&*a) == pixels(&*folder), "repacked");
     assert_ne!(images(&*a), images(&*folder));
 
-    // Packing again gains nothing, so the bytes do not change.
+    // Packing again saves nothing, so the bytes do not change.
     let shards = Pack::new(&*a).keep_bad(true).shard_size(60_000).to(path("shards/b.tar")).unwrap();
     assert!(shards.written.paths.len() > 2, "{shards:?}");
     assert_eq!(shards.written.paths[0].file_name().unwrap(), "b-000000.tar");

@@ -1,4 +1,4 @@
-//! The same samples come out of every source.
+//! Every source returns the same samples.
 
 use std::fs;
 use std::path::Path;

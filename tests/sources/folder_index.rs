@@ -86,7 +86,7 @@ fn the_index_equals_a_listing_and_is_rebuilt_when_a_name_changes() {
 fn only_the_index_is_read_while_no_folder_has_changed() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
     same(root.path());
-    // Not allowed for users; it shows here that the files were not listed.
+    // Users must not do this. It shows here that the files were not listed.
     let set = root.path().join("set");
     let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
     fs::remove_file(set.join("a/2.jpg")).unwrap();

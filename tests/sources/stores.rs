@@ -107,7 +107,7 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
     assert!(e.to_string().contains("gs://bucket") && e.cause().contains("\"gs\""), "{e}");
     let path = format!("file://{}", root.path().display());
     assert_eq!(open(&path).unwrap().len(), 40);
-    // A name overrides what the path looks like.
+    // An explicit format overrides the one that the path suggests.
     let e = Options::new().format("folder").open(root.path()).err().unwrap();
     assert!(e.cause().contains("no images"), "{e}");
 }

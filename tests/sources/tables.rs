@@ -1,7 +1,7 @@
-//! Promise: a CSV, TSV or JSON-lines file is a data set. Its batches are those of the folder with
-//! the same pictures, and of what is packed from it, bit for bit. Quotes, line ends, a byte order
-//! mark and other encodings are read as by a naive parser, or refused with their line. A bad row is
-//! an error of its sample that names file and line.
+//! Promise: a CSV, TSV or JSON-lines file is a data set. Its batches equal those of a folder with
+//! the same pictures, and those of a packed copy, bit for bit. Quotes, line ends, a byte order mark
+//! and other encodings are read as by a naive parser, or refused with their line. A bad row is an
+//! error of its sample that names file and line.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The conversion, pixel by pixel on the host: the oracle of the device tests. Arithmetic in the
-//! order that `convert.cu` states.
+//! The conversion on the host, pixel by pixel: the oracle of the device tests. Operations are in
+//! the order of `convert.cu`.
 
 #![allow(dead_code)] // each test uses a part
 
