@@ -12,9 +12,9 @@ pub(crate) trait Feed: Send {
     /// Starts the batches with the numbers `batches` of `epoch`, cancelling batches in flight.
     fn start(&mut self, epoch: u64, batches: Range<u64>);
 
-    /// Returns the next batch, or `None` after the last one, after an error that ends the epoch, and
-    /// when `idle` gives up. `idle` is called before each wait. It returns the maximum time to wait,
-    /// or `None` to give up.
+    /// Returns the next batch, or `None` after the last one, after an error that ends the epoch,
+    /// and when `idle` gives up. `idle` is called before each wait, and returns the maximum time to
+    /// wait, or `None` to give up.
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Self::Batch>>;
 
     /// Ends the epoch early.

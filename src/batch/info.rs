@@ -22,13 +22,12 @@ pub(crate) struct Header {
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
     pub(crate) entries: Vec<Entry>,
-    /// How the batch is mixed, if it is. The last worker mixes on the host, and the kernel on a
-    /// device.
+    /// Mixing of the batch, if any. The last worker mixes on the host, and the kernel on a device.
     pub(crate) mixing: Option<Mixing>,
     /// Whether the labels may be read. The last worker sets it.
     pub(crate) labelled: bool,
-    /// Launch sizes for each picture that a device may decode, in the order of the fields. `None` if
-    /// no sample leaves that picture to the device. The last worker sets them.
+    /// Launch sizes for each picture that a device may decode, in the order of the fields. `None`
+    /// if the device decodes that picture of no sample. The last worker sets them.
     pub(crate) largest: Vec<Option<Largest>>,
 }
 
@@ -44,8 +43,7 @@ pub(crate) struct SampleInfo {
     pub(crate) fault: Option<Error>,
 }
 
-/// Maxima over the pictures of a batch that a device decodes. They determine the launch sizes of the
-/// kernels.
+/// Maxima over the pictures of a batch that a device decodes, which determine the launch sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     /// Segments of a picture.
@@ -110,13 +108,13 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Whether a field of `role` is missing from the batch although the loader has it: labels, if no
-    /// sample has one.
+    /// Whether the batch lacks a field of `role` that the loader has: the labels, if no sample has
+    /// one.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labelled
     }
 
-    /// Returns the field of the labels, given where it is.
+    /// Returns `field`, the position of the labels, if the samples have labels.
     ///
     /// # Errors
     /// If the loader has no such field, or the samples have no labels.

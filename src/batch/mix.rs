@@ -13,7 +13,7 @@ use crate::transform::{Mixing, OnValues};
 /// image, and `last` for a copy of the last one.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if the length of `images` or `own` is wrong, or a step leaves its image.
+/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or a step leaves its image.
 pub(crate) fn mix<'a>(
     writer: &Writer,
     mixing: &Mixing,

@@ -81,8 +81,8 @@ impl Free {
     /// Starts a batch: `set` writes the header, whose memory is reused, and the samples are handed
     /// out in parts of `group`.
     ///
-    /// When `set` returns, `header.entries` must contain at least 1 sample and at most as many as the
-    /// schema.
+    /// When `set` returns, `header.entries` must contain at least one sample, and at most as many
+    /// as the schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -145,8 +145,8 @@ impl Part {
     /// Metadata of the sample at `place`, which must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, place: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&place), "place {place} is not in part {:?}", self.range);
-        // SAFETY: the record has this place (checked by `of`), only this part accesses it (invariant
-        // 3), and `&mut self` makes this the only borrow.
+        // SAFETY: the record has this place (checked by `of`), only this part accesses it
+        // (invariant 3), and `&mut self` makes this the only borrow.
         unsafe { &mut *self.samples.add(place) }
     }
 

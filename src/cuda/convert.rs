@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The kernels of `kernels/convert.cu` and `kernels/retouch.cu`: loading, launch sizes and launches.
+//! The kernels of `kernels/convert.cu` and `kernels/retouch.cu`: loading, sizes and launches.
 //!
 //! **Invariants**
 //! 1. The parameter list of each launch matches the entry point in `convert.cu`: same order, same

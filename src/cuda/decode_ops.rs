@@ -22,7 +22,7 @@ record! {
 }
 
 record! {
-    /// What the decode kernels do to one sample: one record per sample, copied to the device with
+    /// Work of the decode kernels on one sample: one record per sample, copied to the device with
     /// its batch. A record of zeros leaves the sample unchanged, because its pixels crossed the
     /// bus.
     pub struct DecodeOps align 16 {
@@ -32,7 +32,7 @@ record! {
         /// Offset and size of the head and the data in the arena, in bytes.
         at: u32,
         bytes: u32,
-        /// Its first block in the scratch of coefficients and of planes.
+        /// The sample's first block in the scratch of coefficients and of planes.
         block: u32,
         /// MCUs in a row of the whole picture.
         mcus: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Encoded {
     /// Offset of the first byte, a multiple of 16, and number of bytes.
     pub(crate) at: usize,
     pub(crate) bytes: usize,
-    /// Its first block of coefficients.
+    /// The picture's first block of coefficients.
     pub(crate) block: usize,
 }
 

@@ -2,7 +2,7 @@ use crate::decode::Rect;
 use crate::transform::{Drawn, Mixing, OnPixels, OnValues, Record, STEPS_ON_PIXELS, STEPS_ON_VALUES, Step, record};
 
 record! {
-    /// What the device does to one sample besides normalising: one record per sample, copied to the
+    /// Work of the device on one sample besides normalising: one record per sample, copied to the
     /// device with its batch.
     ///
     /// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a

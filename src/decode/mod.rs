@@ -56,11 +56,11 @@
 //! |---|---|
 //! | a code that does not exist | bad Huffman code |
 //! | a segment that ends before its last MCU, also by an EOI in the middle of the data | premature end of data segment |
-//! | eight or more bits behind the last MCU of a segment | extraneous bytes before marker |
+//! | eight or more bits after the last MCU of a segment | extraneous bytes before marker |
 //! | a restart marker out of turn | found marker instead of RST |
 //! | no EOI at the end | premature end of JPEG file |
 //! | progressive scans out of order | inconsistent progression sequence |
-//! | missing progressive scans, coefficients behind the last of a block or of more bits than 8-bit pictures have, fill bytes inside the data | none |
+//! | missing progressive scans, coefficients after the last of a block, coefficients with more bits than 8-bit pictures have, fill bytes inside the data | none |
 //!
 //! libjpeg also warns of bytes between the markers of a header, of an unknown Adobe transform or
 //! JFIF version, and of band limits in a sequential scan. These do not count as damage.

@@ -256,8 +256,8 @@ impl<'a> Picture<'a> {
         matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
     }
 
-    /// Extracts the data with which a device decodes `region`, at most `most` bytes. `None` if devices
-    /// cannot decode this picture, or if it takes more.
+    /// Extracts the data with which a device decodes `region`, at most `most` bytes. `None` if
+    /// devices cannot decode this picture, or if it needs more.
     pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(opened) = &self.header else { return None };
         self.check_region(region).ok()?;

@@ -41,7 +41,7 @@ pub(crate) enum Mistake {
     StagingWait,
     /// Batches are converted before they are copied.
     CopiedWait,
-    /// Host slots are given back before their copies are done.
+    /// Host slots are returned before their copies are done.
     EarlyReturn,
 }
 
@@ -488,7 +488,7 @@ impl Gpu for Sim {
     }
 }
 
-/// Runs the steps on pixels of the record at `record` on the picture at `picture`, as the kernel does.
+/// Runs the steps on pixels of the record at `record` on the picture at `picture`, like the kernel.
 fn retouch(memory: &SimMemory, picture: usize, record: usize, (height, width): (usize, usize)) {
     let record = std::array::from_fn(|i| memory[record + i].load(Relaxed));
     let at = &memory[picture..picture + height * width * 3];

@@ -65,7 +65,7 @@ pub(crate) enum Origin {
         /// Whether records may have steps on pixels.
         retouched: bool,
     },
-    /// Rows of `classes` shares, made of the array `labels`, mixed as the array `records` says.
+    /// Rows of `classes` shares, computed from the array `labels` and mixed by the array `records`.
     Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 

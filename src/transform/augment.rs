@@ -248,11 +248,11 @@ impl Augment {
         self.crop.check(self.output)
     }
 
-    /// Decides, before decoding, how a sample is transformed whose picture has size `size`.
+    /// Decides how a sample with a picture of size `size` is transformed, before it is decoded.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, colour jitter. An
-    /// option that is turned off draws nothing. [`iou_crop`](Augment::iou_crop) treats the sample as
-    /// one without boxes.
+    /// option that is turned off draws nothing. [`iou_crop`](Augment::iou_crop) treats the sample
+    /// as one without boxes.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's

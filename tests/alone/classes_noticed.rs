@@ -1,5 +1,5 @@
-//! Promise: the loader warns, once for each opening, if a split of the data set that lies next to it
-//! numbers a class differently, unless a list numbers them.
+//! Promise: each opening of a loader warns once if a split of the data set that is next to it
+//! numbers a class differently, unless a list numbers the classes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -188,7 +188,7 @@ impl Transform for Part {
     }
 }
 
-/// What became of the samples.
+/// Number of samples by outcome.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Account {
     delivered: u64,

@@ -61,7 +61,7 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
-/// A picture of 8 bytes, and a sound of 1,000 that no field takes.
+/// A picture of 8 bytes, and a sound of 1,000 bytes that no field takes.
 struct Sounding(Numbers);
 
 impl Source for Sounding {

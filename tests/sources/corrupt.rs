@@ -279,8 +279,8 @@ fn a_stale_or_damaged_index_is_rebuilt() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Changes bytes anywhere, and repairs the checksums of headers, so that the numbers behind
-    /// them are read.
+    /// Changes bytes anywhere, and repairs the checksums of headers, so that the changed numbers
+    /// are read.
     #[test]
     fn a_tar_with_any_bytes_changed_ends_in_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Waits until no other test that calls this runs. Tests of a binary run in parallel otherwise.
+/// Waits until no other test that calls this runs. Otherwise the tests of a binary run in parallel.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     // A test that failed has released whatever it shares with others.

@@ -31,7 +31,8 @@ impl Writer {
     pub(crate) fn write_changed(&self, image: Unwritten<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_steps(image.steps)?;
-        // Few images have steps, so the pass above ignores them, and their pixels are written again.
+        // Few images have steps, so the pass above ignores them, and their pixels are written
+        // again.
         for step in image.steps {
             self.write_rect(step.area(), dst, |at| self.value(image, at));
         }

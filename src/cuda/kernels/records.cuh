@@ -16,7 +16,7 @@ struct __align__(16) Step {
 };
 static_assert(sizeof(Step) == 32, "Step");
 
-// What the device does to one sample besides normalising: one record per sample, copied to the
+// Work of the device on one sample besides normalising: one record per sample, copied to the
 // device with its batch.
 //
 // The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a
@@ -59,7 +59,7 @@ struct Part {
 };
 static_assert(sizeof(Part) == 32, "Part");
 
-// What the decode kernels do to one sample: one record per sample, copied to the device with
+// Work of the decode kernels on one sample: one record per sample, copied to the device with
 // its batch. A record of zeros leaves the sample unchanged, because its pixels crossed the
 // bus.
 struct __align__(16) DecodeOps {
@@ -69,7 +69,7 @@ struct __align__(16) DecodeOps {
     // Offset and size of the head and the data in the arena, in bytes.
     u32 at;
     u32 bytes;
-    // Its first block in the scratch of coefficients and of planes.
+    // The sample's first block in the scratch of coefficients and of planes.
     u32 block;
     // MCUs in a row of the whole picture.
     u32 mcus;

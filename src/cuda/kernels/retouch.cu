@@ -1,7 +1,7 @@
 // Steps on pixels: u8 (N, H, W, 3), changed in place before they are normalised.
 //
-// One block retouches one sample. It runs the sample's steps one after the other, so a step may look
-// at the whole image. The device code of a step is next to its host code, in `transform/ops`.
+// One block retouches one sample. It runs the sample's steps one after the other, so a step may
+// look at the whole image. The device code of a step is next to its host code, in `transform/ops`.
 //
 // All arithmetic is the host's, in its order, so both give the same bits. The file is compiled with
 // contraction off. `retouch.ptx` is the compiled form (see README.md).

@@ -77,9 +77,9 @@ pub(super) enum Refusal {
     NoRoom,
 }
 
-/// Copies the bytes of `segments` from the entropy-coded `data` to `stream` without the zeros stuffed
-/// after each `ff`. A stream as long as `data` always has enough room. Does not read past the last
-/// segment. Bytes in `stream` after the copied ones are unspecified.
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without the zeros
+/// stuffed after each `ff`. A stream as long as `data` always has enough room. Does not read past
+/// the last segment. Bytes in `stream` after the copied ones are unspecified.
 pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) -> Result<(), Refusal> {
     let (mut index, mut at, mut written) = (0, 0, 0);
     let skip = |index: &mut u32, at: &mut usize| {
@@ -116,9 +116,9 @@ const MARKER: usize = 2;
 /// Number of bytes that are copied at a time.
 const STEP: usize = 32;
 
-/// Copies from `at` on until the next `ff` or the end of the data, and returns both positions;
-/// `None` if there is no room. Copies some bytes more, which the next call overwrites, because copying
-/// whole vectors costs less than stopping exactly.
+/// Copies from `at` on until the next `ff` or the end of the data, and returns both positions, or
+/// `None` if there is no room. Copies a few more bytes, which the next call overwrites, because
+/// whole vectors cost less than an exact stop.
 fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
         *to = *from;

@@ -68,7 +68,7 @@ enum Way {
     Exact,
 }
 
-/// What the driver can do.
+/// Abilities of the driver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
     /// Marks all work at once.

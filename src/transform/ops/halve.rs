@@ -1,5 +1,5 @@
-//! Halves the levels of every other sample, on the host only. For tests of operations without device
-//! code.
+//! Halves the levels of every other sample, on the host only. For tests of operations without
+//! device code.
 
 use super::operation::{Operation, PixelStep};
 use crate::decode::Size;

@@ -22,12 +22,12 @@
 //! - **on values**: on normalised floats, before mixing. The kernel `cuda/kernels/convert.cu` runs
 //!   these steps on each pixel alone.
 //!
-//! Steps on pixels run in the order in which their operations were added, and so do steps on values.
-//! The numbers for values are drawn before those for pixels.
+//! Steps on pixels run in the order in which their operations were added, and so do steps on
+//! values. The numbers for values are drawn before those for pixels.
 //!
 //! A new operation needs a line in [`registry`], a setter of [`Augment`](super::Augment), and
-//! `WARPFEED_BLESS=1` for the generated headers and the PTX (`cuda/kernels/README.md`). If it has no
-//! device code, workers decode the samples for which it was drawn.
+//! `WARPFEED_BLESS=1` for the generated headers and the PTX (`cuda/kernels/README.md`). If it has
+//! no device code, workers decode the samples for which it was drawn.
 
 mod erase;
 #[cfg(test)]

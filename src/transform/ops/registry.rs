@@ -178,8 +178,8 @@ macro_rules! operations {
             text
         }
 
-        /// C code that includes the device code of `values` or of pixels, and calls the function of a
-        /// step.
+        /// C code that includes the device code of `values` or of pixels, and calls the function of
+        /// a step.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
