@@ -68,7 +68,7 @@ pub struct DecodeAt {
     pub columns: usize,
 }
 
-/// One kernel of the decoding.
+/// A stage of the decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Sets the faults to zero.

@@ -1,5 +1,4 @@
-//! Page-locked host slots on their way back. A slot is not refilled while a device may still read
-//! it.
+//! Page-locked host slots on their way back, which a device may still read.
 //!
 //! Safe code can upload a batch in page-locked memory asynchronously, on any stream, and drop it at
 //! once. The loader does not learn which stream still reads it. It therefore *keeps* a returned

@@ -3,8 +3,7 @@
 //
 // A thread takes P neighbouring pixels of a row. It reads their 3 P bytes as three words, and the
 // stores of a warp are contiguous. One template has three entry points per type and layout:
-//   f16_nchw      without records; P pixels fill 16 bytes of a colour plane (4 f32, 8 f16), or 8
-// (u8)
+//   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
 //   f16_nchw_ops  with records (or null); two groups of P pixels per thread
 //   f16_nchw_any  with records (or null); P = 1, for widths that P does not divide
 // blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records

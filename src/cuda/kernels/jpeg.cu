@@ -355,8 +355,7 @@ struct Bits {
 
 // Decoder of a lane between two calls of `fill`: the next bits, and the position in the block.
 struct Rounds {
-    // Bits. A table's entry, which is trusted to name at most 25 of them, says how many to shift
-    // out.
+    // The next bits. A table's entry says how many to shift out, and is trusted to say at most 25.
     u32 high, middle, low;
     // 128 - the bits that may still be taken | position in the block << 8
     u32 stand;
