@@ -64,6 +64,8 @@ fn shards() -> (tempfile::TempDir, Objects) {
         store.put(&format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap()), fs::read(&path).unwrap());
     }
     store.put("mem://set/notes.txt", b"not a shard".to_vec());
+    // The last four bytes of this name begin inside a character.
+    store.put("mem://set/\u{30c7}\u{30fc}\u{30bf}", b"not a shard".to_vec());
     (root, store)
 }
 
@@ -125,4 +127,43 @@ fn an_object_that_changes_is_an_error_with_its_url() {
     let e = source.read(39, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("the object has changed since it was opened"), "{e}");
     assert!(source.read(0, &mut Vec::new()).is_ok(), "other shards are as they were");
+}
+
+/// A store that is busy once for each question about an object, while `busy`, and lists objects in
+/// reverse order.
+struct Busy {
+    objects: Objects,
+    busy: Arc<Mutex<bool>>,
+}
+
+impl Store for Busy {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        let mut all = self.objects.list(prefix)?;
+        all.reverse();
+        Ok(all)
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        if std::mem::take(&mut *self.busy.lock().unwrap()) {
+            return Err(Error::in_source("slow down").at_path(url).transient());
+        }
+        self.objects.object(url)
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        self.objects.read(object, at, to)
+    }
+}
+
+#[test]
+fn a_store_that_is_busy_once_costs_no_shard_and_the_order_of_its_list_does_not_matter() {
+    let (_root, objects) = shards();
+    let busy = Arc::new(Mutex::new(false));
+    let expected = samples(&*Options::new().store("mem", Arc::new(objects.clone())).open("mem://set").unwrap());
+    let source = Options::new().store("mem", Arc::new(Busy { objects, busy: busy.clone() })).open("mem://set").unwrap();
+    source.check().unwrap();
+    *busy.lock().unwrap() = true;
+    let e = source.read(0, &mut Vec::new()).unwrap_err();
+    assert!(e.is_transient() && e.cause().contains("slow down"), "{e}");
+    assert_eq!(samples(&*source), expected);
 }

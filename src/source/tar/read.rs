@@ -166,6 +166,8 @@ impl Tar {
         } else {
             let mut below = store.list(&format!("{}/", url.trim_end_matches('/')))?;
             below.retain(|object| is_shard(&object.url));
+            // The number of a sample must not depend on the order of the answer.
+            below.sort_by(|a, b| a.url.cmp(&b.url));
             if below.is_empty() {
                 return Err(Error::in_source("no .tar objects below this URL; only tar shards are read from a store")
                     .at_path(url));
@@ -214,7 +216,7 @@ impl Tar {
 
 /// Whether a URL names one shard.
 fn is_shard(url: &str) -> bool {
-    url.len() > 4 && url[url.len().saturating_sub(4)..].eq_ignore_ascii_case(".tar")
+    url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
 }
 
 impl Shard {
@@ -272,6 +274,8 @@ impl Shard {
         if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
             match self.held.check(&self.path) {
                 Ok(()) => self.looked.store(looks, Ordering::Relaxed),
+                // The store may answer the next time.
+                Err(e) if e.is_transient() => return Err(e),
                 // Overwritten bytes do not come back.
                 Err(e) => *changed = Some(e),
             }
