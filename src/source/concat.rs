@@ -178,11 +178,15 @@ impl Source for Concat {
     /// Each part follows its own samples, by its own indices. The parts share the bytes in
     /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        let (all, mut start) = (self.ahead_bytes().max(1), 0);
+        let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
+        let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
+        // Below 2^64 each, so that products fit.
+        let unit = all.div_ceil(1 << 64);
+        let share = |wanted: u128| (wanted / unit * order.bytes() as u128 / all.div_ceil(unit)) as usize;
         let mut parts = Vec::new();
         for (part, &end) in self.parts.iter().zip(&self.ends) {
             let own = move |sample: u64| (start as u64..end as u64).contains(&sample).then(|| sample - start as u64);
-            let bytes = (order.bytes() as u128 * part.ahead_bytes() as u128 / all as u128) as usize;
+            let bytes = share(wanted(part));
             parts.extend(part.follow(order.part(bytes, own)));
             start = end;
         }
@@ -254,6 +258,33 @@ mod tests {
     fn set(name: &str, len: usize, classes: &[&str]) -> Arc<dyn Source> {
         let samples = (0..len).map(|i| OwnedSample::new(format!("{name}/{i}")).label(i as i64)).collect();
         Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
+    }
+
+    /// A source that wishes for as many bytes as there are.
+    struct Greedy(Arc<Mutex<Vec<usize>>>);
+
+    impl Source for Greedy {
+        fn len(&self) -> usize {
+            1
+        }
+        fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            Ok(Sample::new(""))
+        }
+        fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+            self.0.lock().unwrap().push(order.bytes());
+            None
+        }
+        fn ahead_bytes(&self) -> usize {
+            usize::MAX
+        }
+    }
+
+    #[test]
+    fn parts_never_get_more_bytes_than_the_whole() {
+        let granted = Arc::new(Mutex::new(Vec::new()));
+        let all = Concat::new((0..3).map(|_| Arc::new(Greedy(granted.clone())) as Arc<dyn Source>).collect()).unwrap();
+        assert!(all.follow(Lookahead::new(300, |_| 0, |_| None)).is_none());
+        assert_eq!(*granted.lock().unwrap(), [100; 3]);
     }
 
     #[test]

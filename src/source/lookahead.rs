@@ -37,7 +37,7 @@ impl Lookahead {
     }
 
     /// Maximum bytes of fetched samples that the source may hold until they are read. They are part
-    /// of the [memory plan](crate::MemoryPlan).
+    /// of the [memory plan](crate::MemoryPlan). It may be less than one batch, or 0.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -85,7 +85,12 @@ impl std::fmt::Debug for Lookahead {
 /// Follows the reads of one loader. Dropping it cancels them all.
 ///
 /// A loader calls these methods while its batches wait, so they should start work on other threads
-/// and return. Calls of different methods may overlap.
+/// and return. One call ends before the next begins; reads go on meanwhile.
+///
+/// A source returns a sample's bytes to its budget when the sample is read, not in
+/// [`done`](Follow::done): a batch may need more than the whole budget. A read waits only for a
+/// request in flight, never for room; it reads any other sample directly. Otherwise reads can wait
+/// for each other forever.
 pub trait Follow: Send + Sync {
     /// Reads continue at `place`, in the order of the [`Lookahead`]. Samples before it are
     /// cancelled, and so are fetched samples that the order no longer needs. When epochs follow

@@ -357,7 +357,7 @@ impl<B> Feed for Engine<B> {
         let started = self
             .stage
             .follow
-            .start(epoch, batches.start)
+            .start(self.number, epoch, batches.start)
             .and_then(|()| starts.send(Start { run: self.number, epoch, batches }).map_err(|_| ended()));
         if let Err(e) = started {
             // It is the first item of the epoch.

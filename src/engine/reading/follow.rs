@@ -1,5 +1,7 @@
 //! Tells the source which samples are read next, and which are cancelled.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use crate::error::Result;
 use crate::order::Schedule;
 use crate::recipe::{Recipe, guarded, panicked};
@@ -7,12 +9,17 @@ use crate::source::{Follow, Lookahead, Place};
 
 /// The [`Follow`] of the source, if it fetches ahead. Its methods are the user's code, so their
 /// panics are caught.
-pub(crate) struct Following(Option<Box<dyn Follow>>);
+pub(crate) struct Following {
+    follow: Option<Box<dyn Follow>>,
+    /// The run that the source follows; 0 for none. Locked during each call, so that the source
+    /// never hears of a cancelled run after the start of the next one.
+    run: Mutex<u64>,
+}
 
 impl Following {
     /// For a source that does not fetch ahead.
     pub(crate) fn none() -> Self {
-        Following(None)
+        Following { follow: None, run: Mutex::new(0) }
     }
 
     /// Lets the source of `recipe` follow `schedule` with up to `bytes` bytes.
@@ -34,34 +41,84 @@ impl Following {
             samples.iter().all(|&sample| sample < len).then_some(samples)
         };
         let follow = guarded(|| Ok(recipe.source.follow(Lookahead::new(bytes, batches, samples))));
-        follow.map(Following).map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
+        let following = follow.map(|follow| Following { follow, run: Mutex::new(0) });
+        following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
     }
 
-    /// Notes that reads continue at batch `batch` of `epoch`.
+    /// Notes that reads continue at batch `batch` of `epoch`, in a new run.
     ///
     /// # Errors
     /// If the source panics.
-    pub(crate) fn start(&self, epoch: u64, batch: u64) -> Result<()> {
+    pub(crate) fn start(&self, run: u64, epoch: u64, batch: u64) -> Result<()> {
+        let mut now = self.lock();
+        *now = run;
         self.call(|follow| follow.start(Place { epoch, batch }))
             .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
     }
 
-    /// Notes that all samples of the batch were read.
-    pub(crate) fn done(&self, epoch: u64, batch: u64) {
-        // The batch is complete, so a panic here costs only the bytes that the source keeps.
-        let _ = self.call(|follow| follow.done(Place { epoch, batch }));
+    /// Notes that all samples of the batch were read. Batches of cancelled runs are passed over.
+    pub(crate) fn done(&self, run: u64, epoch: u64, batch: u64) {
+        if self.follow.is_none() {
+            return;
+        }
+        let now = self.lock();
+        if *now == run {
+            // The batch is complete, so a panic here costs only the bytes that the source keeps.
+            let _ = self.call(|follow| follow.done(Place { epoch, batch }));
+        }
     }
 
     /// Notes that the rest of the epoch is cancelled.
     pub(crate) fn stop(&self) {
+        let mut now = self.lock();
+        *now = 0;
         let _ = self.call(|follow| follow.stop());
     }
 
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn call(&self, told: impl FnOnce(&dyn Follow)) -> Result<()> {
-        let Some(follow) = &self.0 else { return Ok(()) };
+        let Some(follow) = &self.follow else { return Ok(()) };
         guarded(|| {
             told(&**follow);
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Calls(Arc<Mutex<Vec<String>>>);
+
+    impl Follow for Calls {
+        fn start(&self, Place { epoch, batch }: Place) {
+            self.0.lock().unwrap().push(format!("start {epoch} {batch}"));
+        }
+        fn done(&self, Place { epoch, batch }: Place) {
+            self.0.lock().unwrap().push(format!("done {epoch} {batch}"));
+        }
+        fn stop(&self) {
+            self.0.lock().unwrap().push("stop".to_owned());
+        }
+    }
+
+    #[test]
+    fn batches_of_a_cancelled_run_are_not_done_in_the_next() {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let following = Following { follow: Some(Box::new(Calls(calls.clone()))), run: Mutex::new(0) };
+        following.start(1, 0, 0).unwrap();
+        following.done(1, 0, 0);
+        following.stop();
+        following.done(1, 0, 1);
+        following.start(2, 0, 0).unwrap();
+        following.done(1, 0, 2);
+        following.done(2, 0, 0);
+        assert_eq!(*calls.lock().unwrap(), ["start 0 0", "done 0 0", "stop", "start 0 0", "done 0 0"]);
     }
 }

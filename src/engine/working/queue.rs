@@ -157,7 +157,7 @@ impl WorkQueue {
             let Some(full) = worker.run(task, &self.stage.waits, leave) else { return Ok(()) };
             let header = full.header();
             if self.run.is_wanted(header.run) {
-                self.stage.follow.done(header.epoch, header.number);
+                self.stage.follow.done(header.run, header.epoch, header.number);
                 let _ = self.outcomes.send(Ok(full));
             } else {
                 let _ = self.free.send(full.release());
