@@ -96,8 +96,9 @@ impl BatchInfo {
         self.header.entries.iter().map(|entry| entry.valid)
     }
 
-    /// The error of the picture at `place`, in a batch of a [`Decoder`](crate::Decoder); the
-    /// picture is black there. `None` for a valid picture, and in batches of a loader.
+    /// The error of the sample at `place`, if any. In a batch of a [`Decoder`](crate::Decoder) the
+    /// picture is black there; with [`OnError::Skip`](crate::OnError::Skip) another sample
+    /// replaces it.
     pub fn error(&self, place: usize) -> Option<&Error> {
         self.samples[..self.len()].get(place)?.fault.as_ref()
     }

@@ -183,7 +183,8 @@ impl Recipe {
             blank_faulty(&self.fields, full);
         }
         if let Err(e) = guarded(|| self.fields.mix(full, scratch)) {
-            full.meta_mut(0).fault = Some(e);
+            // Samples may be mixed in part, so none of the batch counts.
+            (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
         self.fields.finish(full);
     }

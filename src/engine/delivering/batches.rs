@@ -118,6 +118,10 @@ impl<B> Batches<B> {
     pub(crate) fn begin_from(&mut self, epoch: u64, first: u64) {
         self.resume = Position::default();
         let first = self.start(epoch, first);
+        // After `fork`, no lock of the parent may be taken.
+        if self.feed().is_none() {
+            return;
+        }
         self.reach(Position { epoch, batch: first });
     }
 

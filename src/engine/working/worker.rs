@@ -81,6 +81,8 @@ impl Worker {
     /// is true. The last part of a batch to end returns the full slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
+        // A panic may leave samples unread. They must not have the keys of an earlier batch.
+        part.range().for_each(|place| part.meta(place).key.clear());
         // Calls of the user's code are guarded separately. A panic here is a defect, or comes from the
         // user's logger. The batch continues, because its slot would be lost otherwise.
         let filled = guarded(|| {
@@ -116,7 +118,9 @@ impl Worker {
         }
         if let Err(e) = finished {
             let number = full.header().number;
-            full.meta_mut(0).fault = Some(panicked(e, || format!("a worker panicked at the end of batch {number}")));
+            let e = panicked(e, || format!("a worker panicked at the end of batch {number}"));
+            // The batch may be finished in part, so none of its samples counts.
+            (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
         Some(full)
     }
@@ -327,7 +331,6 @@ impl<'a> PartFiller<'a> {
             let mut timed = Timed { id: entry.sample, key: "", ns: StageMap::default(), slowest: (0, 0) };
             self.meter.enter(Stage::Read, entry.sample);
             let meta = self.part.meta(place);
-            meta.key.clear();
             meta.fault = None;
             let number = self.part.header().run;
             let go_on = || run.tries_again(number);
