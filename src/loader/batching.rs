@@ -109,7 +109,7 @@ impl Loader {
     /// let third_of_eight_on_one_machine = Loader::new("train").rank(2, 8).local_world_size(8);
     /// ```
     pub fn local_world_size(mut self, ranks: usize) -> Self {
-        self.local_world_size = Some(ranks);
+        self.pictures.local_world_size = Some(ranks);
         self
     }
 

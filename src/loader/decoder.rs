@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Loader;
 use super::input::Input;
 use super::pictures::PictureOptions;
+use super::share::Share;
 use crate::batch::{Delivered, Dtype, HostBatch, Layout, Normalize};
 #[cfg(feature = "cuda")]
 use crate::cuda::cudarc::driver::CudaStream;
@@ -16,6 +17,7 @@ use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::Image;
+use crate::order::Rank;
 use crate::source::Source;
 use crate::trace;
 use crate::transform::{Augment, Transform};
@@ -71,7 +73,16 @@ impl Loader {
     /// # }
     /// ```
     pub fn decoder(&self) -> DecoderBuilder {
-        DecoderBuilder::new(self.pictures.clone(), self.batch.samples())
+        // Two openers must not write one trace.
+        let pictures = PictureOptions { trace: None, ..self.pictures.clone() };
+        // A rank that cannot be found is an error of the loader. A decoder needs only its share.
+        let rank = self.place.rank(self.pictures.local_world_size).unwrap_or(Rank::ALONE);
+        let batch_size = match self.batch {
+            Share::Rank(samples) => samples,
+            Share::Global(samples) => samples.div_ceil(rank.world_size),
+        };
+        let local_world_size = self.pictures.local_world_size.or(rank.local_world_size);
+        DecoderBuilder::new(PictureOptions { local_world_size, ..pictures }, batch_size)
     }
 }
 
@@ -168,6 +179,14 @@ impl DecoderBuilder {
         self
     }
 
+    /// Sets the number of processes on this machine that share its processors, as
+    /// [`Loader::local_world_size`]. 0 is an error. By default it is 1, or that of the loader whose
+    /// options these are.
+    pub fn local_world_size(mut self, ranks: usize) -> Self {
+        self.pictures.local_world_size = Some(ranks);
+        self
+    }
+
     /// Sets the number of requests in progress at a time; 3 by default.
     pub fn prefetch(mut self, requests: usize) -> Self {
         self.pictures.prefetch = requests;
@@ -235,4 +254,21 @@ as_for_a_loader! {
     pinned(pinned: bool) |o| o.pinned = pinned;
     decode_share(share: f64) |o| o.decode_share = share;
     memory_limit(bytes: usize) |o| o.memory_limit = Some(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Loader;
+
+    #[test]
+    fn a_loaders_decoder_has_its_share_of_a_batch_and_the_machine_and_no_trace() {
+        let loader = Loader::new("train")
+            .trace("t.json", trace::Schedule { wait: 0, warmup: 0, active: 1, repeat: 0 })
+            .local_world_size(8);
+        let decoder = loader.global_batch_size(4096).rank(3, 64).decoder();
+        assert_eq!((decoder.batch_size, decoder.pictures.local_world_size), (64, Some(8)));
+        assert!(decoder.pictures.trace.is_none(), "two writers of one file");
+        assert_eq!(Loader::new("train").batch_size(48).rank(1, 2).decoder().batch_size, 48);
+    }
 }

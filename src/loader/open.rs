@@ -89,7 +89,7 @@ impl Loader {
         if !(0.0..=1.0).contains(&share) {
             return Err(Error::config(format!("decode_share({share}): a share of the device's time is from 0 to 1")));
         }
-        let rank = self.place.rank(self.local_world_size)?;
+        let rank = self.place.rank(self.pictures.local_world_size)?;
         let global_batch = self.batch.of_all(rank.world_size)?;
         self.pictures.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, device)?;

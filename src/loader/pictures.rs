@@ -21,6 +21,8 @@ pub(super) struct PictureOptions {
     pub(super) codecs: Codecs,
     pub(super) seed: u64,
     pub(super) workers: usize,
+    /// Ranks on this machine, which share its processors.
+    pub(super) local_world_size: Option<usize>,
     pub(super) prefetch: usize,
     pub(super) pinned: bool,
     /// `None` is the default, which a loader and a decoder choose differently.
@@ -45,6 +47,7 @@ impl Default for PictureOptions {
             codecs: Codecs::new(),
             seed: 0,
             workers: 0,
+            local_world_size: None,
             prefetch: 0,
             pinned: false,
             decode_on: None,

@@ -11,13 +11,6 @@ pub(super) enum Share {
 }
 
 impl Share {
-    /// The number that was set.
-    pub(super) fn samples(self) -> usize {
-        match self {
-            Share::Rank(n) | Share::Global(n) => n,
-        }
-    }
-
     /// Samples of all ranks together.
     pub(super) fn of_all(self, world: usize) -> Result<u64> {
         match self {
