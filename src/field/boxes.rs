@@ -261,17 +261,18 @@ impl Kind for Boxes {
             }
             if self.masks {
                 let name = join(full, name, "masks.json");
-                Self::write_masks(
+                let written = Self::write_masks(
                     name,
                     sample,
                     (plan, frame, units),
                     (all, kept),
                     (segments, drawn),
                     place.bytes(array),
-                )?;
+                );
                 if drawn.capacity() > encoded::KEPT {
                     (*segments, *drawn) = (Segments::default(), Vec::new());
                 }
+                written?;
                 array += 1;
             }
             if let Some(points) = &self.points {

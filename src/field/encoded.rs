@@ -213,7 +213,7 @@ impl Encoded<'_> {
 }
 
 /// Whether the array's data needs no conversion to `dtype`.
-fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
+pub(super) fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',
         Dtype::F32 | Dtype::F16 => b'f',

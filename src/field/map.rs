@@ -80,6 +80,17 @@ impl Kind for Map {
         true
     }
 
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        let Ok(field) = encoded::find(input.sample, input.name) else { return 0 };
+        match field.npy() {
+            // Other types are converted as a whole.
+            Ok((npy, shape)) if !encoded::is_like(&npy, Dtype::F32) => {
+                shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
+            }
+            _ => 0,
+        }
+    }
+
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         let to = bytemuck::cast_slice_mut(place.bytes(0));
