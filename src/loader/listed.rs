@@ -36,6 +36,9 @@ const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev",
 /// differently. Compares folder names, as opening the other split would.
 pub(super) fn compare_splits(path: &Path, classes: &[String]) {
     let Some(folder) = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name)) else { return };
+    if classes.is_empty() {
+        return;
+    }
     let set: Set = (path.display().to_string(), classes.to_vec());
     for split in SPLITS.iter().filter(|split| **split != folder) {
         let other = path.with_file_name(split);
@@ -49,8 +52,11 @@ pub(super) fn compare_splits(path: &Path, classes: &[String]) {
 /// Names of the class folders of a folder, by label.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders =
-        entries.filter(|entry| entry.path().is_dir()).filter_map(|entry| entry.file_name().into_string().ok());
+    // The listing has the type, except for links. A flat folder may hold millions of files.
+    let is_folder = |entry: &fs::DirEntry| {
+        entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
+    };
+    let folders = entries.filter(is_folder).filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = folders.filter(|name| !name.starts_with('.')).collect();
     names.sort();
     names

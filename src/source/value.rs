@@ -299,12 +299,16 @@ impl<'a> Lists<'a> {
     /// Writes lists to `to`, which must be empty. `ends` are their ends in `numbers`.
     ///
     /// # Errors
-    /// If an end is less than the previous end or greater than the number of numbers.
+    /// If an end is less than the previous end or greater than the number of numbers, and if a
+    /// number is not finite, which JSON cannot hold.
     pub fn write(to: &'a mut Vec<u8>, ends: &[usize], numbers: &[f64]) -> Result<Self> {
         let sorted = ends.is_sorted() && ends.last().is_none_or(|&last| last <= numbers.len());
         let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && to.is_empty()) else {
             return Err(Error::in_source(format!("{} numbers in lists that end at {ends:?}", numbers.len())));
         };
+        if let Some((at, number)) = numbers.iter().enumerate().find(|(_, number)| !number.is_finite()) {
+            return Err(Error::in_source(format!("number {at} of the lists is {number}; finite numbers are expected")));
+        }
         append_lists(to, ends, numbers);
         Ok(Lists { bytes: to, count })
     }
@@ -353,6 +357,16 @@ pub(super) fn append_lists(to: &mut Vec<u8>, ends: &[usize], numbers: &[f64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_hold_finite_numbers() {
+        let written = |numbers: &[f64]| Lists::write(&mut Vec::new(), &[numbers.len()], numbers).map(drop);
+        written(&[1.0, -2.5]).unwrap();
+        for number in [f64::NAN, f64::INFINITY] {
+            let e = written(&[1.0, number]).unwrap_err();
+            assert!(e.cause().contains(&format!("number 1 of the lists is {number}")), "{e}");
+        }
+    }
 
     #[test]
     fn numbers_are_written_as_numpy_and_as_text() {
