@@ -2,7 +2,7 @@
 //! arrays.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 /// Objects that are taken as pictures, for messages.
 pub(crate) const PICTURE: &str = "the bytes of an encoded picture, or an array of pixels (height, width, 3) of uint8";
@@ -21,16 +21,21 @@ pub(crate) enum Buffer<'py> {
 }
 
 impl<'py> Buffer<'py> {
-    /// The buffer of `value`; `None` without one, or if its elements are not numbers.
-    pub(crate) fn of(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+    /// The buffer of `value`; `None` without one, or if its elements are not numbers. With `encoded`,
+    /// an array of bytes in one dimension is a file. Otherwise it is an array of numbers, whose type
+    /// is checked.
+    pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));
         }
-        let Ok(view) = value.py().import("builtins")?.getattr("memoryview")?.call1((value,)) else { return Ok(None) };
+        let memoryview = value.py().import("builtins")?.getattr("memoryview")?;
+        let Ok(view) = memoryview.call1((value,)) else { return Ok(None) };
         let format: String = view.getattr("format")?.extract()?;
         let shape: Bound<'_, PyTuple> = view.getattr("shape")?.extract()?;
         let data = || Ok::<_, PyErr>(view.call_method0("tobytes")?.cast_into::<PyBytes>()?);
-        if shape.len() == 1 && matches!(&*format, "B" | "b" | "c") {
+        let is_bytes =
+            encoded || format == "c" || value.is_instance_of::<PyByteArray>() || value.is_instance(&memoryview)?;
+        if shape.len() == 1 && matches!(&*format, "B" | "b" | "c") && is_bytes {
             return Ok(Some(Buffer::Bytes(data()?)));
         }
         let Some(kind) = kind(&format) else { return Ok(None) };

@@ -139,7 +139,7 @@ fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if picture.is_instance_of::<PyBytes>() || picture.is_instance_of::<PyByteArray>() {
         return Ok(picture.extract()?);
     }
-    match Buffer::of(picture)? {
+    match Buffer::of(picture, true)? {
         Some(Buffer::Bytes(bytes)) => Ok(bytes.into()),
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
             Ok(PyBytes::new(picture.py(), &[&header, data.as_bytes()].concat()).into())

@@ -133,7 +133,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
     with pytest.raises(WarpfeedError, match="but Augment.pass_through says 8x8"):
         list(passed)
     # In a new process, which remembers no other sets.
-    for name in ("one/b", "one/z", "two/z"):
+    for name in ("train/b", "train/z", "val/z"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "0.bmp").write_bytes(bmp(8, 8, (0, 0, 0)))
     said = ran(
@@ -143,7 +143,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
         for path in sys.argv[1:]:
             warpfeed.Loader(path, output="numpy").close()
         """,
-        str(tmp_path / "one"), str(tmp_path / "two"),
+        str(tmp_path / "train"), str(tmp_path / "val"),
     )  # fmt: skip
     assert "give each loader the same list: classes=[...] or classes_file=" in said and "::" not in said
 
@@ -251,6 +251,23 @@ def test_an_array_that_is_not_a_picture_is_an_error_that_names_the_input(give: A
     with pytest.raises(WarpfeedError, match=text) as raised:
         list(Loader(Arrays(give), batch_size=4, augment=Augment.resize(8, 8), unlabelled=True, output="numpy"))
     assert raised.value.sample == 0
+
+
+def test_bytes_of_an_array_field_are_numbers_whose_type_is_checked() -> None:
+    def give(index: int) -> dict[str, Any]:
+        return {"image": pixels(index), "label": 0, "emb": np.array([-1, index], np.int8)}
+
+    options: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through(6, 8), "output": "numpy"}
+    [batch] = Loader(Arrays(give), fields={"emb": Numbers("i16", [2])}, **options)
+    assert batch["emb"].tolist() == [[-1, 0], [-1, 1], [-1, 2], [-1, 3]]
+    with pytest.raises(WarpfeedError, match="sample 0 .*emb"):
+        list(Loader(Arrays(give), fields={"emb": Numbers("u8", [2])}, **options))
+    # Eight bytes are not one integer of 64 bits.
+    [batch] = Loader(
+        Arrays(lambda i: {"image": pixels(i), "label": 0, "ids": np.arange(8, dtype=np.uint8)}),
+        fields={"ids": Rows("i64", [], 8)}, **options,
+    )  # fmt: skip
+    assert batch["ids"][0].tolist() == list(range(8)) and batch["ids.count"].tolist() == [8] * 4
 
 
 def test_samples_without_labels_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
