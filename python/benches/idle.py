@@ -3,14 +3,14 @@
     python benches/idle.py --data train.lmdb [--model resnet18] [--starved 3] [--steps 60]
 
 One step is fed by a repeated batch, by warpfeed, and by warpfeed with so few workers that the step
-starves. Each time a window of steps is measured:
+starves. Three clocks measure a window of steps for each feed:
 
-- `loader`: the loader's own `stall` (`loader.stats()`): the time of the step's stream from the
-  request for a batch until the batch is ready, a batch;
+- `loader`: the loader's own `stall` (`loader.stats()`): the time per batch on the step's stream
+  from the request until the batch is ready;
 - `events`: torch's events on the same stream, recorded before and after `next`;
-- `profiler`: the time in which torch's profiler saw no kernel on the step's stream. It has the gaps
-  between the kernels of a step too, and the profiler's own cost. `net` subtracts the same time of
-  the repeated batch.
+- `profiler`: the time in which torch's profiler saw no kernel on the step's stream. It includes the
+  gaps between the kernels of a step and the profiler's own cost. `net` subtracts the value of the
+  repeated batch.
 
 The loader and torch's events measure the same interval and should agree. The profiler shows whether
 this wait is all of the GPU's idle time. All times are in ms per step.

@@ -1,8 +1,8 @@
 //! Waits that Python's signals interrupt.
 //!
 //! A check for signals runs Python code: handlers, and since CPython 3.12 the garbage collector.
-//! This code may call the loader. So a wait consists of slices, and holds no lock of the loader
-//! between two slices, when signals are checked.
+//! This code may call the loader. So a wait consists of slices. Signals are checked between two
+//! slices, when the wait holds no lock of the loader.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,14 +82,14 @@ impl Process {
     }
 }
 
-/// A value that one thread at a time uses. The wait for it ends after a [`SLICE`], unlike the wait
-/// for a mutex.
+/// A value for use by one thread at a time. Unlike locking a mutex, waiting for it times out, after
+/// a [`SLICE`].
 pub(crate) struct Turns<T> {
     value: Mutex<Option<T>>,
     back: Condvar,
 }
 
-/// Exclusive use of the value, which ends with the drop.
+/// Exclusive use of the value, until it is dropped.
 pub(crate) struct Turn<'a, T> {
     of: &'a Turns<T>,
     value: Option<T>,

@@ -39,7 +39,7 @@ fn start() -> Result<Sender<Callback>> {
         while let Ok(first) = called.recv() {
             let called_all = attached(|py| {
                 for callback in std::iter::once(first).chain(called.try_iter()) {
-                    // Fails if the event loop is closed, when no task waits.
+                    // Fails if the event loop is closed. No task waits then.
                     let _ = callback.call0(py);
                 }
             });

@@ -65,10 +65,11 @@ class Loader:
             dict; anything else is an error. A function may have the keyword-only parameters
             ``epoch``, ``number`` (of the batch in its epoch) and ``seed``: ``def f(images, labels,
             *, seed)``. ``seed`` differs for each batch and rank, and is the same after a resume.
-        copy: True copies every tensor, False none. By default fields up to 64 KiB per batch are
-            copied, and batches for which the loader has no other slot left.
+        copy: True copies every tensor, False none. By default it copies fields up to 64 KiB
+            per batch, and a whole batch if no other slot is left.
         drop_last: True is ``last_batch="drop"``, as in torch.
-        last_batch: ``"keep"`` (the default), ``"drop"`` or ``"pad"``: the last batch of an epoch.
+        last_batch: treatment of an incomplete last batch: ``"keep"`` (the default), ``"drop"`` or
+            ``"pad"``.
         global_batch_size: number of samples in a batch of all ranks together; replaces
             ``batch_size``.
         seed: seed of the shuffle and of all augmentation.
@@ -94,14 +95,14 @@ class Loader:
         soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, (N, classes) f32, and
             the batch is a dict. ``classes`` is the number of classes, such as
             ``len(os.listdir(folder))``. Mixing (:class:`Mix`) needs this option.
-        unlabelled: reads missing labels as -1. A batch with more fields has no ``label`` if no
-            sample has a label, unless this is set.
+        unlabelled: reads missing labels as -1. Without it, a batch with more fields has no
+            ``label`` if no sample has a label.
         rank: rank of this process; needs ``world_size``.
         world_size: number of ranks.
         distributed: True takes the rank from ``torch.distributed`` or from the launcher's
             environment. False gives all samples to every rank. With several ranks, opening the
             loader without one of these is an error. If ``torch.distributed`` is initialised later,
-            asking for the first batch is the error.
+            the request for the first batch raises this error.
         num_workers: number of worker threads; 0 is one per core. The ranks of a machine share its
             cores.
         prefetch: number of batches ahead; 0 chooses it while running.
@@ -289,7 +290,8 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next ``iter``.
 
-        After a state was loaded, its epoch begins at its batch, and earlier epochs are empty.
+        After :meth:`load_state_dict`, the epoch of the state begins at the saved batch, and earlier
+        epochs are empty.
         """
         with self._lock:
             self._next_epoch = int(epoch)
@@ -344,7 +346,7 @@ class Loader:
         return list(self._core.classes())
 
     def part(self, id: int) -> int:
-        """Returns the number of the mixture's data set that has the sample ``id``."""
+        """Returns the position in the mixture of the data set that has the sample ``id``."""
         return int(self._core.part(id))
 
     @property

@@ -45,14 +45,14 @@ def pack(
             changes nothing.
         quality: encodes every picture again, as JPEG of this quality (1 to 100). This loses detail.
         max_side: shrinks longer sides to this, with ``quality`` or with quality 90.
-        raw: stores arrays with this shorter side, or of (width, height).
+        raw: stores pixels as arrays: length of the shorter side, or (width, height).
         num_workers: number of threads; 0 is one per core.
         force: replaces an existing data set.
         keep_bad: packs pictures that do not decode. Without it they are an error.
         strict: makes damaged pictures an error.
         retries: number of times that a sample is read again after a transient error of its storage.
         shard_size: starts a new tar shard before one exceeds this many bytes.
-        progress: called with the number of finished samples and of all, a few times a second. An
+        progress: called a few times a second with the finished and the total number of samples. An
             exception ends the packing, as Ctrl-C does.
         mmap, index, table: as for :class:`Loader`.
 

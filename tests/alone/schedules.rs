@@ -66,7 +66,7 @@ impl Schedule {
         let mut rng = Rng::new(seed, 0, 0);
         let mut below = |end: u64| rng.next_u64() % end;
         let len = 1 + below(40);
-        // One sample in this many fails, and one is slow: none in some schedules, all in others.
+        // One sample in `rate` fails, and one is slow: none with the first rate, all with the last.
         let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
         let place = |n: u64| [Place::Read, Place::Size, Place::Decode, Place::Transform][n as usize];
         let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {

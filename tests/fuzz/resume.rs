@@ -38,7 +38,7 @@ struct Careless;
 impl Order for Careless {
     fn len(&self, epoch: u64) -> u64 {
         if epoch >= 1 << 40 {
-            // Acts as a panic without a million reports on standard error.
+            // Unwinds like a panic, but does not write a million reports to standard error.
             std::panic::resume_unwind(Box::new("nobody trains that long"));
         }
         SAMPLES - epoch % 3
@@ -119,7 +119,7 @@ fn change(value: &mut Value, random: &mut Random) {
             let item = random.below(items.len());
             change(&mut items[item], random);
         }
-        // A struct as formats without field names write it.
+        // Formats without field names write a struct as a list.
         Value::Object(fields) => *value = fields.values().cloned().collect(),
         Value::Array(items) if random.below(2) == 0 => items.truncate(random.below(items.len() + 1)),
         Value::Array(items) => {
@@ -140,8 +140,8 @@ fn change(value: &mut Value, random: &mut Random) {
     }
 }
 
-/// Checks that a damaged checkpoint is not parsed, refused because of the options, or a position in
-/// the run of this loader that delivers batches.
+/// Checks that a damaged checkpoint fails to parse, is refused because of the options, or is a
+/// valid position in the run of this loader.
 fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let saved = &all[random.below(all.len())];
@@ -152,8 +152,7 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         for _ in 0..random.below(4) {
             change(&mut value, random);
         }
-        // Only the position may differ, and with it the number of samples if that changes from
-        // epoch to epoch.
+        // A position with its epoch's number of samples, so that more checkpoints are accepted.
         if random.below(2) == 0 && value.is_object() {
             let far = if random.below(4) == 0 { 0 } else { random.below(64) };
             value["epoch"] = (random.next() >> far).into();

@@ -1,5 +1,5 @@
-//! Promise: pictures decoded by the device equal those of the host bit for bit, and so do errors
-//! and replacements, for every division of the work between the two.
+//! Promise: the device decodes pictures to the same bits as the host, with the same errors and
+//! replacements, for every division of the work between the two.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds data sets to compare, and `WARPFEED_BATCHES=10000` sets the
 //! number of batches. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.

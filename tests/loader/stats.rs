@@ -88,7 +88,7 @@ fn statistics_count_all_bytes_of_a_sample_and_the_memory_of_all_slots() {
 }
 
 /// Samples 3 and 13 fail: one before another sample of its part, and one at the end. Sample 3 is
-/// retried for some time. Sample 13 has no picture, which is found after the same time.
+/// retried for some time. Sample 13 has no picture, which is found after about the same time.
 struct Halting(Numbers);
 
 impl Source for Halting {

@@ -82,8 +82,8 @@ fn a_limit_above_the_default_admits_larger_pictures() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // In a loader the limit lets the picture pass to the decoder, which finds that the data is
-        // missing.
+        // In a loader, a higher limit lets the picture through to the decoder, which then fails
+        // because the data is missing.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));

@@ -1,4 +1,4 @@
-//! Promise: data sets that are joined agree on the meaning of a label, or the loader is refused
+//! Promise: joined data sets agree on the meaning of each label, or opening the loader is an error
 //! with advice. If they are joined by class names, every sample has the label of its class name.
 
 use std::collections::HashMap;
