@@ -27,7 +27,7 @@ pub(crate) struct Header {
     /// Whether the labels may be read. The last worker sets it.
     pub(crate) labelled: bool,
     /// Launch sizes for each picture that a device may decode, in the order of the fields. `None`
-    /// if the device decodes that picture of no sample. The last worker sets them.
+    /// if the device decodes that picture for none of the samples. The last worker sets them.
     pub(crate) largest: Vec<Option<Largest>>,
 }
 

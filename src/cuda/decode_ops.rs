@@ -119,8 +119,8 @@ impl DecodeOps {
     /// Bytes per line of the arena: `LINE` in `kernels/jpeg.cu`.
     pub(crate) const LINE: usize = 256;
 
-    /// Bytes of scratch for the starts of the pieces of an arena: an eighth of the arena. `Start`
-    /// in `kernels/jpeg.cu` has 32 bytes.
+    /// Bytes of scratch for the starts of the pieces of an arena: 32 for each line of
+    /// it, and for the end. They are the size of `Start` in `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE + 1) * 32
     }

@@ -263,8 +263,8 @@ impl Shard {
         Shard { path, held, index, looked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
-    /// Checks that the file is unchanged, once for each number `looks`. Only threads that read from
-    /// this shard wait for the answer.
+    /// Checks that the file is unchanged, once for each number `looks`; a transient error repeats
+    /// the check. Only threads that read from this shard wait for the answer.
     fn look(&self, looks: u64) -> Result<()> {
         // The check is of the file and publishes no memory, so it needs no ordering.
         if self.looked.load(Ordering::Relaxed) >= looks {

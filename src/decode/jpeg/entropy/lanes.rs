@@ -4,7 +4,7 @@
 pub(super) const LANES: usize = 16;
 /// Bytes after the stream that a window may reach.
 pub(super) const SLACK_BYTES: usize = 320;
-/// Number of links, and so of blocks in all MCU patterns in use.
+/// Maximum number of links: one for each block of the MCU patterns in use.
 pub(super) const LINKS: usize = 32;
 
 /// Positions of the lanes.
