@@ -87,7 +87,7 @@ pub trait Source: Send + Sync {
     ///         256 << 20
     ///     }
     ///     # fn len(&self) -> usize { 10 }
-    ///     # fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> { todo!() }
+    ///     # fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> { Ok(Sample::new("")) }
     ///     // ... `len` and `read` ...
     /// }
     /// # let (fetch, fetched) = mpsc::channel();

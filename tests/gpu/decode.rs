@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::device::stream;
+use crate::device::{stream, textured};
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::cuda::cudarc::driver::CudaStream;
@@ -24,13 +24,7 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let picture = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (1 + rng.below(300) as u16, 1 + rng.below(300) as u16);
-        let mut pixels = Vec::new();
-        for y in 0..height {
-            for x in 0..width {
-                let noise = rng.below(60) as u16;
-                pixels.extend([x + noise, y + noise, (x ^ y) + noise].map(|v| v.min(255) as u8));
-            }
-        }
+        let pixels = textured(&mut rng, width, height);
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, 30 + (n % 70) as u8);
         encoder.set_sampling_factor([F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4][n as usize % 6]);

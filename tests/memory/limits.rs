@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::files::member;
 use crate::process::alone;
 use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
@@ -171,19 +172,9 @@ fn peak() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-fn member(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
-    let mut block = vec![0; 512];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
-    block[156] = kind;
-    block[157..157 + name.len()].copy_from_slice(name.as_bytes());
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block.extend_from_slice(data);
-    block.resize(block.len().next_multiple_of(512), 0);
-    block
+/// A member whose link name is its own name.
+fn linked(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
+    member(name, kind, data, |header| header[157..157 + name.len()].copy_from_slice(name.as_bytes()))
 }
 
 /// Names in a tar are only keys. They are never opened, followed or created.
@@ -197,8 +188,9 @@ fn no_path_in_a_tar_is_opened() {
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
     let picture = picture(4, 4);
     // For each name: a file, and a symbolic and a hard link to it.
-    let members =
-        names.iter().flat_map(|name| [member(name, b'0', &picture), member(name, b'2', b""), member(name, b'1', b"")]);
+    let members = names
+        .iter()
+        .flat_map(|name| [(b'0', &picture[..]), (b'2', b""), (b'1', b"")].map(|(kind, data)| linked(name, kind, data)));
     let tar = [members.collect::<Vec<_>>().concat(), vec![0; 1024]].concat();
     let folder = root.path().join("shards");
     fs::create_dir(&folder).unwrap();

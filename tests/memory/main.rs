@@ -1,6 +1,8 @@
 //! Tests that count the memory of the process. Each begins with `process::alone`, so that they run
 //! one at a time.
 
+#[path = "../support/files.rs"]
+mod files;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/mod.rs"]

@@ -10,6 +10,7 @@ use warpfeed::format::{self, Format};
 use warpfeed::source::{Folder, Memory, Options, OwnedSample, Source, Tar};
 use warpfeed::{Augment, Error, Loader, Result};
 
+use crate::files::member;
 use crate::support::no_hang;
 
 const SIDE: u32 = 24;
@@ -142,7 +143,7 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
         let root = tempfile::tempdir().unwrap();
         let mut tar = Vec::new();
         for i in 0..4 {
-            tar.extend(member(&format!("x/{i}.ppm"), &ppm(i, SIDE, SIDE)));
+            tar.extend(member(&format!("x/{i}.ppm"), b'0', &ppm(i, SIDE, SIDE), |_| {}));
         }
         tar.extend([0; 1024]);
         let shard = root.path().join("set.tar");
@@ -161,20 +162,6 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
         let batches = mixture.augment(Augment::pass_through(SIDE, SIDE)).batch_size(6).shuffle(1).into_iter();
         assert_eq!(batches.map(|batch| batch.unwrap().len()).sum::<usize>(), 24);
     });
-}
-
-fn member(name: &str, data: &[u8]) -> Vec<u8> {
-    let mut block = vec![0; 512];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
-    block[156] = b'0';
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block.extend_from_slice(data);
-    block.resize(block.len().next_multiple_of(512), 0);
-    block
 }
 
 /// A codec whose JPEGs are all one colour, whatever their content.

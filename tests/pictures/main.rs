@@ -1,5 +1,7 @@
 //! Pictures: the JPEG decoder, other formats, and the augmentation.
 
+#[path = "../support/files.rs"]
+mod files;
 #[path = "../libjpeg/mod.rs"]
 mod libjpeg;
 #[path = "../support/mod.rs"]

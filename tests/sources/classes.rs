@@ -3,26 +3,15 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::files::folder;
 use warpfeed::batch::Field;
 use warpfeed::field::{Input, Kind, Place};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Classes, Concat, Memory, Options, OwnedSample, Source, open};
 use warpfeed::{Augment, Dtype, Error, ErrorKind, HostBatch, Loader, OnError, Result};
-
-/// A folder of class folders with the given numbers of pictures.
-fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
-    for (class, pictures) in classes {
-        let class = root.join(name).join(class);
-        fs::create_dir_all(&class).unwrap();
-        for i in 0..*pictures {
-            image::RgbImage::new(8, 8).save(class.join(format!("{i}.png"))).unwrap();
-        }
-    }
-    root.join(name)
-}
 
 const LIST: [&str; 4] = ["dog", "axolotl", "cat", "zebra"];
 

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use crate::files::{BLOCK, member, seal};
 use proptest::prelude::*;
 use warpfeed::source::{Lmdb, MsgPack, Options, OwnedSample, Source, Tar, ValueFormat, open};
 use warpfeed::{Error, ErrorKind, Result};
@@ -24,28 +25,6 @@ fn read_all(source: &dyn Source) -> Result<Vec<OwnedSample>> {
 }
 
 // ---- tar
-
-const BLOCK: usize = 512;
-
-/// A member with a ustar header. `edit` changes the header before its checksum is computed.
-fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Vec<u8> {
-    let mut block = vec![0; BLOCK];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
-    block[156] = kind;
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    edit(&mut block);
-    seal(&mut block);
-    block.extend_from_slice(data);
-    block.resize(block.len().next_multiple_of(BLOCK), 0);
-    block
-}
-
-fn seal(block: &mut [u8]) {
-    block[148..156].fill(b' ');
-    let sum: u32 = block[..BLOCK].iter().map(|&b| u32::from(b)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-}
 
 fn file(name: &str, data: &[u8]) -> Vec<u8> {
     member(name, b'0', data, |_| {})

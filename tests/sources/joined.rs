@@ -2,24 +2,12 @@
 //! with advice. If they are joined by class names, every sample has the label of its class name.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::files::folder;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
-
-/// A folder of class folders with the given numbers of pictures.
-fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
-    for (class, pictures) in classes {
-        let class = root.join(name).join(class);
-        fs::create_dir_all(&class).unwrap();
-        for i in 0..*pictures {
-            image::RgbImage::new(8, 8).save(class.join(format!("{i}.png"))).unwrap();
-        }
-    }
-    root.join(name)
-}
 
 /// Two sets with `cat`, which is label 0 in one and label 1 in the other.
 fn sets(root: &Path) -> [PathBuf; 2] {

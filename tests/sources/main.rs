@@ -2,6 +2,8 @@
 
 #[path = "../support/annotated.rs"]
 mod annotated;
+#[path = "../support/files.rs"]
+mod files;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/mod.rs"]

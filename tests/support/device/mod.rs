@@ -107,3 +107,15 @@ pub(crate) fn loader(samples: usize) -> Loader {
 pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
+
+/// Pixels of a picture with gradients and noise, as (height, width, 3).
+pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
+    let mut pixels = Vec::new();
+    for y in 0..height {
+        for x in 0..width {
+            let noise = rng.below(60) as u16;
+            pixels.extend([x + noise, y + noise, (x ^ y) + noise].map(|v| v.min(255) as u8));
+        }
+    }
+    pixels
+}
