@@ -218,7 +218,7 @@ impl Gpu {
                 for batch in batches.epoch(epoch) {
                     let batch = batch?;
                     // The first batches fill the pipeline.
-                    if batch.index() == 19 {
+                    if batch.number() == 19 {
                         self.own.synchronize()?;
                         since = Instant::now();
                     }

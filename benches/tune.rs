@@ -167,10 +167,10 @@ impl<'a> Run<'a> {
         loop {
             for batch in self.batches.epoch(0) {
                 let batch = batch.unwrap();
-                sleep((self.step)(batch.index()));
+                sleep((self.step)(batch.number()));
                 match start {
                     // By then, the pipeline is full.
-                    None if batch.index() >= 23 => start = Some(Instant::now()),
+                    None if batch.number() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {
                         samples += batch.len();

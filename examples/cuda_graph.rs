@@ -110,7 +110,7 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let graph = stream.end_capture(CUgraphInstantiate_flags(0))?.ok_or("the capture returned no graph")?;
     match refused {
         Some(Err(e)) => println!("requested a batch during the capture: {e}"),
-        Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.index()).into()),
+        Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.number()).into()),
         None => return Err("the epoch ended during the capture".into()),
     }
 
@@ -118,8 +118,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut steps = 1;
     for batch in epoch {
         let batch = batch?;
-        if batch.index() != steps {
-            return Err(format!("received batch {} instead of batch {steps}", batch.index()).into());
+        if batch.number() != steps {
+            return Err(format!("received batch {} instead of batch {steps}", batch.number()).into());
         }
         step.take(&batch)?;
         graph.launch()?;

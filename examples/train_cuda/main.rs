@@ -169,7 +169,7 @@ fn train_epoch(
         let Some(batch) = epoch_batches.next() else { break };
         let batch = batch?;
         marks.push((asked, mark()?));
-        net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.index()))?;
+        net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
         samples += batch.len();
         // The batch is dropped here. Its memory is reused only after the kernels above.
     }

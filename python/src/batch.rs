@@ -117,8 +117,8 @@ impl Batch {
 
     /// The number of the batch in its epoch.
     #[getter]
-    fn index(&self) -> u64 {
-        of!(&self.delivered, batch => batch.index())
+    fn number(&self) -> u64 {
+        of!(&self.delivered, batch => batch.number())
     }
 
     fn __len__(&self) -> usize {

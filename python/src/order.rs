@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use warpfeed::order::{Draw, Order};
+use warpfeed::order::{Occurrence, Order};
 
 use crate::kept::Kept;
 use crate::thread_state::attached;
@@ -16,7 +16,7 @@ const KEPT: usize = 4;
 /// The mutex is never held while a thread waits for the interpreter.
 pub(crate) struct PythonOrder {
     function: Arc<Kept>,
-    epochs: Mutex<VecDeque<(u64, Arc<[Draw]>)>>,
+    epochs: Mutex<VecDeque<(u64, Arc<[Occurrence]>)>>,
 }
 
 impl PythonOrder {
@@ -29,41 +29,41 @@ impl PythonOrder {
     }
 
     /// Calls the function now, so that its exception reaches the caller that needs the epoch.
-    pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Draw]>> {
-        if let Some(draws) = self.known(epoch) {
-            return Ok(draws);
+    pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
+        if let Some(occurrences) = self.known(epoch) {
+            return Ok(occurrences);
         }
         let function = self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader is garbage"))?;
         let indices: Vec<u64> = function.call1((epoch,))?.extract()?;
         let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
-        let draw = |index: u64| {
+        let occurrence = |index: u64| {
             let time = times.entry(index).or_default();
             // A sample that comes again is augmented differently.
             let variant = epoch ^ time.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             *time += 1;
-            Draw { index, variant }
+            Occurrence { index, variant }
         };
-        let draws: Arc<[Draw]> = indices.into_iter().map(draw).collect();
+        let occurrences: Arc<[Occurrence]> = indices.into_iter().map(occurrence).collect();
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have called it at the same time. The first answer counts.
-        if let Some((_, draws)) = epochs.iter().find(|(have, _)| *have == epoch) {
-            return Ok(draws.clone());
+        if let Some((_, occurrences)) = epochs.iter().find(|(have, _)| *have == epoch) {
+            return Ok(occurrences.clone());
         }
         if epochs.len() == KEPT {
             epochs.pop_front();
         }
-        epochs.push_back((epoch, draws.clone()));
-        Ok(draws)
+        epochs.push_back((epoch, occurrences.clone()));
+        Ok(occurrences)
     }
 
-    fn known(&self, epoch: u64) -> Option<Arc<[Draw]>> {
+    fn known(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
         let epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        epochs.iter().find(|(have, _)| *have == epoch).map(|(_, draws)| draws.clone())
+        epochs.iter().find(|(have, _)| *have == epoch).map(|(_, occurrences)| occurrences.clone())
     }
 
     /// # Panics
     /// With the function's exception. The loader makes it an error of the epoch.
-    fn draws(&self, epoch: u64) -> Arc<[Draw]> {
+    fn occurrences(&self, epoch: u64) -> Arc<[Occurrence]> {
         self.known(epoch).unwrap_or_else(|| {
             let asked = attached(|py| self.prepare(py, epoch).map_err(|e| format!("order: {e}")));
             asked.unwrap_or_else(|| Err("order: the interpreter is shutting down".to_owned())).expect("the order")
@@ -73,14 +73,14 @@ impl PythonOrder {
 
 impl Order for PythonOrder {
     fn len(&self, epoch: u64) -> u64 {
-        self.draws(epoch).len() as u64
+        self.occurrences(epoch).len() as u64
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
         self.at(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Draw {
-        self.draws(epoch)[position as usize]
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        self.occurrences(epoch)[position as usize]
     }
 }

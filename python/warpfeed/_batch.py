@@ -25,7 +25,7 @@ class _Facts:
     @property
     def number(self) -> int:
         """Number of the batch in its epoch, from 0."""
-        return int(self._known().index)
+        return int(self._known().number)
 
     @property
     def ids(self) -> list[int]:
@@ -54,7 +54,7 @@ class _Noted:
     """Properties of a batch, without the batch."""
 
     def __init__(self, native: Any) -> None:
-        self.epoch, self.index = native.epoch, native.index
+        self.epoch, self.number = native.epoch, native.number
         noted = {"ids": native.ids(), "keys": native.keys(), "valid": native.valid(), "mixing": native.mixing()}
         for name, value in noted.items():
             setattr(self, name, lambda value=value: value)

@@ -427,7 +427,7 @@ class Loader:
                         raise
                     absent[name] = e
         if self._transforms:
-            fields = self._transforms(fields, self._seed, self.rank, native.epoch, native.index)
+            fields = self._transforms(fields, self._seed, self.rank, native.epoch, native.number)
         return Batch(fields, facts) if isinstance(fields, tuple) else FieldBatch(fields, facts, absent)
 
     def _field(self, native: Any, name: str) -> Any:

@@ -197,7 +197,7 @@ impl Drop for HostBatch {
 impl std::fmt::Debug for HostBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("HostBatch");
-        shown.field("epoch", &self.epoch()).field("index", &self.index());
+        shown.field("epoch", &self.epoch()).field("number", &self.number());
         for field in self.fields() {
             shown.field(&field.name, &self.field(&field.name));
         }

@@ -37,7 +37,7 @@ pub(crate) struct SampleInfo {
     pub(crate) key: String,
     /// Whether the sample has a label.
     pub(crate) labelled: bool,
-    /// Steps of each picture that is yet to be mixed, in the order of the pictures.
+    /// Effects of each picture that is yet to be mixed, in the order of the pictures.
     pub(crate) drawn: Vec<Drawn>,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
@@ -75,7 +75,7 @@ impl BatchInfo {
     }
 
     /// Number of the batch in its epoch, from 0.
-    pub fn index(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.header.number
     }
 

@@ -9,16 +9,16 @@ use crate::transform::{Mixing, OnValues};
 ///
 /// `images` contains the entries of the images. Each entry starts with its image as `u8` HWC, which
 /// fits whatever the dtype. Nothing is rounded before mixing, and a mixed batch takes no extra
-/// memory. `steps` has the steps on the values of each of `count` images. `own` is scratch for one
+/// memory. `effects` has the effects on values of each of `count` images. `own` is scratch for one
 /// image, and `last` for a copy of the last one.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or a step leaves its image.
+/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or an effect leaves its image.
 pub(crate) fn mix<'a>(
     writer: &Writer,
     mixing: &Mixing,
     images: &mut [u8],
-    (count, steps): (usize, impl Fn(usize) -> &'a [OnValues]),
+    (count, effects): (usize, impl Fn(usize) -> &'a [OnValues]),
     own: &mut [u8],
     last: &mut Vec<u8>,
 ) -> Result<()> {
@@ -38,11 +38,11 @@ pub(crate) fn mix<'a>(
         let (before, rest) = images.split_at_mut(index * place);
         let partner = Mixing::partner(index, count);
         let pixels = if index == 0 { &last[..] } else { &before[partner * place..][..image] };
-        let (own, dst) = (Unwritten { pixels: own, steps: steps(index) }, &mut rest[..place]);
+        let (own, dst) = (Unwritten { pixels: own, effects: effects(index) }, &mut rest[..place]);
         if count == 1 {
             writer.write_changed(own, dst)?;
         } else {
-            writer.write_mixed(own, Unwritten { pixels, steps: steps(partner) }, mixing, dst)?;
+            writer.write_mixed(own, Unwritten { pixels, effects: effects(partner) }, mixing, dst)?;
         }
     }
     Ok(())
@@ -66,16 +66,16 @@ mod tests {
         let pixels: Vec<_> = (0..count).map(|_| image()).collect();
         let rect = |i: usize| Rect::new(i as u32, 2, 7, 5);
         let erase = |rect| OnValues::Erase(Erase { rect, value: [7.7, -1.0, 300.0] });
-        let steps: Vec<Vec<OnValues>> =
+        let effects: Vec<Vec<OnValues>> =
             (0..count).map(|i| Vec::from_iter((i % 2 == 1).then(|| erase(rect(i))))).collect();
         let mut batch = vec![0xa5; count * writer.sample_bytes()];
         for (place, pixels) in batch.chunks_exact_mut(writer.sample_bytes()).zip(&pixels) {
             place[..pixels.len()].copy_from_slice(pixels);
         }
         let (mut own, mut last) = (vec![0; writer.image_bytes()], vec![1; 3]);
-        mix(&writer, mixing, &mut batch, (count, |i| &steps[i][..]), &mut own, &mut last).unwrap();
+        mix(&writer, mixing, &mut batch, (count, |i| &effects[i][..]), &mut own, &mut last).unwrap();
         for (i, found) in batch.chunks_exact(writer.sample_bytes()).enumerate() {
-            let image = |i: usize| Unwritten { pixels: &pixels[i], steps: &steps[i] };
+            let image = |i: usize| Unwritten { pixels: &pixels[i], effects: &effects[i] };
             let mut expected = vec![0; writer.sample_bytes()];
             match count {
                 1 => writer.write_changed(image(0), &mut expected).unwrap(),

@@ -128,7 +128,7 @@ impl Convert {
     }
 }
 
-/// The kernel that runs the steps on pixels, in place, on u8 (N, H, W, 3).
+/// The kernel that runs the effects on pixels, in place, on u8 (N, H, W, 3).
 pub struct Retouch {
     kernel: Kernel,
     height: u32,
@@ -145,7 +145,7 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the steps of `at.count` samples, whose pixels lie at `at.from`. `at.to` is not used.
+    /// Queues the effects of `at.count` samples with pixels at `at.from`. `at.to` is not used.
     ///
     /// # Safety
     /// Those of [`Convert::launch`].

@@ -1,4 +1,4 @@
-//! Checks that the headers `kernels/records.cuh` and `kernels/steps_on_*.cuh` match the Rust
+//! Checks that the headers `kernels/records.cuh` and `kernels/effects_on_*.cuh` match the Rust
 //! records.
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::decode_ops::{DecodeOps, Part};
 use super::ops::SampleOps;
 use crate::decode::{Rect, Turn};
-use crate::transform::{Record, Step, declarations, dispatch};
+use crate::transform::{Effect, Record, declarations, dispatch};
 
 const NOTE: &str = "// Written by the tests of `cuda/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
 
@@ -26,7 +26,7 @@ fn the_kernels_declare_the_records_of_rust() {
                  typedef unsigned long long u64;\n";
     let declared = [
         Rect::declaration(),
-        Step::declaration(),
+        Effect::declaration(),
         SampleOps::declaration(),
         format!("enum {{ MIX = {}, CUT = {} }};\n", SampleOps::MIX, SampleOps::CUT),
         format!(
@@ -44,6 +44,6 @@ fn the_kernels_declare_the_records_of_rust() {
 
 #[test]
 fn the_kernels_call_the_device_code_of_each_operation() {
-    compare("steps_on_pixels.cuh", &format!("{NOTE}{}", dispatch(false)));
-    compare("steps_on_values.cuh", &format!("{NOTE}{}", dispatch(true)));
+    compare("effects_on_pixels.cuh", &format!("{NOTE}{}", dispatch(false)));
+    compare("effects_on_values.cuh", &format!("{NOTE}{}", dispatch(true)));
 }

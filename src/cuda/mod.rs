@@ -15,7 +15,7 @@
 //! 8. `decode_ops`: the record of how the device decodes one sample.
 //! 9. `kernel`: one entry point of the committed PTX, loaded and queued.
 //! 10. `convert`: the fused kernel, from u8 pixels to the input of a model; labels as rows of
-//!     shares; steps on pixels.
+//!     shares; effects on pixels.
 //! 11. `decode`: the kernels that decode JPEGs.
 //! 12. `headers`: tests that the C declarations of the records equal the Rust ones.
 

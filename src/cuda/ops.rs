@@ -1,11 +1,13 @@
 use crate::decode::Rect;
-use crate::transform::{Drawn, Mixing, OnPixels, OnValues, Record, STEPS_ON_PIXELS, STEPS_ON_VALUES, Step, record};
+use crate::transform::{
+    Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, Mixing, OnPixels, OnValues, Record, record,
+};
 
 record! {
     /// Work of the device on one sample besides normalising: one record per sample, copied to the
     /// device with its batch.
     ///
-    /// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a
+    /// The order is fixed: effects on pixels, normalisation, effects on values, then mixing with a
     /// partner, which has its own record.
     pub struct SampleOps align 16 {
         /// 0, MIX or CUT.
@@ -14,12 +16,12 @@ record! {
         partner: u32,
         /// MIX: share of this sample. CUT: share of this sample's label.
         weight: f32,
-        /// Number of steps on pixels, plus 2^16 times the number of steps on values.
-        steps: u32,
+        /// Number of effects on pixels, plus 2^16 times the number of effects on values.
+        effects: u32,
         /// CUT: the part that shows the partner, in pixels of the output.
         cut: Rect,
-        values: [Step; STEPS_ON_VALUES],
-        pixels: [Step; STEPS_ON_PIXELS],
+        values: [Effect; EFFECTS_ON_VALUES],
+        pixels: [Effect; EFFECTS_ON_PIXELS],
     }
 }
 
@@ -30,10 +32,10 @@ impl SampleOps {
     pub(super) const MIX: u32 = 1;
     pub(super) const CUT: u32 = 2;
     /// First word of `cut`. [`write_mixing`](SampleOps::write_mixing) writes it and the words
-    /// before `steps`.
+    /// before `effects`.
     const CUT_AT: usize = 4;
 
-    /// Creates a record of the steps on values of `drawn`, and of those on pixels if `retouches`.
+    /// Creates a record of the effects on values of `drawn`, and of those on pixels if `retouches`.
     /// Nothing is mixed.
     pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
         let pixels = if retouches { &drawn.pixels[..] } else { &[] };
@@ -41,17 +43,17 @@ impl SampleOps {
             mixing: 0,
             partner: 0,
             weight: 0.0,
-            steps: (pixels.len() | drawn.values.len() << 16) as u32,
+            effects: (pixels.len() | drawn.values.len() << 16) as u32,
             cut: Rect::new(0, 0, 0, 0),
-            values: [Step::NONE; STEPS_ON_VALUES],
-            pixels: [Step::NONE; STEPS_ON_PIXELS],
+            values: [Effect::NONE; EFFECTS_ON_VALUES],
+            pixels: [Effect::NONE; EFFECTS_ON_PIXELS],
         };
-        ops.values.iter_mut().zip(drawn.values.iter().map(OnValues::step)).for_each(|(to, step)| *to = step);
-        ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::step)).for_each(|(to, step)| *to = step);
+        ops.values.iter_mut().zip(drawn.values.iter().map(OnValues::effect)).for_each(|(to, effect)| *to = effect);
+        ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::effect)).for_each(|(to, effect)| *to = effect);
         ops
     }
 
-    /// Creates the record of a sample with this plan, whose steps all run on the device.
+    /// Creates the record of a sample with this plan, whose effects all run on the device.
     pub fn of(plan: &crate::transform::Plan) -> Self {
         Self::new(&plan.drawn, true)
     }
@@ -86,13 +88,13 @@ impl SampleOps {
         }
     }
 
-    /// The steps on pixels of a written record.
+    /// The effects on pixels of a written record.
     #[cfg(test)]
     pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
         let words: Vec<u32> = record.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
         let ops = Self::take(&words);
-        let count = ops.steps as usize & 0xffff;
-        ops.pixels[..count].iter().map(|step| OnPixels::read(step).expect("a known step")).collect()
+        let count = ops.effects as usize & 0xffff;
+        ops.pixels[..count].iter().map(|effect| OnPixels::read(effect).expect("a known effect")).collect()
     }
 }
 
@@ -109,7 +111,7 @@ mod tests {
         let augment = Augment::resize(40, 30).jitter(jitter).erase(RandomErasing::new(1.0));
         let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();
         let ops = SampleOps::of(&plan);
-        assert_eq!(ops.steps, 1 | 1 << 16);
+        assert_eq!(ops.effects, 1 | 1 << 16);
         let (sum, cut) =
             (Mixing { weight: 0.25, cut: None }, Mixing { weight: 0.75, cut: Some(Rect::new(9, 2, 4, 7)) });
         for mixing in [sum, cut] {

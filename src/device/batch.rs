@@ -146,7 +146,7 @@ impl CudaBatch {
 impl fmt::Debug for CudaBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("CudaBatch");
-        shown.field("epoch", &self.epoch()).field("index", &self.index());
+        shown.field("epoch", &self.epoch()).field("number", &self.number());
         for (number, array) in self.spec().delivered() {
             shown.field(&array.field.name, &self.tensor(number));
         }

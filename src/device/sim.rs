@@ -488,13 +488,13 @@ impl Gpu for Sim {
     }
 }
 
-/// Runs the steps on pixels of the record at `record` on the picture at `picture`, like the kernel.
+/// Runs the effects on pixels in `record` on the picture at `picture`, like the kernel.
 fn retouch(memory: &SimMemory, picture: usize, record: usize, (height, width): (usize, usize)) {
     let record = std::array::from_fn(|i| memory[record + i].load(Relaxed));
     let at = &memory[picture..picture + height * width * 3];
     let mut pixels: Vec<u8> = at.iter().map(|byte| byte.load(Relaxed)).collect();
     let mut image = ImageMut::new(&mut pixels, width as u32, height as u32);
-    SampleOps::read_pixels(&record).iter().for_each(|step| step.run(&mut image));
+    SampleOps::read_pixels(&record).iter().for_each(|effect| effect.run(&mut image));
     at.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 

@@ -62,7 +62,7 @@ pub(crate) enum Origin {
         normalize: Normalize,
         /// The array of the pictures' records.
         records: Option<usize>,
-        /// Whether records may have steps on pixels.
+        /// Whether records may have effects on pixels.
         retouched: bool,
     },
     /// Rows of `classes` shares, computed from the array `labels` and mixed by the array `records`.
@@ -76,7 +76,7 @@ pub(crate) struct Target {
     pub(crate) layout: Layout,
     /// Not used for [`Dtype::U8`].
     pub(crate) normalize: Normalize,
-    /// Whether the device runs steps on pixels.
+    /// Whether the device runs effects on pixels.
     pub(crate) retouched: bool,
 }
 

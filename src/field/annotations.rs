@@ -92,13 +92,13 @@ impl Annotations {
         self.crowds = column("boxes.crowd")?.into_iter().filter(|&crowd| crowd != 0).count();
         if let Some(masks) = sample.value("boxes.masks.json") {
             let (mut segments, mut mask) = (Segments::default(), Vec::new());
-            let blame = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
-            let found = segments.read(masks).map_err(blame)?;
+            let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
+            let found = segments.read(masks).map_err(at_field)?;
             if found != all {
-                return Err(blame(Error::in_source(format!("{found} masks, there are {all} boxes"))));
+                return Err(at_field(Error::in_source(format!("{found} masks, there are {all} boxes"))));
             }
             for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
-                segments.draw(index, frame.size(), units, &mut mask).map_err(blame)?;
+                segments.draw(index, frame.size(), units, &mut mask).map_err(at_field)?;
                 self.has_masks = true;
             }
         }

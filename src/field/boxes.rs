@@ -358,8 +358,8 @@ impl Boxes {
             return Ok(());
         }
         let field = encoded::find(sample, name)?;
-        let blame = |e: Error| field.blame(&e);
-        let found = segments.read(field.value).map_err(blame)?;
+        let at_field = |e: Error| field.at_field(&e);
+        let found = segments.read(field.value).map_err(at_field)?;
         if found != all {
             return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
         }
@@ -367,7 +367,7 @@ impl Boxes {
         let (shown, high) = (plan.shown(), frame.size().height as usize);
         let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
         for (to, kept) in masks.chunks_exact_mut(area).zip(kept) {
-            segments.draw(kept.index, frame.size(), units, drawn).map_err(blame)?;
+            segments.draw(kept.index, frame.size(), units, drawn).map_err(at_field)?;
             to.fill(0);
             // A mask may exceed its box.
             for x in shown.x..shown.x + shown.width {

@@ -80,7 +80,7 @@ impl BoxReader {
         }
         // Without boxes it does not matter which picture was annotated.
         let picture = if numbers.is_empty() { picture.annotated(Some(Exif::Upright)) } else { picture };
-        let frame = picture.frame(declared_size(name, sample)?).map_err(|e| field.blame(&e))?;
+        let frame = picture.frame(declared_size(name, sample)?).map_err(|e| field.at_field(&e))?;
         let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
         let (across, down) =
             if self.relative || is_relative(name, sample, &field)? { (width, height) } else { (1.0, 1.0) };

@@ -143,7 +143,7 @@ impl Encoded<'_> {
     }
 
     /// Adds the field's name to an error.
-    pub(crate) fn blame(&self, e: &Error) -> Error {
+    pub(crate) fn at_field(&self, e: &Error) -> Error {
         Error::in_source(format!("field {:?}: {}", self.name, e.cause()))
     }
 

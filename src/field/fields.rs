@@ -56,7 +56,7 @@ impl Member {
 pub(crate) struct Device {
     /// Whether each image has one record per sample with the device's operations.
     pub(crate) records: bool,
-    /// Whether the device runs steps on pixels. It then has records.
+    /// Whether the device runs effects on pixels. It then has records.
     pub(crate) retouches: bool,
     /// Room for pictures that the device decodes, if it decodes any.
     pub(crate) decoding: Option<Room>,

@@ -112,9 +112,9 @@ pub(crate) struct ImageField {
     /// Its place among the loader's images.
     pub(super) number: usize,
     pub(super) span: usize,
-    /// The span of its records for a device, which then runs the steps on values.
+    /// The span of its records for a device, which then runs the effects on values.
     pub(super) records: Option<usize>,
-    /// Whether the device also runs the steps on pixels, for samples whose steps it supports.
+    /// Whether the device also runs the effects on pixels, for samples whose effects it supports.
     pub(super) retouched_there: bool,
     /// The span of its records for decoding on a device.
     pub(super) decoding: Option<usize>,
@@ -154,7 +154,7 @@ impl ImageField {
         transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
     }
 
-    /// Whether the device runs the steps on pixels.
+    /// Whether the device runs the effects on pixels.
     fn is_retouched_there(&self, plan: &Plan) -> bool {
         self.retouched_there && plan.drawn.is_for_devices()
     }
@@ -209,21 +209,21 @@ impl ImageField {
         }
     }
 
-    /// Writes the finished image, unless it is in the batch already, and runs the steps on values.
+    /// Writes the finished image, unless the batch has it already, and runs the effects on values.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         if let Some(decoding) = self.decoding {
             DecodeOps::nothing().write(record(row.bytes(decoding)));
         }
-        let steps = if self.records.is_some() { &[][..] } else { &plan.drawn.values[..] };
+        let effects = if self.records.is_some() { &[][..] } else { &plan.drawn.values[..] };
         if self.waits(row) {
             let waiting = &mut row.meta().drawn;
             waiting.resize_with(waiting.len().max(self.number + 1), Drawn::default);
             waiting[self.number].clone_from(&plan.drawn);
         } else if self.writer.is_copy() {
-            self.writer.change(steps, row.bytes(self.span))?;
+            self.writer.change(effects, row.bytes(self.span))?;
         } else {
-            self.writer.write_changed(Unwritten { pixels: image, steps }, row.bytes(self.span))?;
+            self.writer.write_changed(Unwritten { pixels: image, effects }, row.bytes(self.span))?;
         }
         Ok(())
     }
@@ -252,8 +252,8 @@ impl ImageField {
             }
         }
         own.resize(self.writer.image_bytes(), 0);
-        let steps = |place: usize| &drawn[place].values[..];
-        batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, steps), own, last)
+        let effects = |place: usize| &drawn[place].values[..];
+        batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, effects), own, last)
     }
 }
 

@@ -111,7 +111,7 @@ impl Map {
         };
         let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let frame = plan.frame(Some(Size::new(side(width), side(height))));
-        let frame = frame.map_err(|e| field.blame(&e))?;
+        let frame = frame.map_err(|e| field.at_field(&e))?;
         let channels = rest.iter().product();
         let values = bytes.as_chunks::<4>().0;
         // Steps in `values` from a pixel to its right and its lower neighbour, as the picture shows

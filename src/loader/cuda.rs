@@ -77,7 +77,7 @@ impl Loader {
         Writer::new(size, dtype, layout, normalize)?;
         let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
         let decode_on = decode_on.unwrap_or_default();
-        // User transforms come after all other pixel steps, and run on the host.
+        // User transforms come after all other pixel effects, and run on the host.
         let own = !transforms.is_empty();
         if own && decode_on != DecodeOn::Cpu {
             tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::rng::mix;
-use super::{Draw, Order};
+use super::{Occurrence, Order};
 use crate::error::{Error, Result};
 
 /// Draws samples from several concatenated data sets in given proportions.
@@ -162,12 +162,12 @@ impl Order for Mixture {
         self.at(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Draw {
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let (part, pass, place) = self.draw(epoch, position);
-        let Draw { index, variant } = part.order.at(pass, place);
+        let Occurrence { index, variant } = part.order.at(pass, place);
         // A larger index would belong to the next source.
         assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
-        Draw { index: part.first + index, variant }
+        Occurrence { index: part.first + index, variant }
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
         let mut passes = [0; 4];
         for draw in 0..140_000 {
             let (epoch, position) = (draw / 7_777, draw % 7_777);
-            let Draw { index: sample, variant: pass } = order.at(epoch, position);
+            let Occurrence { index: sample, variant: pass } = order.at(epoch, position);
             assert!(seen.insert((sample, pass)), "sample {sample} came twice in pass {pass}");
             let part = [0, 1000, 1070].iter().filter(|first| sample >= **first).count() - 1;
             passes[part] = passes[part].max(pass);
@@ -275,15 +275,14 @@ mod tests {
         assert_eq!(mixture.len(0), 1000 + 4 + 300);
         let (mixture, mut turns) = (mixture.draws(10_000), [0u64; 3]);
         for period in 0..4 {
-            let mut found: Vec<_> =
-                (0..10_000).map(|p| mixture.at(period, p)).map(|draw| (draw.index, draw.variant)).collect();
+            let mut found: Vec<_> = (0..10_000).map(|p| mixture.at(period, p)).map(|o| (o.index, o.variant)).collect();
             let mut expected = Vec::new();
             for ((first, quota), ((_, _, order), turn)) in
                 [(0, 5000), (1000, 1000), (1010, 4000)].into_iter().zip(orders.iter().zip(&mut turns))
             {
                 for _ in 0..quota {
                     let (pass, place) = (*turn / order.len(0), *turn % order.len(0));
-                    let Draw { index, variant } = order.at(pass, place);
+                    let Occurrence { index, variant } = order.at(pass, place);
                     expected.push((first + index, variant));
                     *turn += 1;
                 }

@@ -38,14 +38,14 @@ pub trait Order: Send + Sync {
     /// The variant `epoch` is right if each sample comes once per epoch. If a sample can come more
     /// often, return a different variant each time. Otherwise it is augmented the same way each
     /// time. An order built from another order passes on that order's variant.
-    fn at(&self, epoch: u64, position: u64) -> Draw {
-        Draw { index: self.index(epoch, position), variant: epoch }
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 }
 
-/// Result of an [`Order`] for one position.
+/// One occurrence of a sample in an [`Order`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Draw {
+pub struct Occurrence {
     /// Source index of the sample.
     pub index: u64,
     /// Takes the place of the epoch in the sample's random numbers, which are a function of (seed,
@@ -62,7 +62,7 @@ impl<O: Order + ?Sized> Order for Arc<O> {
         (**self).index(epoch, position)
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Draw {
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
         (**self).at(epoch, position)
     }
 }

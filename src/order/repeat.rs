@@ -1,4 +1,4 @@
-use super::{Draw, Order};
+use super::{Occurrence, Order};
 
 /// Combines several passes into one epoch. Epoch e consists of the epochs `e * passes` to `(e + 1)
 /// * passes - 1` of the inner order, in turn.
@@ -44,7 +44,7 @@ impl<O: Order> Order for Repeat<O> {
         self.at(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Draw {
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let (pass, position) = self.inside(epoch, position);
         self.inner.at(pass, position)
     }
@@ -56,7 +56,7 @@ mod tests {
     use crate::order::Shuffled;
 
     /// Samples and variants of all positions.
-    fn all(order: &dyn Order, epoch: u64) -> Vec<Draw> {
+    fn all(order: &dyn Order, epoch: u64) -> Vec<Occurrence> {
         (0..order.len(epoch)).map(|p| order.at(epoch, p)).collect()
     }
 
@@ -78,7 +78,7 @@ mod tests {
                 100 * epoch + position
             }
         }
-        let samples: Vec<_> = all(&Repeat::new(2, Growing), 1).iter().map(|draw| draw.index).collect();
+        let samples: Vec<_> = all(&Repeat::new(2, Growing), 1).iter().map(|o| o.index).collect();
         assert_eq!(samples, [200, 201, 300, 301, 302]);
     }
 }

@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Draw, Order, Rank};
+use super::{Occurrence, Order, Rank};
 
 /// Treatment of an epoch's last batch if the samples do not fill it.
 ///
@@ -31,7 +31,7 @@ pub enum LastBatch {
 pub(crate) struct Entry {
     /// Index in the source.
     pub(crate) sample: u64,
-    /// Takes the place of the epoch in the sample's random numbers; see [`Draw::variant`].
+    /// Takes the place of the epoch in the sample's random numbers; see [`Occurrence::variant`].
     pub(crate) variant: u64,
     /// False for padding.
     pub(crate) valid: bool,
@@ -122,7 +122,7 @@ impl Schedule {
         // Continues where the padding of the preceding ranks ends.
         let before = (self.rank.rank as u64 * self.least()).saturating_sub(share.start);
         let entry = |position, valid| {
-            let Draw { index: sample, variant } = self.order.at(epoch, position);
+            let Occurrence { index: sample, variant } = self.order.at(epoch, position);
             Entry { sample, variant, valid }
         };
         entries.clear();

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::rng::mix;
-use super::{Draw, Order};
+use super::{Occurrence, Order};
 use crate::error::{Error, Result};
 
 /// An order over a list of samples. The inner order gives positions in the list.
@@ -48,13 +48,13 @@ impl<O: Order> Order for Subset<O> {
         self.at(epoch, position).index
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Draw {
-        let Draw { index: place, variant } = self.inner.at(epoch, position);
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
+        let Occurrence { index: place, variant } = self.inner.at(epoch, position);
         let index = self.indices[place as usize];
         // `copies` is empty if no sample is listed twice.
         match self.copies.get(place as usize) {
-            None | Some(0) => Draw { index, variant },
-            Some(&copy) => Draw { index, variant: mix(variant ^ mix(u64::from(copy))) },
+            None | Some(0) => Occurrence { index, variant },
+            Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
         }
     }
 }

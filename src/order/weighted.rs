@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::rng::{Rng, mix};
-use super::{Draw, Order};
+use super::{Occurrence, Order};
 use crate::error::{Error, Result};
 
 /// Samples drawn with replacement, with probabilities in proportion to their weights, like
@@ -90,9 +90,9 @@ impl Order for Weighted {
         if rng.unit() < own { cell } else { other }
     }
 
-    fn at(&self, epoch: u64, position: u64) -> Draw {
+    fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let variant = mix(mix(epoch ^ 0xbb67_ae85_84ca_a73b) ^ position);
-        Draw { index: self.index(epoch, position), variant }
+        Occurrence { index: self.index(epoch, position), variant }
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_weights_are_drawn_equally_and_each_time_anew() {
+    fn equal_weights_are_drawn_equally_with_a_new_variant_each_time() {
         let order = Weighted::new(&[0.3; 3], 1).unwrap();
         assert_eq!(order.len(0), 3);
         let order = order.draws(3000);

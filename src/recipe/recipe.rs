@@ -65,7 +65,7 @@ impl Recipe {
     }
 
     /// Adds sample `id`, its key and its file to an error.
-    pub(crate) fn blame(&self, id: u64, key: &str, error: Error) -> Error {
+    pub(crate) fn at_sample(&self, id: u64, key: &str, error: Error) -> Error {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
@@ -88,7 +88,7 @@ impl Recipe {
             let plan = Plan { oriented, ..self.augment.plan_with(picture.size(), boxes, &mut rng)? };
             Ok(Planned { picture: Some(picture), plan, rng })
         });
-        planned.map_err(|e| self.blame(entry.sample, sample.key(), e))
+        planned.map_err(|e| self.at_sample(entry.sample, sample.key(), e))
     }
 
     /// Refuses a sample with more bytes than the limit.
@@ -96,7 +96,7 @@ impl Recipe {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
             let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
-            return Err(self.blame(entry.sample, sample.key(), Error::in_source(cause)));
+            return Err(self.at_sample(entry.sample, sample.key(), Error::in_source(cause)));
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Recipe {
     /// Counts a picture of sample `id`, and logs its name, if the decoder found damage.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) {
         if let Some(what) = pixels.damage() {
-            self.damaged.note(id, || self.blame(id, key, Error::decode(what)));
+            self.damaged.note(id, || self.at_sample(id, key, Error::decode(what)));
         }
     }
 
@@ -152,7 +152,7 @@ impl Recipe {
             // Fields are computed in turn, so the largest counts.
             Ok(self.fields.computed.iter().map(|f| f.memory(sample, plan, self.rng(entry))).max().unwrap_or(0))
         });
-        bytes.map_err(|e| self.blame(entry.sample, sample.key(), e))
+        bytes.map_err(|e| self.at_sample(entry.sample, sample.key(), e))
     }
 
     /// Writes one field of a sample. `plan` is that of the first image.

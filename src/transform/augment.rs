@@ -281,13 +281,13 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Whether samples may get steps on pixels.
+    /// Whether samples may get effects on pixels.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
         self.ops.iter().any(|op| !op.is_on_values())
     }
 
-    /// Whether samples may get steps on values.
+    /// Whether samples may get effects on values.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn changes_values(&self) -> bool {
         self.ops.iter().any(Op::is_on_values)

@@ -1,6 +1,6 @@
 //! Transforms the decoded part of a picture into an image of the batch's size.
 //!
-//! 1. `augment`: [`Augment`], the steps for every sample: crop, flip, and the rest.
+//! 1. `augment`: [`Augment`], the options: crop, flip, and the rest.
 //! 2. `crop`: the part of a picture that becomes the output, and its place there.
 //! 3. `geometry`: positions of crops, drawn and rounded as torchvision does.
 //! 4. `iou`: a crop that shows enough of the sample's boxes.
@@ -11,7 +11,7 @@
 //!    points, boxes and pixels.
 //! 8. `record`: values that Rust writes and CUDA reads.
 //! 9. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
-//! 10. `step`: [`Transform`], a step of the user.
+//! 10. `transform`: [`Transform`], a function of the user on the image.
 //! 11. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
 //!
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
@@ -26,20 +26,21 @@ mod ops;
 mod plan;
 mod record;
 mod resize;
-mod step;
+#[allow(clippy::module_inception)]
+mod transform;
 mod view;
 
 pub use augment::Augment;
 pub use mix::{Mix, Mixing};
 pub use ops::{ColorJitter, Erase, RandomErasing};
-pub(crate) use ops::{Drawn, OnPixels, OnValues, STEPS_ON_PIXELS, STEPS_ON_VALUES, Step};
+pub(crate) use ops::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
 pub(crate) use ops::{Halve, declarations, dispatch};
 pub use plan::{Clipped, Plan};
 pub(crate) use record::{Record, record};
 pub(crate) use resize::Planes;
 pub use resize::Resizer;
-pub use step::Transform;
+pub use transform::Transform;
 pub use view::ImageMut;
 
 pub use geometry::Window;

@@ -43,7 +43,7 @@ pub struct Plan {
     /// Whether boxes are dropped if their centre lies outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
     pub centred: bool,
-    /// Steps after the resize.
+    /// Effects after the resize.
     pub(crate) drawn: Drawn,
 }
 
@@ -130,7 +130,7 @@ impl Plan {
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
-    /// Runs the steps on pixels, such as colour jitter, on the resized `image`, which has the
+    /// Runs the effects on pixels, such as colour jitter, on the resized `image`, which has the
     /// batch's size.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
         self.drawn.run(image);

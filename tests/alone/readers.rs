@@ -58,7 +58,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers_and_the_same_batches(
             let epoch = expected
                 .entry(batch.epoch())
                 .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
-            assert_eq!(Content::from(batch), epoch[batch.index() as usize]);
+            assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
         };
         // Workers without readers would deliver `processors` samples every 4 ms.
         let alone = processors as f64 / 4e-3;

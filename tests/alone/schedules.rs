@@ -257,7 +257,7 @@ fn run(schedule: &Schedule) -> Account {
                 break;
             }
             let batch = found.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
-            assert_eq!((batch.epoch(), batch.index()), (epoch, number));
+            assert_eq!((batch.epoch(), batch.number()), (epoch, number));
             check(schedule, &batch, &samples);
             account.delivered += (samples.len() - bad.len()) as u64;
             account.skipped += if skips { bad.len() as u64 } else { 0 };

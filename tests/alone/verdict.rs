@@ -93,7 +93,7 @@ fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, V
         let opened = batches.stats();
         for epoch in 0..epochs {
             for batch in batches.epoch(epoch) {
-                sleep_for(step(batch.unwrap().index()));
+                sleep_for(step(batch.unwrap().number()));
             }
         }
         let stats = batches.stats().since(&opened);

@@ -69,7 +69,7 @@ fn labels_ids_and_keys_belong_to_their_images() {
         batch.keys().collect::<Vec<_>>(),
         ids.iter().map(|i| format!("class{}/{i:06}", i % 10)).collect::<Vec<_>>()
     );
-    assert_eq!((batch.epoch(), batch.index(), batch.len()), (0, 0, 7));
+    assert_eq!((batch.epoch(), batch.number(), batch.len()), (0, 0, 7));
     assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "they were not requested");
     let batch = first(loader(Numbers::new(20)).soft_labels(10, 0.0));
     let rows = batch.soft_labels().unwrap();
@@ -171,9 +171,9 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                 let plain = reference(&source, Draw, &augment, Some(SEED), epoch, 7);
                 for (batch, plain) in batches.epoch(epoch).zip(plain) {
                     let batch = batch.unwrap();
-                    let mixing = mix.draw(SEED, epoch, batch.index(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
+                    let mixing = mix.draw(SEED, epoch, batch.number(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
                     let ops = |i: usize| {
-                        let id = order.index(epoch, batch.index() * 7 + i as u64);
+                        let id = order.index(epoch, batch.number() * 7 + i as u64);
                         let (mut ops, partner) =
                             (erased(&source, &augment, SEED, epoch, id), Mixing::partner(i, batch.len()));
                         match mixing.cut {
@@ -187,7 +187,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                         reference::convert(&plain.images, &ops, (SIDE, SIDE), dtype, layout, Normalize::IMAGENET);
                     let found = batch.images().bytes();
                     let wrong = found.iter().zip(&expected).filter(|(a, b)| a != b).count();
-                    let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.index());
+                    let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.number());
                     assert_eq!((found.len(), wrong), (expected.len(), 0), "{what}: bytes, and how many are wrong");
                 }
             }
@@ -332,7 +332,7 @@ fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
         let ops: Vec<Ops> = (0..7).map(ops).collect();
         assert!(ops.iter().any(|ops| ops.erase.is_some()));
         let expected = reference::convert(&pixels, &ops, (SIDE, SIDE), Dtype::F16, Layout::Nhwc, Normalize::UNIT);
-        assert!(batch.images().bytes() == expected, "batch {}", batch.index());
+        assert!(batch.images().bytes() == expected, "batch {}", batch.number());
     }
 }
 

@@ -41,7 +41,7 @@ fn batches_on_the_device_equal_those_of_the_host() {
             let mut number = 0;
             for (a, b) in host.epoch(epoch).zip(device.epoch(epoch)) {
                 let (a, b): (_, CudaBatch) = (a.unwrap(), b.unwrap());
-                assert_eq!((b.epoch(), b.index(), b.len()), (epoch, number, a.len()));
+                assert_eq!((b.epoch(), b.number(), b.len()), (epoch, number, a.len()));
                 assert_eq!(a.images().shape(), b.images().shape());
                 assert!(a.ids().eq(b.ids()) && a.valid().eq(b.valid()));
                 assert!(b.images().download().unwrap() == a.images().bytes(), "{dtype:?} {layout:?} batch {number}");
@@ -80,7 +80,7 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
             let (mut number, mut mixed) = (0, 0);
             for (a, b) in host.epoch(3).zip(device.epoch(3)) {
                 let (a, b) = (a.unwrap(), b.unwrap());
-                assert_eq!((b.index(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
+                assert_eq!((b.number(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
                 assert!(a.ids().eq(b.ids()) && a.keys().eq(b.keys()), "{what}");
                 let (found, expected) = (b.images().download().unwrap(), a.images().bytes());
                 let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
@@ -117,7 +117,7 @@ fn soft_labels_belong_to_pictures_that_are_copied_unconverted() {
         for name in names {
             let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
             assert_eq!(found.shape(), expected.shape(), "{name}");
-            assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.index());
+            assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
         }
         batches += 1;
     }
@@ -155,7 +155,7 @@ fn several_pictures_or_none_and_rows_on_the_device_equal_those_of_the_host() {
             for name in names {
                 let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
                 assert_eq!(found.shape(), expected.shape(), "{name}");
-                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.index());
+                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
             }
             assert_eq!(integers(b.counts("rows").unwrap().download().unwrap()), a.counts("rows").unwrap());
             batches += 1;
@@ -201,7 +201,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
             for name in ["mask", "boxes", "boxes.count", "boxes.class", "spots"] {
                 let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
                 assert_eq!((found.shape(), found.dtype()), (&*expected.shape(), expected.dtype()), "{name}");
-                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.index());
+                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
             }
             batches += 1;
         }
@@ -242,7 +242,7 @@ fn mixed_batches_have_mixed_labels() {
         let mut mixed = open(Augment::pass_through(32, 32).mix(mix.clone())).cuda(&stream).unwrap();
         for (a, b) in plain.epoch(2).zip(mixed.epoch(2)) {
             let (a, b) = (a.unwrap(), b.unwrap());
-            let mixing = mix.draw(3, 2, a.index(), warpfeed::decode::Size::new(32, 32)).unwrap();
+            let mixing = mix.draw(3, 2, a.number(), warpfeed::decode::Size::new(32, 32)).unwrap();
             let floats =
                 |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|v| f32::from_ne_bytes(*v)).collect::<Vec<_>>();
             let (x, y) = (floats(a.images().download().unwrap()), floats(b.images().download().unwrap()));
@@ -264,7 +264,7 @@ fn mixed_batches_have_mixed_labels() {
                         Some(r) if (r.x..r.x + r.width).contains(&px) && (r.y..r.y + r.height).contains(&py) => other,
                         Some(_) => own,
                     };
-                    assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.index());
+                    assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.number());
                 }
             }
         }
@@ -300,7 +300,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     drop((batch, labels));
     // The exported tensor still occupies its slot, so three of four slots are in use.
     let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
-    assert_eq!(kept[2].index(), 3);
+    assert_eq!(kept[2].number(), 3);
     drop((kept, epoch));
     let mut epoch = device.epoch(1);
     let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
@@ -308,7 +308,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     let raw = images.into_raw();
     // SAFETY: the deleter is called once, as DLPack requires.
     unsafe { (*raw).deleter.unwrap()(raw) };
-    assert_eq!(epoch.next().unwrap().unwrap().index(), 3);
+    assert_eq!(epoch.next().unwrap().unwrap().number(), 3);
     drop(kept);
 }
 
@@ -349,7 +349,7 @@ fn no_batch_is_torn_stale_or_out_of_order() {
                 .unwrap();
             }
             let (ptr, words) = (batch.images().device_ptr(), (batch.images().len() * 2 / 4) as u64);
-            let mut slot = sums.slice_mut(batch.index() as usize..=batch.index() as usize);
+            let mut slot = sums.slice_mut(batch.number() as usize..=batch.number() as usize);
             let mut launch = stream.launch_builder(&sum);
             launch.arg(&ptr).arg(&words).arg(&mut slot);
             // SAFETY: pointer, count and one u64, as the kernel declares. The batch is alive until

@@ -79,7 +79,7 @@ fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
         let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..21).collect::<Vec<_>>(), "the held batch has not changed");
         kept.remove(0);
-        assert_eq!(epoch.next().unwrap().unwrap().index(), 3, "dropping one batch is enough to continue");
+        assert_eq!(epoch.next().unwrap().unwrap().number(), 3, "dropping one batch is enough to continue");
         drop((kept, epoch));
         assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is intact");
     });
@@ -95,7 +95,7 @@ fn a_loader_in_a_for_loop_continues_after_a_timeout() {
             assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
         }
         kept.clear();
-        assert_eq!(batches.map(|b| b.unwrap().index()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
+        assert_eq!(batches.map(|b| b.unwrap().number()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
     });
 }
 

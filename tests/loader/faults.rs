@@ -175,14 +175,14 @@ fn an_error_of_the_order_arrives_in_sequence_for_any_workers_and_prefetch() {
                 for number in 0..10 {
                     let batch = epoch.next().unwrap();
                     let batch = batch.unwrap_or_else(|e| panic!("batch {number} with prefetch {prefetch}: {e}"));
-                    assert_eq!(batch.index(), number);
+                    assert_eq!(batch.number(), number);
                 }
                 let e = epoch.next().unwrap().unwrap_err();
                 assert!(e.to_string().contains(words), "{e}");
                 assert!(epoch.next().is_none(), "an error ends the epoch");
                 assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (0, 10));
                 drop(epoch);
-                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().index()).collect::<Vec<_>>().len(), 9);
+                assert_eq!(batches.epoch_from(0, 11).map(|b| b.unwrap().number()).collect::<Vec<_>>().len(), 9);
             }
         }
     });

@@ -162,7 +162,7 @@ pub fn run_until(
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
             let batch = batch.unwrap();
-            std::thread::sleep(step(batch.index()));
+            std::thread::sleep(step(batch.number()));
             see(&batch);
             if done(&epoch.stats()) {
                 return true;

@@ -138,10 +138,10 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         Err(Error::new(ErrorKind::Panic, text.unwrap_or("without a message")))
     });
-    let blame = |e| source::sample_error(source, index, &key, e);
+    let at_sample = |e| source::sample_error(source, index, &key, e);
     match result {
         Ok(None) => None,
-        Ok(Some(what)) => Some(Found { error: blame(Error::decode(format!("damaged: {what}"))), tolerated: true }),
-        Err(e) => Some(Found { error: blame(e), tolerated: false }),
+        Ok(Some(what)) => Some(Found { error: at_sample(Error::decode(format!("damaged: {what}"))), tolerated: true }),
+        Err(e) => Some(Found { error: at_sample(e), tolerated: false }),
     }
 }

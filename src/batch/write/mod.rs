@@ -7,7 +7,7 @@
 //! 1. `cast`: conversion of a pixel's value, and its place in the output.
 //! 2. `avx2`: the vector path.
 //! 3. `writer`: [`Writer`], with the portable path.
-//! 4. `values`: runs steps on values, and mixes an image with another one. Both round once.
+//! 4. `values`: runs effects on values, and mixes an image with another one. Both round once.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

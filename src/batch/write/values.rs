@@ -1,4 +1,4 @@
-//! Runs steps on values, and mixes an image with another one, from the pixels of both.
+//! Runs effects on values, and mixes an image with another one, from the pixels of both.
 //!
 //! The arithmetic is that of the kernel in `cuda/kernels/convert.cu`: each image is normalised and
 //! changed in 32-bit floats, then added to its partner with weights, without a fused multiply-add,
@@ -18,8 +18,8 @@ use crate::transform::{Mixing, OnValues};
 pub(crate) struct Unwritten<'a> {
     /// Pixels of the image, `u8` HWC.
     pub(crate) pixels: &'a [u8],
-    /// The steps on its values.
-    pub(crate) steps: &'a [OnValues],
+    /// The effects on its values.
+    pub(crate) effects: &'a [OnValues],
 }
 
 impl Writer {
@@ -27,34 +27,34 @@ impl Writer {
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of the image or of `dst`
-    /// does not match the size, or a step leaves the image.
+    /// does not match the size, or an effect leaves the image.
     pub(crate) fn write_changed(&self, image: Unwritten<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
-        self.check_steps(image.steps)?;
-        // Few images have steps, so the pass above ignores them, and their pixels are written
+        self.check_effects(image.effects)?;
+        // Few images have effects, so the pass above ignores them, and their pixels are written
         // again.
-        for step in image.steps {
-            self.write_rect(step.area(), dst, |at| self.value(image, at));
+        for effect in image.effects {
+            self.write_rect(effect.area(), dst, |at| self.value(image, at));
         }
         Ok(())
     }
 
-    /// Runs `steps` on an image that was written without a change ([`Writer::is_copy`]).
+    /// Runs `effects` on an image that was written without a change ([`Writer::is_copy`]).
     ///
     /// # Errors
     /// Those of [`write_changed`](Writer::write_changed).
-    pub(crate) fn change(&self, steps: &[OnValues], image: &mut [u8]) -> Result<()> {
+    pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
         self.check("an image's entry in the batch", image.len(), self.image_bytes())?;
-        self.check_steps(steps)?;
-        for (number, step) in steps.iter().enumerate() {
-            for (x, y) in pixels_of(step.area()) {
-                // The first step of a pixel runs all of them, because the pixel is rounded then.
-                if steps[..number].iter().any(|before| before.changes(x, y)) {
+        self.check_effects(effects)?;
+        for (number, effect) in effects.iter().enumerate() {
+            for (x, y) in pixels_of(effect.area()) {
+                // The first effect of a pixel runs all of them, because the pixel is rounded then.
+                if effects[..number].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
                 let at = (y as usize * self.size.width as usize + x as usize) * 3;
-                let pixel: &mut [u8; 3] = image[at..].first_chunk_mut().expect("the step lies in the image");
-                let value = OnValues::run_all(steps, x, y, pixel.map(f32::from));
+                let pixel: &mut [u8; 3] = image[at..].first_chunk_mut().expect("the effect lies in the image");
+                let value = OnValues::run_all(effects, x, y, pixel.map(f32::from));
                 *pixel = value.map(|value| self.cast.kind.bits(value) as u8);
             }
         }
@@ -65,7 +65,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
-    /// does not match the size, or a step or the cut leaves the image.
+    /// does not match the size, or an effect or the cut leaves the image.
     pub(crate) fn write_mixed(
         &self,
         own: Unwritten<'_>,
@@ -76,14 +76,14 @@ impl Writer {
         self.check("an image", own.pixels.len(), self.image_bytes())?;
         self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
         self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
-        self.check_steps(partner.steps)?;
+        self.check_effects(partner.effects)?;
         if let Some(rect) = mixing.cut {
             self.check_rect("cutting", rect)?;
             self.write_changed(own, dst)?;
             self.write_rect(rect, dst, |at| self.value(partner, at));
             return Ok(());
         }
-        self.check_steps(own.steps)?;
+        self.check_effects(own.effects)?;
         let weight = mixing.weight;
         let mix =
             |own: [f32; 3], partner: [f32; 3]| std::array::from_fn(|c| partner[c] * (1.0 - weight) + own[c] * weight);
@@ -91,14 +91,14 @@ impl Writer {
         let done = self.vector.map_or(0, |vector| vector(&self.cast, own.pixels, Some(blend), dst));
         let plain = done..self.size.area() as usize;
         self.write_values(plain, dst, |at| mix(self.plain(own.pixels, at), self.plain(partner.pixels, at)));
-        for step in own.steps.iter().chain(partner.steps) {
-            self.write_rect(step.area(), dst, |at| mix(self.value(own, at), self.value(partner, at)));
+        for effect in own.effects.iter().chain(partner.effects) {
+            self.write_rect(effect.area(), dst, |at| mix(self.value(own, at), self.value(partner, at)));
         }
         Ok(())
     }
 
-    fn check_steps(&self, steps: &[OnValues]) -> Result<()> {
-        steps.iter().try_for_each(|step| self.check_rect("changing", step.area()))
+    fn check_effects(&self, effects: &[OnValues]) -> Result<()> {
+        effects.iter().try_for_each(|effect| self.check_rect("changing", effect.area()))
     }
 
     /// Values of pixel number `at`, in units of the output.
@@ -106,10 +106,10 @@ impl Writer {
         std::array::from_fn(|c| self.values[c][usize::from(pixels[at * 3 + c])])
     }
 
-    /// Values of pixel number `at` of `image` after its steps, in units of the output, not rounded.
+    /// Values of pixel `at` of `image` after its effects, in units of the output, not rounded.
     fn value(&self, image: Unwritten<'_>, at: usize) -> [f32; 3] {
         let width = self.size.width as usize;
-        OnValues::run_all(image.steps, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
+        OnValues::run_all(image.effects, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
     }
 
     /// Writes `value` of each pixel of `rect`, which must lie in the image.
@@ -186,7 +186,7 @@ mod tests {
                 let [fast, slow] = [vector, None].map(|vector| {
                     writer.vector = vector;
                     let mut dst = vec![0xa5; writer.sample_bytes()];
-                    let [own, partner] = [&own, &partner].map(|pixels| Unwritten { pixels, steps: &[] });
+                    let [own, partner] = [&own, &partner].map(|pixels| Unwritten { pixels, effects: &[] });
                     writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
                     dst
                 });
@@ -198,7 +198,7 @@ mod tests {
     /// Computes one element by the simplest code, like the kernel.
     fn naive(writer: &Writer, image: Unwritten<'_>, (x, y): (u32, u32), c: usize) -> f32 {
         let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
-        match image.steps.last() {
+        match image.effects.last() {
             Some(OnValues::Erase(Erase { rect: r, value }))
                 if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) =>
             {
@@ -226,7 +226,7 @@ mod tests {
                 let erase = rng.chance(0.6).then(|| OnValues::Erase(Erase { rect: rect(&mut rng), value }));
                 Vec::from_iter(erase)
             });
-            let [own, partner] = [0, 1].map(|i| Unwritten { pixels: &pixels[i], steps: &erase[i] });
+            let [own, partner] = [0, 1].map(|i| Unwritten { pixels: &pixels[i], effects: &erase[i] });
             let cut = rng.chance(0.4).then(|| rect(&mut rng));
             let mixing = Mixing { weight: rng.unit() as f32, cut };
             let mut dst = vec![0xa5; writer.sample_bytes()];
@@ -265,7 +265,7 @@ mod tests {
             let writer = Writer::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
             let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
             writer.write(&image, &mut plain).unwrap();
-            writer.write_changed(Unwritten { pixels: &image, steps: &[erase] }, &mut erased).unwrap();
+            writer.write_changed(Unwritten { pixels: &image, effects: &[erase] }, &mut erased).unwrap();
             if writer.is_copy() {
                 writer.change(&[erase], &mut plain).unwrap();
                 assert!(plain == erased, "in place");
@@ -290,9 +290,9 @@ mod tests {
         let writer = Writer::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
         let (whole, short) = ([0; 48], [0; 47]);
-        let mix = |own: &[u8], partner: &[u8], steps: &[OnValues], cut, dst: &mut [u8]| {
+        let mix = |own: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
             let mixing = Mixing { weight: 0.5, cut };
-            let (own, partner) = (Unwritten { pixels: own, steps: &[] }, Unwritten { pixels: partner, steps });
+            let (own, partner) = (Unwritten { pixels: own, effects: &[] }, Unwritten { pixels: partner, effects });
             writer.write_mixed(own, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
         };
         assert_eq!(mix(&whole, &whole, &[], None, &mut [0; 96]), Ok(()));

@@ -71,7 +71,7 @@ impl Writer {
     }
 
     /// Whether the batch stores images unchanged, as bytes in HWC order. They can then be resized
-    /// straight into their entries, and only steps on values remain to be done.
+    /// straight into their entries, and only effects on values remain to be done.
     pub fn is_copy(&self) -> bool {
         self.cast.is_copy()
     }

@@ -1,5 +1,5 @@
 // u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3), in one pass: normalises,
-// runs the steps on values, and mixes.
+// runs the effects on values, and mixes.
 //
 // A thread takes P neighbouring pixels of a row. It reads their 3 P bytes as three words, and the
 // stores of a warp are contiguous. One template has three entry points per type and layout:
@@ -90,7 +90,7 @@ template <int P> __device__ __forceinline__ u32 reach(const Rect& rect, u32 x, u
     return y - rect.y < rect.height && x + P > rect.x && x < rect.x + rect.width ? rect.width : 0;
 }
 
-#include "steps_on_values.cuh"
+#include "effects_on_values.cuh"
 
 // Reads a value that is aligned to 16 bytes in words of 16 bytes.
 template <class T> union Words {
@@ -104,12 +104,12 @@ template <class T> union Words {
 
 // Computes P output pixels of one sample, from column `x` of row `y` on, before mixing.
 template <int P>
-__device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 steps, u32 x, u32 y, const Normalize& norm,
+__device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 effects, u32 x, u32 y, const Normalize& norm,
                                         float (&v)[3 * P]) {
     #pragma unroll
     for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], raw.value(i), norm.bias[i % 3]);
     #pragma unroll 1
-    for (u32 i = 0; i < steps >> 16; i++) run_step<P>(Words<Step>(ops->values[i]).value, x, y, v);
+    for (u32 i = 0; i < effects >> 16; i++) run_effect<P>(Words<Effect>(ops->values[i]).value, x, y, v);
 }
 
 // P values of type T, packed into the word that holds them.
@@ -146,11 +146,11 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const SampleOps* ops = Ops && all ? all + n : nullptr;
         const uint4 head = ops ? *reinterpret_cast<const uint4*>(ops) : make_uint4(0, 0, 0, 0);
-        const u32 mixing = head.x, steps = head.w;
+        const u32 mixing = head.x, effects = head.w;
         const u8* const image = in + size_t(n) * pixels * 3;
         Raw<P> own[G], other[G];
         const SampleOps* others = nullptr;
-        u32 their = 0;     // steps of the partner
+        u32 their = 0;     // effects of the partner
         #pragma unroll
         for (int g = 0; g < G; g++) {
             const u32 group = first + g * blockDim.x;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
         }
         if (mixing) {
             others = all + head.y;
-            their = others->steps;
+            their = others->effects;
             const u8* const partner = in + size_t(head.y) * pixels * 3;
             #pragma unroll
             for (int g = 0; g < G; g++) {
@@ -173,7 +173,7 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
             const bool active = group < groups;
             float v[3 * P];
             if constexpr (Ops) {
-                if (active) develop<P>(own[g], ops, steps, x[g] * P, y[g], norm, v);
+                if (active) develop<P>(own[g], ops, effects, x[g] * P, y[g], norm, v);
                 if (active && mixing) {
                     float w[3 * P];
                     develop<P>(other[g], others, their, x[g] * P, y[g], norm, w);

@@ -1,4 +1,4 @@
-// An image on the device, as the steps on pixels see it: u8 (H, W, 3). One block works on one
+// An image on the device, as the effects on pixels see it: u8 (H, W, 3). One block works on one
 // image. All of its threads call each method together, and return together when the image is done.
 
 // Shared memory of the block.

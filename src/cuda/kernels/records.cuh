@@ -7,19 +7,19 @@ typedef unsigned long long u64;
 // A rectangle in pixels.
 struct Rect { u32 x, y, width, height; };
 
-// A step of any operation.
-struct __align__(16) Step {
-    // The record of the step.
+// An effect of any operation.
+struct __align__(16) Effect {
+    // The record of the effect.
     u32 words[7];
     // Number of the operation among those that run in the same place, from 1 on.
     u32 code;
 };
-static_assert(sizeof(Step) == 32, "Step");
+static_assert(sizeof(Effect) == 32, "Effect");
 
 // Work of the device on one sample besides normalising: one record per sample, copied to the
 // device with its batch.
 //
-// The order is fixed: steps on pixels, normalisation, steps on values, then mixing with a
+// The order is fixed: effects on pixels, normalisation, effects on values, then mixing with a
 // partner, which has its own record.
 struct __align__(16) SampleOps {
     // 0, MIX or CUT.
@@ -28,12 +28,12 @@ struct __align__(16) SampleOps {
     u32 partner;
     // MIX: share of this sample. CUT: share of this sample's label.
     float weight;
-    // Number of steps on pixels, plus 2^16 times the number of steps on values.
-    u32 steps;
+    // Number of effects on pixels, plus 2^16 times the number of effects on values.
+    u32 effects;
     // CUT: the part that shows the partner, in pixels of the output.
     Rect cut;
-    Step values[7];
-    Step pixels[8];
+    Effect values[7];
+    Effect pixels[8];
 };
 static_assert(sizeof(SampleOps) == 512, "SampleOps");
 

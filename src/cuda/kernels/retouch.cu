@@ -1,14 +1,15 @@
-// Steps on pixels: u8 (N, H, W, 3), changed in place before they are normalised.
+// Effects on pixels: u8 (N, H, W, 3), changed in place before they are normalised.
 //
-// One block retouches one sample. It runs the sample's steps one after the other, so a step may
-// look at the whole image. The device code of a step is next to its host code, in `transform/ops`.
+// One block retouches one sample. It runs the sample's effects one after the other, so an effect
+// may look at the whole image. The device code of an effect is next to its host code, in
+// `transform/ops`.
 //
 // All arithmetic is the host's, in its order, so both give the same bits. The file is compiled with
 // contraction off. `retouch.ptx` is the compiled form (see README.md).
 
 #include "records.cuh"
 #include "image.cuh"
-#include "steps_on_pixels.cuh"
+#include "effects_on_pixels.cuh"
 
 enum { RETOUCHERS = 512 };
 
@@ -17,8 +18,8 @@ retouch(u8* out, const u8* in, const SampleOps* all, u32 count, u32 height, u32 
     __shared__ Scratch scratch;
     const u32 pixels = height * width;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
-        const u32 steps = all[n].steps & 0xffff;
+        const u32 effects = all[n].effects & 0xffff;
         const Image image = {out + size_t(n) * pixels * 3, height, width, pixels};
-        for (u32 i = 0; i < steps; i++) run_step(all[n].pixels[i], image, scratch);
+        for (u32 i = 0; i < effects; i++) run_effect(all[n].pixels[i], image, scratch);
     }
 }

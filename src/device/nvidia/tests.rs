@@ -130,7 +130,7 @@ fn the_ring_keeps_the_bus_busy() {
             ring.start(0, 0..520);
             let mut since = Instant::now();
             while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
-                if batch.unwrap().index() == 19 {
+                if batch.unwrap().number() == 19 {
                     stream.synchronize().unwrap();
                     since = Instant::now();
                 }

@@ -86,7 +86,7 @@ impl<G: Gpu> Slot<G> {
     /// Returns the wait of the consumer's stream for the slot, if the slot was handed over.
     pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
-        let (epoch, number) = (self.info.epoch(), self.info.index());
+        let (epoch, number) = (self.info.epoch(), self.info.number());
         Some((Bracketed { what: Bracket::Stall, epoch, number, bytes: 0 }, waited))
     }
 }

@@ -38,7 +38,7 @@ type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
-    let (epoch, number) = (info.epoch(), info.index());
+    let (epoch, number) = (info.epoch(), info.number());
     let arrived = arrived(&shared.spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.places.arrays.iter().map(|at| slot.offset + at).collect();
@@ -213,7 +213,7 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
             let Some(batch) = next(&mut ring) else { break };
             let batch = batch.unwrap();
             let info = batch.info();
-            times.delivered(info.epoch(), info.index(), info.len(), asked);
+            times.delivered(info.epoch(), info.number(), info.len(), asked);
             // As long as the device takes for a batch, so that times are read as they become
             // available.
             finish(sim, &ring.shared.consumer);
@@ -288,7 +288,7 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
     assert!(e.to_string().contains("all 3 slots on the device are held"), "{e}");
     assert!(since.elapsed() < Duration::from_secs(5));
     kept.clear();
-    assert_eq!(next(&mut ring).unwrap().unwrap().info().index(), SLOTS as u64);
+    assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), SLOTS as u64);
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
@@ -404,7 +404,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     for epoch in 0..3 {
         ring.start(epoch, 0..BATCHES);
         for number in 0..5 {
-            assert_eq!(next(&mut ring).unwrap().unwrap().info().index(), number);
+            assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), number);
         }
         assert_eq!(next(&mut ring).unwrap().err().unwrap().kind(), ErrorKind::Decode);
         assert!(next(&mut ring).is_none());
@@ -421,7 +421,7 @@ fn during_a_capture_next_is_an_error_and_drop_waits_and_both_go_on_after_it() {
     ring.start(0, 0..BATCHES);
     for round in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
-        assert_eq!(batch.info().index(), round, "none is lost");
+        assert_eq!(batch.info().number(), round, "none is lost");
         read(&batch, &seen);
         ring.shared.consumer.capturing.store(true, Relaxed);
         if round % 2 == 0 {

@@ -332,7 +332,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         // goes into flight first.
         self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
         let Load { host, done: copied, .. } = self.flight.in_flight.back().expect("just pushed");
-        let (count, epoch, number) = (host.info().len(), host.info().epoch(), host.info().index());
+        let (count, epoch, number) = (host.info().len(), host.info().epoch(), host.info().number());
         let decodes = host.info().header.largest.iter().any(Option::is_some);
 
         let upload = |uploads: &[Upload], base: usize| {

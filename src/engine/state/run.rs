@@ -57,7 +57,7 @@ impl Run {
 
     /// Notes that the consumer received the batch that it asked for at `asked`.
     pub(crate) fn delivered(&self, batch: &BatchInfo, asked: Instant) {
-        self.counters.delivered(batch.epoch(), batch.index(), batch.len(), asked);
+        self.counters.delivered(batch.epoch(), batch.number(), batch.len(), asked);
         if let Some(tuner) = &self.tuner {
             tuner.delivered(&self.counters);
         }

@@ -160,7 +160,7 @@ impl Worker {
         let (entry, share) = (part.header().entries[place], run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
         let sample = recipe.read(entry.sample, &mut encoded[0], || again.is_wanted());
-        let sample = sample.map_err(|e| recipe.blame(entry.sample, "", e))?;
+        let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, &entry)?;
         for field in &recipe.fields.images {
             let Planned { picture, plan, .. } = recipe.plan(field, &sample, &entry, boxes)?;
@@ -183,7 +183,7 @@ impl Worker {
                 decode::release();
             }
             drop(hold);
-            made.map_err(|e| recipe.blame(entry.sample, sample.key(), e))?;
+            made.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl<'a> PartFiller<'a> {
             let ahead = fetched.and_then(|fetched| fetched.sample(place - first));
             let ahead_ns = ahead.as_ref().map(|ahead| ahead.1);
             let read = ahead.map_or_else(|| recipe.read(entry.sample, buffers, go_on), |ahead| ahead.0);
-            let read = read.map_err(|e| recipe.blame(entry.sample, "", e)).and_then(|sample| {
+            let read = read.map_err(|e| recipe.at_sample(entry.sample, "", e)).and_then(|sample| {
                 timed.key = sample.key();
                 self.part.meta(place).key.push_str(sample.key());
                 recipe.check_length(&sample, &entry)?;
@@ -485,7 +485,7 @@ impl<'a> PartFiller<'a> {
             }
             meter.done(&timed);
             if let Err(e) = made {
-                part.meta(place).fault = Some(recipe.blame(timed.id, timed.key, e));
+                part.meta(place).fault = Some(recipe.at_sample(timed.id, timed.key, e));
             }
         }
     }

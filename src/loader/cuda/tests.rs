@@ -166,7 +166,7 @@ fn all_converted(batch: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_step_without_device_code_sends_its_samples_alone_to_the_workers() {
+fn an_operation_without_device_code_sends_its_samples_alone_to_the_workers() {
     let pictures = pictures(false);
     let plain = loader(&pictures).decode_on(DecodeOn::Gpu);
     let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
@@ -174,7 +174,7 @@ fn a_step_without_device_code_sends_its_samples_alone_to_the_workers() {
     let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
     let (batches, left) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
-    assert!(left > 8 && left + 8 < most, "{left} pictures, {most} without the step");
+    assert!(left > 8 && left + 8 < most, "{left} pictures, {most} without the effect");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use super::operation::{Operation, ValueStep};
+use super::operation::{Operation, ValueEffect};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
@@ -59,7 +59,7 @@ impl RandomErasing {
 }
 
 impl Operation for RandomErasing {
-    type Step = Erase;
+    type Effect = Erase;
     const DEVICE: Option<&'static str> = Some("erase.cuh");
 
     fn check(&self) -> Result<()> {
@@ -98,7 +98,7 @@ impl Operation for RandomErasing {
     }
 }
 
-impl ValueStep for Erase {
+impl ValueEffect for Erase {
     fn area(&self) -> Rect {
         self.rect
     }

@@ -1,7 +1,7 @@
 //! Halves the levels of every other sample, on the host only. For tests of operations without
 //! device code.
 
-use super::operation::{Operation, PixelStep};
+use super::operation::{Operation, PixelEffect};
 use crate::decode::Size;
 use crate::error::Result;
 use crate::order::Rng;
@@ -18,7 +18,7 @@ record! {
 }
 
 impl Operation for Halve {
-    type Step = Halved;
+    type Effect = Halved;
     const DEVICE: Option<&'static str> = None;
 
     fn check(&self) -> Result<()> {
@@ -30,7 +30,7 @@ impl Operation for Halve {
     }
 }
 
-impl PixelStep for Halved {
+impl PixelEffect for Halved {
     fn run(&self, image: &mut ImageMut<'_>) {
         image.data_mut().iter_mut().for_each(|level| *level /= 2);
     }

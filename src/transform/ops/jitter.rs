@@ -1,4 +1,4 @@
-use super::operation::{Operation, PixelStep};
+use super::operation::{Operation, PixelEffect};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
@@ -75,7 +75,7 @@ record! {
 }
 
 impl Operation for ColorJitter {
-    type Step = Jitter;
+    type Effect = Jitter;
     const DEVICE: Option<&'static str> = Some("jitter.cuh");
 
     fn check(&self) -> Result<()> {
@@ -123,7 +123,7 @@ impl Operation for ColorJitter {
     }
 }
 
-impl PixelStep for Jitter {
+impl PixelEffect for Jitter {
     fn run(&self, image: &mut ImageMut<'_>) {
         for step in (0..4).map(|i| self.steps >> (2 * i) & 3).filter(|step| self.steps >> (8 + step) & 1 != 0) {
             match step {

@@ -1,28 +1,28 @@
-//! Operations: the steps of the augmentation after the resize. Each operation is one file.
+//! Operations: the parts of the augmentation after the resize. Each operation is one file.
 //!
-//! 1. `operation`: [`Operation`], [`PixelStep`] and [`ValueStep`], which an operation implements.
+//! 1. `operation`: [`Operation`], [`PixelEffect`] and [`ValueEffect`], the traits of an operation.
 //! 2. `jitter`: [`ColorJitter`].
 //! 3. `erase`: [`RandomErasing`].
 //! 4. `halve`: an operation without device code, for tests.
-//! 5. `registry`: the list of operations, and [`Drawn`], the steps that were drawn for one sample.
+//! 5. `registry`: the list of operations, and [`Drawn`], the effects drawn for one sample.
 //!
 //! # How an operation is built
 //!
 //! The file `ops/NAME.rs` holds the options with their bounds, the random draws and the host code.
-//! `ops/NAME.cuh` next to it holds the device code. A draw gives a **step**: a
+//! `ops/NAME.cuh` next to it holds the device code. A draw gives an **effect**: a
 //! [record](super::record) with everything that was random. The host code and the device code both
-//! take the step, and give the same bits. So the plan of a sample contains its steps, and the side
-//! that has the pixels runs them: a worker or the device.
+//! take the effect, and give the same bits. So the plan of a sample contains its effects, and the
+//! side that has the pixels runs them: a worker or the device.
 //!
 //! An operation runs in one of two places:
 //!
 //! - **on pixels**: on the resized `u8` image, before your own transforms. The kernel
-//!   `cuda/kernels/retouch.cu` runs the steps of a sample with one block of threads, so a step may
-//!   look at all of its image.
+//!   `cuda/kernels/retouch.cu` runs the effects of a sample with one block of threads, so an effect
+//!   may look at all of its image.
 //! - **on values**: on normalised floats, before mixing. The kernel `cuda/kernels/convert.cu` runs
-//!   these steps on each pixel alone.
+//!   these effects on each pixel alone.
 //!
-//! Steps on pixels run in the order in which their operations were added, and so do steps on
+//! Effects on pixels run in the order in which their operations were added, and so do effects on
 //! values. The numbers for values are drawn before those for pixels.
 //!
 //! A new operation needs a line in [`registry`], a setter of [`Augment`](super::Augment), and
@@ -40,6 +40,6 @@ pub use erase::{Erase, RandomErasing};
 #[cfg(test)]
 pub(crate) use halve::Halve;
 pub use jitter::ColorJitter;
-pub(crate) use registry::{Drawn, OnPixels, OnValues, Op, STEPS_ON_PIXELS, STEPS_ON_VALUES, Step};
+pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues, Op};
 #[cfg(test)]
 pub(crate) use registry::{declarations, dispatch};

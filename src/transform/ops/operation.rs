@@ -5,14 +5,14 @@ use crate::transform::{ImageMut, Record};
 
 /// An operation of the augmentation: its options. The [module](super) says where its code is.
 pub(crate) trait Operation {
-    /// Step that is drawn for one sample: a [`PixelStep`] or a [`ValueStep`].
-    type Step: Record;
+    /// Effect that is drawn for one sample: a [`PixelEffect`] or a [`ValueEffect`].
+    type Effect: Record;
 
-    /// The file with the device code, if any. A [`ValueStep`] needs it, because a batch for a
+    /// The file with the device code, if any. A [`ValueEffect`] needs it, because a batch for a
     /// device has values only there.
     ///
-    /// The file defines `run(const STEP&, const Image&, Scratch&)` for a step on pixels, or
-    /// `run<P>(const STEP&, u32 x, u32 y, float (&v)[3 * P])` for a step on values.
+    /// The file defines `run(const EFFECT&, const Image&, Scratch&)` for an effect on pixels, or
+    /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])` for an effect on values.
     const DEVICE: Option<&'static str>;
 
     /// Checks the options.
@@ -21,18 +21,18 @@ pub(crate) trait Operation {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value.
     fn check(&self) -> Result<()>;
 
-    /// Draws the step of a sample whose image has size `output`. `None` leaves the image as it is.
-    fn draw(&self, output: Size, rng: &mut Rng) -> Option<Self::Step>;
+    /// Draws the effect on a sample whose image has size `output`. `None` leaves the image as it is.
+    fn draw(&self, output: Size, rng: &mut Rng) -> Option<Self::Effect>;
 }
 
-/// A step on the `u8` image.
-pub(crate) trait PixelStep: Record {
+/// An effect on the `u8` image.
+pub(crate) trait PixelEffect: Record {
     /// Changes `image`.
     fn run(&self, image: &mut ImageMut<'_>);
 }
 
-/// A step on normalised values.
-pub(crate) trait ValueStep: Record {
+/// An effect on normalised values.
+pub(crate) trait ValueEffect: Record {
     /// The part of the image that changes.
     fn area(&self) -> Rect;
 

@@ -4,43 +4,43 @@ use arrayvec::ArrayVec;
 
 #[cfg(test)]
 use super::halve;
-use super::operation::{Operation, PixelStep, ValueStep};
+use super::operation::{Operation, PixelEffect, ValueEffect};
 use super::{erase, jitter};
 use crate::decode::{Rect, Size};
 use crate::error::Result;
 use crate::order::Rng;
 use crate::transform::{ImageMut, Record, record};
 
-/// Maximum number of steps on pixels of a sample.
-pub(crate) const STEPS_ON_PIXELS: usize = 8;
-/// Maximum number of steps on values of a sample.
-pub(crate) const STEPS_ON_VALUES: usize = 7;
+/// Maximum number of effects on pixels of a sample.
+pub(crate) const EFFECTS_ON_PIXELS: usize = 8;
+/// Maximum number of effects on values of a sample.
+pub(crate) const EFFECTS_ON_VALUES: usize = 7;
 
 record! {
-    /// A step of any operation.
-    pub(crate) struct Step align 16 {
-        /// The record of the step.
+    /// An effect of any operation.
+    pub(crate) struct Effect align 16 {
+        /// The record of the effect.
         words: [u32; 7],
         /// Number of the operation among those that run in the same place, from 1 on.
         code: u32,
     }
 }
 
-impl Step {
-    /// No step.
-    pub(crate) const NONE: Step = Step { words: [0; 7], code: 0 };
+impl Effect {
+    /// No effect.
+    pub(crate) const NONE: Effect = Effect { words: [0; 7], code: 0 };
 
     fn new(code: u32, record: &impl Record) -> Self {
-        let mut step = Step { code, ..Step::NONE };
-        record.put(&mut step.words);
-        step
+        let mut effect = Effect { code, ..Effect::NONE };
+        record.put(&mut effect.words);
+        effect
     }
 }
 
 macro_rules! operations {
     (
-        pixels { $($(#[$on:meta])* $pmod:ident::$pop:ident => $pstep:ident),+ $(,)? }
-        values { $($vmod:ident::$vop:ident => $vstep:ident),+ $(,)? }
+        pixels { $($(#[$on:meta])* $pmod:ident::$pop:ident => $peffect:ident),+ $(,)? }
+        values { $($vmod:ident::$vop:ident => $veffect:ident),+ $(,)? }
     ) => {
         /// An operation with its options.
         #[derive(Debug, Clone, PartialEq)]
@@ -80,55 +80,55 @@ macro_rules! operations {
 
             fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
                 match self {
-                    $($(#[$on])* Op::$pop(op) => to.pixels.extend(op.draw(output, rng).map(OnPixels::$pstep)),)+
-                    $(Op::$vop(op) => to.values.extend(op.draw(output, rng).map(OnValues::$vstep)),)+
+                    $($(#[$on])* Op::$pop(op) => to.pixels.extend(op.draw(output, rng).map(OnPixels::$peffect)),)+
+                    $(Op::$vop(op) => to.values.extend(op.draw(output, rng).map(OnValues::$veffect)),)+
                 }
             }
         }
 
-        /// A step on pixels.
+        /// An effect on pixels.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnPixels {
-            $($(#[$on])* $pstep($pmod::$pstep),)+
+            $($(#[$on])* $peffect($pmod::$peffect),)+
         }
 
-        /// A step on values.
+        /// An effect on values.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnValues {
-            $($vstep($vmod::$vstep),)+
+            $($veffect($vmod::$veffect),)+
         }
 
-        // The numbers of the steps.
-        enum PixelCode { Unused, $($(#[$on])* $pstep,)+ }
-        enum ValueCode { Unused, $($vstep,)+ }
+        // The numbers of the effects.
+        enum PixelCode { Unused, $($(#[$on])* $peffect,)+ }
+        enum ValueCode { Unused, $($veffect,)+ }
 
         impl OnPixels {
-            /// Whether the device can run the step.
+            /// Whether the device can run the effect.
             pub(crate) fn is_for_devices(&self) -> bool {
                 match self {
-                    $($(#[$on])* OnPixels::$pstep(_) => <$pmod::$pop as Operation>::DEVICE.is_some(),)+
+                    $($(#[$on])* OnPixels::$peffect(_) => <$pmod::$pop as Operation>::DEVICE.is_some(),)+
                 }
             }
 
-            /// Runs the step on the host.
+            /// Runs the effect on the host.
             pub(crate) fn run(&self, image: &mut ImageMut<'_>) {
                 match self {
-                    $($(#[$on])* OnPixels::$pstep(step) => step.run(image),)+
+                    $($(#[$on])* OnPixels::$peffect(effect) => effect.run(image),)+
                 }
             }
 
-            /// The step for a device.
-            pub(crate) fn step(&self) -> Step {
+            /// The effect for a device.
+            pub(crate) fn effect(&self) -> Effect {
                 match self {
-                    $($(#[$on])* OnPixels::$pstep(step) => Step::new(PixelCode::$pstep as u32, step),)+
+                    $($(#[$on])* OnPixels::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
                 }
             }
 
-            /// Reads a step for a device.
+            /// Reads an effect for a device.
             #[cfg(test)]
-            pub(crate) fn read(step: &Step) -> Option<Self> {
-                match step.code {
-                    $($(#[$on])* code if code == PixelCode::$pstep as u32 => Some(OnPixels::$pstep(Record::take(&step.words))),)+
+            pub(crate) fn read(effect: &Effect) -> Option<Self> {
+                match effect.code {
+                    $($(#[$on])* code if code == PixelCode::$peffect as u32 => Some(OnPixels::$peffect(Record::take(&effect.words))),)+
                     _ => None,
                 }
             }
@@ -138,21 +138,21 @@ macro_rules! operations {
             /// The part of the image that changes.
             pub(crate) fn area(&self) -> Rect {
                 match self {
-                    $(OnValues::$vstep(step) => step.area(),)+
+                    $(OnValues::$veffect(effect) => effect.area(),)+
                 }
             }
 
             /// The new value of a pixel of the area.
             fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
                 match self {
-                    $(OnValues::$vstep(step) => step.value(x, y, old),)+
+                    $(OnValues::$veffect(effect) => effect.value(x, y, old),)+
                 }
             }
 
-            /// The step for a device.
-            pub(crate) fn step(&self) -> Step {
+            /// The effect for a device.
+            pub(crate) fn effect(&self) -> Effect {
                 match self {
-                    $(OnValues::$vstep(step) => Step::new(ValueCode::$vstep as u32, step),)+
+                    $(OnValues::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
                 }
             }
         }
@@ -160,46 +160,46 @@ macro_rules! operations {
         const _: () = {
             assert!(PixelCode::Unused as u32 == 0 && ValueCode::Unused as u32 == 0);
             // Each operation is added once at most.
-            $($(#[$on])* assert!(PixelCode::$pstep as usize <= STEPS_ON_PIXELS);)+
-            $(assert!(ValueCode::$vstep as usize <= STEPS_ON_VALUES);)+
+            $($(#[$on])* assert!(PixelCode::$peffect as usize <= EFFECTS_ON_PIXELS);)+
+            $(assert!(ValueCode::$veffect as usize <= EFFECTS_ON_VALUES);)+
             $(assert!(<$vmod::$vop as Operation>::DEVICE.is_some());)+
-            $($(#[$on])* assert!(<$pmod::$pstep as Record>::WORDS <= 7);)+
-            $(assert!(<$vmod::$vstep as Record>::WORDS <= 7);)+
+            $($(#[$on])* assert!(<$pmod::$peffect as Record>::WORDS <= 7);)+
+            $(assert!(<$vmod::$veffect as Record>::WORDS <= 7);)+
         };
 
-        /// C declarations of all steps that run on a device.
+        /// C declarations of all effects that run on a device.
         #[cfg(test)]
         pub(crate) fn declarations() -> String {
             let mut text = String::new();
             $(if <$pmod::$pop as Operation>::DEVICE.is_some() {
-                text += &format!("\n{}", <$pmod::$pstep as Record>::declaration());
+                text += &format!("\n{}", <$pmod::$peffect as Record>::declaration());
             })+
-            $(text += &format!("\n{}", <$vmod::$vstep as Record>::declaration());)+
+            $(text += &format!("\n{}", <$vmod::$veffect as Record>::declaration());)+
             text
         }
 
         /// C code that includes the device code of `values` or of pixels, and calls the function of
-        /// a step.
+        /// an effect.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
-            let mut case = |file: Option<&str>, step: &str, code: u32, call: &str| {
+            let mut case = |file: Option<&str>, effect: &str, code: u32, call: &str| {
                 let Some(file) = file else { return };
                 included += &format!("#include \"../../transform/ops/{file}\"\n");
-                let cast = format!("reinterpret_cast<const {step}&>(step)");
-                cases += &format!("        case {code}: {}; break;\n", call.replace("STEP", &cast));
+                let cast = format!("reinterpret_cast<const {effect}&>(effect)");
+                cases += &format!("        case {code}: {}; break;\n", call.replace("EFFECT", &cast));
             };
             if values {
-                $(case(<$vmod::$vop as Operation>::DEVICE, stringify!($vstep), ValueCode::$vstep as u32, "run<P>(STEP, x, y, v)");)+
+                $(case(<$vmod::$vop as Operation>::DEVICE, stringify!($veffect), ValueCode::$veffect as u32, "run<P>(EFFECT, x, y, v)");)+
             } else {
-                $(case(<$pmod::$pop as Operation>::DEVICE, stringify!($pstep), PixelCode::$pstep as u32, "run(STEP, image, scratch)");)+
+                $(case(<$pmod::$pop as Operation>::DEVICE, stringify!($peffect), PixelCode::$peffect as u32, "run(EFFECT, image, scratch)");)+
             }
             let head = if values {
-                "template <int P> __device__ __forceinline__ void run_step(const Step& step, u32 x, u32 y, float (&v)[3 * P])"
+                "template <int P> __device__ __forceinline__ void run_effect(const Effect& effect, u32 x, u32 y, float (&v)[3 * P])"
             } else {
-                "__device__ __forceinline__ void run_step(const Step& step, const Image& image, Scratch& scratch)"
+                "__device__ __forceinline__ void run_effect(const Effect& effect, const Image& image, Scratch& scratch)"
             };
-            format!("{included}\n{head} {{\n    switch (step.code) {{\n{cases}    }}\n}}\n")
+            format!("{included}\n{head} {{\n    switch (effect.code) {{\n{cases}    }}\n}}\n")
         }
     };
 }
@@ -214,15 +214,15 @@ operations! {
     }
 }
 
-/// The steps that were drawn for one sample, in the order in which they run.
+/// The effects that were drawn for one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Drawn {
-    pub(crate) pixels: ArrayVec<OnPixels, STEPS_ON_PIXELS>,
-    pub(crate) values: ArrayVec<OnValues, STEPS_ON_VALUES>,
+    pub(crate) pixels: ArrayVec<OnPixels, EFFECTS_ON_PIXELS>,
+    pub(crate) values: ArrayVec<OnValues, EFFECTS_ON_VALUES>,
 }
 
 impl Drawn {
-    /// Draws the steps of a sample whose image has size `output`.
+    /// Draws the effects of a sample whose image has size `output`.
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
         let mut drawn = Drawn::default();
         for values in [true, false] {
@@ -231,26 +231,26 @@ impl Drawn {
         drawn
     }
 
-    /// Whether a device can run all steps on pixels.
+    /// Whether a device can run all effects on pixels.
     pub(crate) fn is_for_devices(&self) -> bool {
         self.pixels.iter().all(OnPixels::is_for_devices)
     }
 
-    /// Runs the steps on pixels on the host.
+    /// Runs the effects on pixels on the host.
     pub(crate) fn run(&self, image: &mut ImageMut<'_>) {
-        self.pixels.iter().for_each(|step| step.run(image));
+        self.pixels.iter().for_each(|effect| effect.run(image));
     }
 }
 
 impl OnValues {
-    /// Whether the step changes the pixel (`x`, `y`).
+    /// Whether the effect changes the pixel (`x`, `y`).
     pub(crate) fn changes(&self, x: u32, y: u32) -> bool {
         let Rect { x: left, y: top, width, height } = self.area();
         x.wrapping_sub(left) < width && y.wrapping_sub(top) < height
     }
 
-    /// The value of the pixel (`x`, `y`) after all `steps`, in place of `value`.
-    pub(crate) fn run_all(steps: &[OnValues], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
-        steps.iter().filter(|step| step.changes(x, y)).fold(value, |value, step| step.value(x, y, value))
+    /// The value of the pixel (`x`, `y`) after all `effects`, in place of `value`.
+    pub(crate) fn run_all(effects: &[OnValues], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
+        effects.iter().filter(|effect| effect.changes(x, y)).fold(value, |value, effect| effect.value(x, y, value))
     }
 }

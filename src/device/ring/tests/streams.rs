@@ -16,8 +16,8 @@ enum Told {
 /// address. It makes its stream `wait` for the batch, unless the ring does.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (spec, slot, memory, seen) = (&batch.shared.spec, batch.slot(), batch.shared.memory.clone(), seen.clone());
-    let images = arrived(spec, slot.info.epoch(), slot.info.index()).swap_remove(0);
-    let (epoch, number, offset, ready) = (slot.info.epoch(), slot.info.index(), slot.offset, slot.ready.passed());
+    let images = arrived(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
+    let (epoch, number, offset, ready) = (slot.info.epoch(), slot.info.number(), slot.offset, slot.ready.passed());
     stream.run(move |_| {
         if wait {
             ready();

@@ -17,7 +17,7 @@ fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
 /// Queues a kernel on `stream` that reads the batch, slowly, and orders nothing itself.
 fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
-    let (epoch, number, offset) = (slot.info.epoch(), slot.info.index(), slot.offset);
+    let (epoch, number, offset) = (slot.info.epoch(), slot.info.number(), slot.offset);
     let images = arrived(&batch.shared.spec, epoch, number).swap_remove(0);
     stream.run(move |_| {
         std::thread::sleep(Duration::from_micros(500));
@@ -131,7 +131,7 @@ fn a_dropped_batch_of_another_framework_frees_its_slot_without_a_further_call() 
         batch.take_on(Some(side.twin())).unwrap();
         batch.export();
     }
-    let asks = std::thread::spawn(move || next(&mut ring).unwrap().map(|batch| batch.info().index()));
+    let asks = std::thread::spawn(move || next(&mut ring).unwrap().map(|batch| batch.info().number()));
     std::thread::sleep(Duration::from_millis(30));
     // The mark covers the work of all streams, so the consumer's work must end before the slot is
     // written.

@@ -1,8 +1,0 @@
-// Written by the tests of `cuda/headers.rs` with WARPFEED_BLESS=1. Do not edit.
-#include "../../transform/ops/erase.cuh"
-
-template <int P> __device__ __forceinline__ void run_step(const Step& step, u32 x, u32 y, float (&v)[3 * P]) {
-    switch (step.code) {
-        case 1: run<P>(reinterpret_cast<const Erase&>(step), x, y, v); break;
-    }
-}
