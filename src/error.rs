@@ -127,8 +127,8 @@ impl Error {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let mut e = Self::new(ErrorKind::Io, error.to_string()).at_path(path);
         e.0.os_code = error.raw_os_error();
-        // A network file system reports EIO for faults that pass in a moment. For a disk's EIO,
-        // retries are futile but short.
+        // A network file system reports transient faults as EIO. For EIO from a disk, retries are
+        // futile but short.
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
             || error.raw_os_error() == Some(libc::EIO);
         // `std::io::Error` cannot be cloned.
@@ -155,8 +155,8 @@ impl Error {
         self
     }
 
-    /// Marks the error as transient: a retry may succeed. For sources that read over a network. See
-    /// [`Loader::retries`](crate::Loader::retries).
+    /// Marks the error as transient: a retry may succeed. Sources that read over a network use
+    /// this. See [`Loader::retries`](crate::Loader::retries).
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
@@ -212,8 +212,8 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// The file or folder that the error belongs to. For the error of a sample, the file that
-    /// contains it, if the [source](crate::source::Source::path) knows one.
+    /// The file or folder that the error belongs to. For the error of a sample, this is the file
+    /// that contains the sample, if the [source](crate::source::Source::path) knows one.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -223,8 +223,8 @@ impl Error {
         &self.0.cause
     }
 
-    /// Whether reading again may help: for the operating-system errors `EIO`, `EINTR`, `EAGAIN`,
-    /// `ESTALE` and timeouts, and for errors that their source [marked as
+    /// Whether reading again may help. True for the operating-system errors `EIO`, `EINTR`,
+    /// `EAGAIN`, `ESTALE` and timeouts, and for errors that their source [marked as
     /// transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_what_it_was_made_of() {
+    fn an_error_keeps_its_source() {
         use std::error::Error as _;
         use std::io;
         let denied = Error::io("x", &io::Error::from_raw_os_error(libc::EACCES)).at_sample(1, "").transient();

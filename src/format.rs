@@ -68,8 +68,8 @@ pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF];
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];
 
 impl Format {
-    /// Creates a format that matches any bytes, for bytes without a signature. The picture must be
-    /// in `img` or in a field named after another format, because this format has no field or
+    /// Creates a format that matches any bytes, for encodings without a signature. The picture must
+    /// be in `img` or in a field named after another format, because this format has no field or
     /// extension.
     pub const fn any(name: &'static str) -> Self {
         Format { name, field: "", extensions: &[], matches: |_| true }
@@ -91,7 +91,8 @@ pub fn of(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Whether a field of this name contains a picture, of a built-in format or of any.
+/// Whether a field of this name contains a picture. True for the fields of the built-in formats and
+/// for [`ANY_FIELDS`].
 pub fn is_picture(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }

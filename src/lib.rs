@@ -13,7 +13,7 @@
 //!
 //! # fn main() -> warpfeed::Result<()> {
 //! # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
-//! // A folder, an LMDB, tar shards or another data set: its files decide.
+//! // A folder, an LMDB, tar shards or another data set; the files decide.
 //! let loader = Loader::new("datasets/mini").workers(2).pinned(true).prefetch(4);
 //! // Random-resized crop and flip.
 //! let mut batches = loader.batch_size(16).shuffle(42).augment(Augment::train(64)).host()?;
@@ -63,8 +63,8 @@
 //!
 //! A bad sample ends the epoch with an error like `sample 18231 (n01440764/x):
 //! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A panic in your own
-//! source, codec or transform is such an error too. With [`OnError::Skip`] another sample of the
-//! batch replaces the bad one, and [`Batches::faults`] lists it.
+//! source, codec or transform becomes such an error too. With [`OnError::Skip`] another sample of
+//! the batch replaces the bad one, and [`Batches::faults`] lists it.
 //!
 //! # Memory and waiting
 //!
@@ -102,9 +102,10 @@
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the names of the spans of a trace. |
 //!
 //! Without these features the crate reads folders, tar shards and your own sources of JPEGs and
-//! arrays. A data set or a picture that needs a missing feature is an error that names the feature.
+//! arrays. Opening a data set or a picture that needs a missing feature fails, and the error names
+//! the feature.
 
-// Without all default features, helpers of the missing ones are unused.
+// If a default feature is off, its helpers are unused.
 #![cfg_attr(not(feature = "host"), allow(dead_code))]
 
 pub mod batch;

@@ -236,7 +236,7 @@ mod tests {
         }
         assert_eq!(passes, [70_000 / 1000 - 1, 28_000 / 70 - 1, 0, 0]);
         assert_eq!(seen.iter().filter(|(sample, _)| *sample < 1000).count(), 70_000);
-        // Cutting the sequence into other epochs does not change it.
+        // The length of an epoch does not change the sequence.
         let other = mixture().draws(1000);
         assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn proportions_that_cannot_be_are_refused() {
+    fn invalid_proportions_are_refused() {
         let refused = |sources: &[(u64, f64)], words: &str| {
             let e = Mixture::new(sources, 0).unwrap_err().to_string();
             assert!(e.contains(words), "{e}");

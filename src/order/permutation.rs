@@ -176,7 +176,7 @@ mod tests {
     /// At 2^40 samples, the high and low bits of the picked samples, their differences, and the
     /// samples at one position over epochs are uniform, and neighbouring positions are independent.
     #[test]
-    fn a_huge_source_is_no_dearer_and_as_random() {
+    fn a_huge_source_costs_no_more_and_is_as_random() {
         const CELLS: u64 = 64;
         const DRAWS: u64 = 64_000;
         let uniform = |what: &str, len: u64, value: &dyn Fn(u64) -> u64| {

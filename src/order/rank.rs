@@ -34,8 +34,8 @@ struct Launcher {
     world_size: &'static str,
     local_rank: &'static str,
     local_world_size: &'static str,
-    /// For a launcher that may also give a rank to a process that it did not start: a variable that
-    /// is set only in processes that it started, and the command that starts them.
+    /// A variable that only processes of this launcher have, and the command that starts them.
+    /// `None` if the launcher gives ranks to no other processes.
     started: Option<(&'static str, &'static str)>,
 }
 
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_a_machine_are_no_more_than_there_are_and_advice_alone() {
+    fn the_local_world_size_is_a_hint_and_at_most_the_world_size() {
         let local_world_size = |asked: &str| {
             let variable = |name: &str| match name {
                 "SLURM_PROCID" | "SLURM_STEP_ID" => Some("0".to_owned()),

@@ -1,7 +1,7 @@
 use super::{Occurrence, Order};
 
-/// Combines several passes into one epoch. Epoch e consists of the epochs `e * passes` to `(e + 1)
-/// * passes - 1` of the inner order, in turn.
+/// Combines several passes into one epoch. Epoch e consists of `passes` epochs of the inner order,
+/// beginning with epoch `e * passes`.
 ///
 /// Only the cut into epochs changes. The random numbers of samples stay the same, and a batch may
 /// span two passes.

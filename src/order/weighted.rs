@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_cannot_be_are_refused() {
+    fn invalid_weights_are_refused() {
         let refused = |weights: &[f64], words: &str| {
             let e = Weighted::new(weights, 0).unwrap_err().to_string();
             assert!(e.contains(words), "{e}");

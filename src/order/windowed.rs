@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_source_is_no_dearer() {
+    fn a_huge_source_costs_no_more() {
         let order = Windowed::new((1 << 40) - 12_345, 1, 1 << 20);
         let picked: std::collections::HashSet<u64> = (0..1000).map(|p| order.index(0, p << 30)).collect();
         assert_eq!(picked.len(), 1000);

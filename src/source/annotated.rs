@@ -154,11 +154,11 @@ pub(super) fn below(name: &str) -> Result<()> {
     if is_below(name) {
         return Ok(());
     }
-    Err(Error::in_source(format!("the picture's name {name:?} does not lead to a place below the folder of pictures")))
+    Err(Error::in_source(format!("the picture's name {name:?} leads out of the folder of pictures")))
 }
 
-/// Checks a box against the size of its picture. Because data sets are rounded, an edge may exceed
-/// the picture by `pixel` or a hundredth of the side, whichever is larger, as for
+/// Checks a box against the size of its picture. Because data sets round coordinates, an edge may
+/// exceed the picture by `pixel` or a hundredth of the side, whichever is larger, as for
 /// [`Boxes`](crate::field::Boxes).
 ///
 /// # Errors

@@ -90,13 +90,13 @@ const MOST: u64 = 1 << 31;
 /// If `len` exceeds 2 GiB or the available memory.
 pub(super) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MOST {
-        return Err(Error::in_source(format!("{len} bytes to be read at once, the limit is {MOST}")));
+        return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MOST}")));
     }
     let len = len as usize;
     if scratch.len() < len {
         scratch
             .try_reserve(len - scratch.len())
-            .map_err(|_| Error::new(ErrorKind::Memory, format!("no memory for {len} bytes to be read")))?;
+            .map_err(|_| Error::new(ErrorKind::Memory, format!("no memory to read {len} bytes")))?;
         scratch.resize(len, 0);
     }
     Ok(&mut scratch[..len])

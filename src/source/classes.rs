@@ -54,7 +54,7 @@ impl Classes {
         Ok(Classes { names })
     }
 
-    /// Reads the list from a text file with one name a line, or from a `.json` file with an array
+    /// Reads the list from a text file with one name per line, or from a `.json` file with an array
     /// of names. White space around a name, empty lines at the end, and a byte order mark are
     /// ignored.
     ///
@@ -84,7 +84,7 @@ impl Classes {
     }
 
     /// Renumbers the labels of `source`: each class gets the position of its name in the list. If
-    /// the source has no class names, its labels already are positions in the list.
+    /// the source has no class names, its labels must be positions in the list.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -102,8 +102,8 @@ impl Classes {
         self.number_if(source, false)
     }
 
-    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list
-    /// makes each of its samples an error instead.
+    /// Like [`number`](Classes::number). If `lenient` is true, a class that is not in the list is
+    /// an error when one of its samples is read.
     pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);

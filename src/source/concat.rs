@@ -133,7 +133,7 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
         let (first, second) = (number.min(longest), number.max(longest));
         return Err(Error::config(format!(
             "joined data sets: label {label} is {:?} in set {first} and {:?} in set {second}; \
-             by_class_name gives the classes of one name one label, keep_labels leaves the labels as they are",
+             by_class_name gives classes of the same name the same label, keep_labels leaves the labels as they are",
             parts[first].classes()[label],
             parts[second].classes()[label]
         )));
@@ -180,7 +180,7 @@ impl Source for Concat {
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
         let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
         let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
-        // Below 2^64 each, so that products fit.
+        // Scaled to below 2^64 each, so that their products fit.
         let unit = all.div_ceil(1 << 64);
         let share = |wanted: u128| (wanted / unit * order.bytes() as u128 / all.div_ceil(unit)) as usize;
         let mut parts = Vec::new();
@@ -260,7 +260,7 @@ mod tests {
         Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
     }
 
-    /// A source that wishes for as many bytes as there are.
+    /// A source that wants as many bytes as possible.
     struct Greedy(Arc<Mutex<Vec<usize>>>);
 
     impl Source for Greedy {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_which_one_list_begins_the_other_agree() {
+    fn a_list_of_names_agrees_with_its_prefix() {
         let all = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &[]), set("c", 1, &["x", "y"])]).unwrap();
         assert_eq!(all.classes(), ["x", "y"]);
         let e = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &["x", "z"]), set("c", 1, &["x", "y"])]).unwrap_err();

@@ -65,7 +65,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
     DataFormat {
         name: "yolo",
         looks_like: "a `.yaml` file, a folder with `images` and `labels`, or a folder below `images` that has its \
-                     like below `labels`",
+                     counterpart below `labels`",
         extensions: &["yaml", "yml"],
         is_folder: |path| yolo_pictures(path).is_some(),
         is_file: |_, _| false,

@@ -24,7 +24,7 @@ pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Encodes such a file.
+/// Encodes an index file.
 pub(super) struct Encoder(Vec<u8>);
 
 impl Encoder {
@@ -56,7 +56,7 @@ impl Encoder {
     }
 }
 
-/// Decodes such a file, without trusting any byte. Methods return `None` for missing bytes.
+/// Decodes an index file, without trusting any byte. Methods return `None` for missing bytes.
 pub(super) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {

@@ -67,9 +67,9 @@ impl OwnedSample {
 impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
-    /// Copies a sample out of its source, typed values as the [bytes of a file](Value::encoded).
-    /// The label is copied with its current number. Class numbers within fields are copied as they
-    /// are stored; [`Sample::class`] renumbers them.
+    /// Copies a sample out of its source. Typed values become the [bytes of a
+    /// file](Value::encoded). The label is copied with its current number. Class numbers within
+    /// fields are copied as they are stored; [`Sample::class`] renumbers them.
     ///
     /// # Errors
     /// If its label is not a number.

@@ -120,7 +120,8 @@ impl Options {
         self
     }
 
-    /// Makes a class that is not in the list an error of its samples instead of the set.
+    /// Reports a class that is not in the list when its samples are read, not when the set is
+    /// opened.
     pub(crate) fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
         self

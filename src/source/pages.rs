@@ -3,10 +3,10 @@
 //! Touching a mapped page that cannot be loaded (the file was truncated, the disk failed) kills the
 //! process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and reports
 //! failure as an error. One system call replaces a page fault every 64 KiB. Its cost is not
-//! measurable for samples of 110 KB. For 3 KB it is about half a µs, and decoding takes 20. The
-//! check holds only at the time of the call: truncating a file while a sample is decoded from it
-//! still kills the process. Busy workers have such samples nearly always. On other systems there is
-//! no check, and the risk of every memory map remains.
+//! measurable for samples of 110 KB. For samples of 3 KB it is about 0.5 µs, where decoding takes
+//! 20 µs. The check holds only at the time of the call: truncating a file while a sample is decoded
+//! from it still kills the process. Busy workers hold such a sample nearly all the time. On other
+//! systems there is no check, and the risk of every memory map remains.
 //!
 //! **One read for a sample.** Populating loads pages one after the other. This is fast if the
 //! system reads ahead around a fault. LMDB's map is marked random, so each page is a separate read
@@ -26,8 +26,8 @@ use std::cell::Cell;
 use crate::error::Error;
 use crate::error::Result;
 
-/// Minimum bytes for which pages are requested beforehand in every map. Below, this gains nothing
-/// if the system reads ahead around a fault.
+/// Minimum size of a sample whose pages are requested beforehand in every map. For smaller samples,
+/// this gains nothing if the system reads ahead around a fault.
 #[cfg(target_os = "linux")]
 const READ_AHEAD: usize = 32 << 10;
 

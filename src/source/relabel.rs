@@ -19,7 +19,7 @@ impl Relabel {
         match self {
             Relabel::Places(names) if place.is_some_and(|place| place < *names) => Ok(old),
             Relabel::Places(names) => {
-                Err(Error::in_source(format!("label {old}, the list of classes names {names}, from 0")))
+                Err(Error::in_source(format!("label {old} is not in the list of {names} classes, numbered from 0")))
             }
             Relabel::Named { classes, set, how } => match place.and_then(|place| classes.get(place)) {
                 Some((_, Some(new))) => Ok(*new),

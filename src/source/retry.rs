@@ -38,7 +38,7 @@ pub(crate) fn retried<T>(
 pub(crate) fn check_retries(times: usize) -> Result<()> {
     if times > MOST_RETRIES {
         return Err(Error::config(format!(
-            "retries({times}): at most {MOST_RETRIES}, which take a quarter of an hour a sample"
+            "retries({times}): at most {MOST_RETRIES}, which take a quarter of an hour per sample"
         )));
     }
     Ok(())

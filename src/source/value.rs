@@ -44,9 +44,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a file with the value of the field `name`. Numbers are in NumPy's format 1.0 if
-    /// the name ends in `.npy`, and text with spaces if it ends in `.txt`. Lists are JSON as COCO
-    /// writes polygons.
+    /// The bytes of a file that holds the value as the field `name`. Numbers are in NumPy's format
+    /// 1.0 if the name ends in `.npy`, and text with spaces if it ends in `.txt`. Lists are JSON as
+    /// COCO writes polygons.
     pub fn encoded(&self, name: &str) -> Cow<'a, [u8]> {
         match *self {
             Value::Bytes(bytes) => Cow::Borrowed(bytes),

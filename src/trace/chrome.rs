@@ -84,7 +84,7 @@ struct Event {
     args: Args,
 }
 
-/// A complete event, by the format's names.
+/// A complete event, with the names of the format.
 #[derive(Serialize)]
 struct Complete<'a> {
     name: Cow<'a, str>,
@@ -137,7 +137,7 @@ impl Trace {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
         let other = json!({ "program": program });
-        // The array stays open for the windows.
+        // The array stays open, so that windows can be appended.
         let head = format!(r#"{{"schemaVersion": 1, "displayTimeUnit": "ms", "otherData": {other}, "traceEvents": ["#);
         let make = || {
             let mut file = File::create(path)?;

@@ -30,7 +30,7 @@ pub(crate) struct WorkerCounters {
     left_to_device: AtomicU64,
     /// The current sample + 1, or 0 while it waits for work.
     sample: AtomicU64,
-    /// Its stage. Field `n` is `Stage::Fields as usize + n`.
+    /// Stage of the current sample. Field `n` is `Stage::Fields as usize + n`.
     stage: AtomicUsize,
 }
 
@@ -405,7 +405,8 @@ impl WorkerCounters {
 
     /// Counts a prepared sample.
     pub(crate) fn sample(&self) {
-        // Only the worker writes its sums, so a load and a store are enough. Others read.
+        // Only the worker writes its sums, so a load and a store are enough. Other threads only
+        // read.
         self.samples.store(self.samples.load(Relaxed) + 1, Relaxed);
     }
 

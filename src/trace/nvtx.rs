@@ -1,5 +1,5 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
-//! Ranges for Nsight Systems. They have the names of the trace and lie on the threads that do the
+//! Ranges for Nsight Systems. They have the same names as in the trace, on the threads that do the
 //! work. Without the feature `nvtx` they compile to nothing.
 //!
 //! The tool names a library in `NVTX_INJECTION64_PATH`. The first range loads the library and calls
@@ -75,7 +75,7 @@ mod tool {
     #[repr(transparent)]
     struct Pointer(*const Slot);
 
-    // SAFETY: it points to nothing or to a static atomic.
+    // SAFETY: the pointer is null or points to a static atomic.
     unsafe impl Send for Pointer {}
     // SAFETY: as above.
     unsafe impl Sync for Pointer {}
@@ -145,7 +145,7 @@ mod tool {
         let initialize =
             unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") }.inspect_err(|e| failed(e)).ok()?;
         if initialize(export) == 0 {
-            failed(&"it does not want to be initialised");
+            failed(&"its initialisation function reports a failure");
             return None;
         }
         let [push, pop] = [RANGE_PUSH_A, RANGE_POP].map(|slot| SLOTS[CORE][slot].load(Relaxed));

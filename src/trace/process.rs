@@ -2,7 +2,7 @@
 //! The operating system's counts for this process. On systems other than Unix all counts are 0.
 //!
 //! **Invariants**
-//! 1. `getrusage` fills the whole structure it is given when it returns 0.
+//! 1. When `getrusage` returns 0, it has filled the whole structure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ struct Usage {
 
 #[cfg(unix)]
 fn usage() -> Usage {
-    // SAFETY: zeroed bytes are a valid `rusage`, which is integers.
+    // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is valid for writes. If the call fails it stays zero.
     let _ = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
@@ -67,7 +67,7 @@ impl ThreadUsage {
     /// The calling thread's counts; costs about 0.3 us. Known on Linux; `None` elsewhere.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
-        // SAFETY: zeroed bytes are a valid `rusage`, which is integers.
+        // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: `usage` is valid for writes.
         let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } != 0;
@@ -91,9 +91,9 @@ impl Task {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?)))
     }
 
-    /// Seconds that it was ready to run and waited for a processor. This is the second number of
-    /// its `schedstat`, which counts ns (the kernel's `sched-stats.rst`). `None` after the thread's
-    /// end.
+    /// Seconds that the thread was ready to run and waited for a processor. This is the second
+    /// number of its `schedstat`, which counts ns (the kernel's `sched-stats.rst`). `None` after
+    /// the thread's end.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
         let line = fs::read_to_string(self.0.join("schedstat")).ok()?;
         Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? as f64 * 1e-9)

@@ -13,7 +13,7 @@ pub struct Schedule {
     pub warmup: u64,
     /// Batches that are traced and written; at least one.
     pub active: u64,
-    /// The number of cycles; 0 means as long as the loader lives.
+    /// Number of cycles; 0 means that tracing continues until the loader is closed.
     pub repeat: u64,
 }
 
@@ -30,9 +30,10 @@ impl Schedule {
     pub(super) fn check(&self) -> Result<()> {
         match self.wait.checked_add(self.warmup).and_then(|sum| sum.checked_add(self.active)) {
             Some(_) if self.active > 0 => Ok(()),
-            _ => {
-                Err(Error::config(format!("trace: {self:?}: active is at least 1, and the sum is a number of batches")))
-            }
+            _ => Err(Error::config(format!(
+                "trace: {self:?}: active must be at least 1, and the sum \
+                     must fit into 64 bits"
+            ))),
         }
     }
 

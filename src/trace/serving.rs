@@ -1,4 +1,5 @@
-//! The rules for a decoder. It has no steps and no epochs, so its rules are fewer than a loader's.
+//! The rules for a decoder. A decoder is never in a step or an epoch, so it needs fewer rules than
+//! a loader.
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::stats::ratio;
@@ -74,7 +75,7 @@ mod tests {
         let cases = [
             (Limit::Unclear, Stats { batches: 3, ..decoder() }, "too early to say\n- 3 requests"),
             (Limit::Step, Stats { waited_seconds: 0.1, ..decoder() }, "requests of 4.0 pictures"),
-            (Limit::DeviceDecode, Stats { device_decode: Some(stage(100, 9.0)), ..decoder() }, "90.00 ms a request"),
+            (Limit::DeviceDecode, Stats { device_decode: Some(stage(100, 9.0)), ..decoder() }, "90.00 ms per request"),
             (Limit::Decode, Stats { decode: stage(400, 36.0), ..decoder() }, "decode-bound\n- 3.6 of 4 workers"),
             (
                 Limit::Workers,

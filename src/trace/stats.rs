@@ -14,7 +14,7 @@ use super::{Interval, ProcessStats, Stage, StageStats};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Whether the batches are answers to requests, as those of a [`Decoder`](crate::Decoder).
+    /// Whether the batches are answers to requests, as for a [`Decoder`](crate::Decoder).
     pub on_request: bool,
     /// Worker threads.
     pub workers: usize,
@@ -57,7 +57,7 @@ pub struct Stats {
     /// Pictures that workers left to the device; see
     /// [`Loader::decode_on`](crate::Loader::decode_on).
     pub decoded_on_device: u64,
-    /// Number of times a damaged picture was decoded. A decoder finds only damage in the part of
+    /// Number of times a damaged picture was decoded. A decoder finds damage only in the part of
     /// the file that a crop needs. [`Loader::strict`](crate::Loader::strict) checks the whole file,
     /// and makes damage an error.
     pub damaged: u64,
@@ -68,14 +68,15 @@ pub struct Stats {
     pub waited_seconds: f64,
     /// Epochs that delivered a batch.
     pub epochs: u64,
-    /// The part of the wait that was for the first batches of epochs, in seconds.
+    /// Seconds the consumer waited for the first batches of epochs; part of
+    /// [`waited_seconds`](Stats::waited_seconds).
     pub start_seconds: f64,
     /// Reading a sample and choosing its crop. The time of loading a memory-mapped page from the
     /// disk counts in the stage that first touches it, which may be decoding. For a sample that was
     /// read [ahead](Stats::ahead), only choosing the crop counts.
     pub read: StageStats,
     /// Reading by separate threads, which start once reads wait for storage. The times of parallel
-    /// reads add up. `None` as long as workers read.
+    /// reads add up. `None` while workers read.
     pub ahead: Option<StageStats>,
     /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
     /// bytes.
@@ -212,7 +213,7 @@ impl Stats {
     }
 
     /// Average number of parallel reads by the threads that read ahead.
-    pub(super) fn reads_under_way(&self) -> f64 {
+    pub(super) fn reads_in_flight(&self) -> f64 {
         self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
     }
 

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_long_is_spread_over_the_intervals_it_lasted() {
+    fn long_waits_and_work_are_spread_over_their_intervals() {
         let mut timeline = Timeline::new();
         timeline.delivered(0.225, 8, 0.2, || busy(450_000_000, 0));
         let intervals = timeline.intervals(0.225, busy(450_000_000, 0));

@@ -132,11 +132,11 @@ impl Evidence<'_> {
         if stats.start_seconds >= 0.5 * stats.waited_seconds
             && let Some(starts) = self.starts()
         {
-            let why = "an epoch's batches are made from its start on: longer epochs or smaller batches would lift it";
+            let why = "work on an epoch begins when it is requested: longer epochs or smaller batches would help";
             let lines = vec![waits.clone(), starts, why.into()];
             return (Limit::EpochStart, "limited by the starts of epochs".into(), lines);
         }
-        if stats.reads_under_way() >= READS {
+        if stats.reads_in_flight() >= READS {
             return self.reads_bound();
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
@@ -146,7 +146,7 @@ impl Evidence<'_> {
             let lines = vec![
                 waits.clone(),
                 format!(
-                    "workers are busy {} % of the time; for {} % of it all {} slots were taken, full or being filled",
+                    "workers are busy {} % of the time; {} % of the time all {} slots were full or being filled",
                     percent(*busy),
                     percent(blocked),
                     stats.slots
@@ -162,11 +162,11 @@ impl Evidence<'_> {
         let lines = vec![
             waits.clone(),
             format!(
-                "workers are busy {} % of the time; slots were taken for {} % of it",
+                "workers are busy {} % of the time; all slots were taken {} % of the time",
                 percent(*busy),
                 percent(blocked)
             ),
-            "a trace (`Loader::trace`) shows who waits for whom".into(),
+            "a trace (`Loader::trace`) shows which thread waits for which".into(),
         ];
         (Limit::Unclear, "no single cause".into(), lines)
     }
@@ -238,12 +238,12 @@ impl Evidence<'_> {
             (format!("{name}-bound"), vec![busy, waits.clone(), advice.to_owned()])
         };
         if let Some(copy) = stats.copy.as_ref().filter(saturated) {
-            let advice = "smaller images, or a wider link, would lift it; more workers would not";
+            let advice = "smaller images, or a wider link, would help; more workers would not";
             let (headline, lines) = stream("copy", copy, advice);
             return Some((Limit::Copy, headline, lines));
         }
         if let Some(convert) = stats.convert.as_ref().filter(saturated) {
-            let advice = "the model's own kernels leave it no room, or its batches are very small";
+            let advice = "the model's own kernels keep the device busy, or the batches are very small";
             let (headline, lines) = stream("convert", convert, advice);
             return Some((Limit::Convert, headline, lines));
         }
@@ -260,7 +260,7 @@ impl Evidence<'_> {
     pub(super) fn device_decode(&self, decode: &StageStats) -> String {
         let (share, each) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
         let batch = if self.stats.on_request { "request" } else { "batch" };
-        format!("decoding takes {share} % of the device's time, {each:.2} ms a {batch}")
+        format!("decoding takes {share} % of the device's time, {each:.2} ms per {batch}")
     }
 
     /// Judges a loader whose workers idle because reading ahead is too slow.
@@ -268,10 +268,16 @@ impl Evidence<'_> {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
         let lines = vec![
-            format!("{}, {:.1} reads are under way at a time ({:.0} us each)", self.busy_workers(), stats.reads_under_way(), 1e6 * each),
+            format!(
+                "{}, {:.1} reads are in flight on average ({:.0} us each)",
+                self.busy_workers(),
+                stats.reads_in_flight(),
+                1e6 * each
+            ),
             waits.clone(),
             self.speed_of_reading(),
-            "one packed file (`warpfeed pack`), a faster disk, or larger or more batches ahead (prefetch) for more reads at a time would lift it"
+            "one packed file (`warpfeed pack`), a faster disk, or more reads in flight \
+ (larger batches, or a higher prefetch) would help"
                 .into(),
         ];
         (Limit::Read, "read-bound".into(), lines)
@@ -296,8 +302,8 @@ impl Evidence<'_> {
     fn off_processor(&self) -> Option<String> {
         let stats = self.stats;
         let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
-        // Two shares are rounded, and the last is the rest of 100 %. Processor time is that of the
-        // whole process, so it bounds the workers' time.
+        // Two shares are rounded, and the last is the rest of 100 %. Processor time is known only
+        // for the whole process, so it is an upper bound for the workers' time.
         let waiting = percent(self.delayed());
         let running = percent(ran).min(100 - waiting);
         let running = if stats.process.cpu_seconds > 0.0 { running } else { 100 - waiting };
@@ -376,7 +382,7 @@ impl Evidence<'_> {
         let sample = if stats.on_request { "picture" } else { "sample" };
         let mut lines = vec![
             format!(
-                "{}, {} % of that with {name} ({mean:.0} us a {sample}, p99 {p99:.0})",
+                "{}, {} % of that with {name} ({mean:.0} us per {sample}, p99 {p99:.0})",
                 self.busy_workers(),
                 percent(share)
             ),
@@ -410,10 +416,10 @@ impl Evidence<'_> {
         let stats = self.stats;
         let halved = self.at_most(1.0 / (1.0 - share / 2.0));
         match limit {
-            Limit::Read if stats.on_request => lines.push("smaller files would lift it".into()),
+            Limit::Read if stats.on_request => lines.push("smaller files would help".into()),
             Limit::Read => {
                 lines.push(self.speed_of_reading());
-                lines.push("one packed file (`warpfeed pack`) or a faster disk would lift it".into());
+                lines.push("one packed file (`warpfeed pack`) or a faster disk would help".into());
             }
             Limit::Memory => {
                 let speed = ratio(stage.bytes as f64, stage.seconds * 1e9) * stats.busy_workers();

@@ -158,8 +158,8 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
     let path = "annotations/instances_val.json";
     for (pointer, value, words) in [
         ("/annotations/0/image_id", json!(77), "annotation 100 is of image 77, which is not among the 3 images"),
-        ("/images/1/id", json!(9), "image id 9 is that of "),
-        ("/categories/1/id", json!(90), "category id 90 is that of "),
+        ("/images/1/id", json!(9), "image id 9 is used by "),
+        ("/categories/1/id", json!(90), "category id 90 is used by "),
         ("/annotations/0/bbox", json!([1, 2, 3]), "invalid length 3, expected an array of length 4 at line "),
         ("/annotations/0/bbox", json!("x"), "at line "),
         ("/annotations/0/iscrowd", json!(2), "expected 0 or 1 at line "),
@@ -167,7 +167,7 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
         (
             "/annotations/0/keypoints",
             json!([1, 2, 2]),
-            "annotation 100 has 3 numbers of keypoints; 2 points of x, y and visibility are 6",
+            "annotation 100 has 3 keypoint numbers; 2 points of x, y and visibility need 6",
         ),
         ("/images", json!([]), "annotation 100 is of image 9, which is not among the 0 images"),
     ] {
@@ -191,8 +191,8 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
         ("/annotations/0/bbox", json!([10, 2, 30, 4]), "annotation 100: x from 10 to 40, the picture is 20 wide"),
         ("/annotations/0/bbox", json!([10, 2, -3, 4]), "annotation 100: x from 10 to 7, the picture is 20 wide"),
         ("/annotations/0/bbox", json!([10, -5, 3, 4]), "annotation 100: y from -5 to -1, the picture is 10 high"),
-        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" does not lead to a place below the folder"),
-        ("/images/0/file_name", json!("/etc/passwd"), "does not lead to a place below the folder"),
+        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" leads out of the folder"),
+        ("/images/0/file_name", json!("/etc/passwd"), "leads out of the folder"),
     ] {
         let root = change(pointer, value);
         let source = Coco::open(root.path().join(path)).unwrap();

@@ -133,7 +133,7 @@ fn without_class_names_labels_are_indices_into_the_list() {
     assert_eq!(labels(set(&[3, 0]).classes(LIST)), [("3".to_owned(), 3), ("0".to_owned(), 0)]);
     for bad in [4, -1] {
         let e = set(&[1, bad]).classes(LIST).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), format!("label {bad}, the list of classes names 4, from 0"));
+        assert_eq!(e.cause(), format!("label {bad} is not in the list of 4 classes, numbered from 0"));
     }
 }
 

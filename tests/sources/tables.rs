@@ -141,7 +141,7 @@ fn columns_are_found_by_name_or_by_option() {
     let e = |options: TableOptions| options.open(&table).unwrap_err();
     assert!(e(columns().picture("Path")).cause().starts_with("no column \"Path\" among \"id\", \"Where\""));
     assert_eq!(e(columns().without_label()).cause(), "label and without_label exclude each other");
-    assert_eq!(e(columns().gather("note", ["weight"])).cause(), "two columns would be the field \"note\"");
+    assert_eq!(e(columns().gather("note", ["weight"])).cause(), "two columns would become the field \"note\"");
     let twice = write(root.path(), "twice.csv", "a,b,a\n1,2,3\n");
     assert!(cause(&twice).ends_with("columns 0 and 2 are both called \"a\""));
     let wide = write(

@@ -21,9 +21,8 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     .at_path(json))
 }
 
-/// Folders to try: the file's folder; and in it or in its parent folder `images`, and the folder
-/// that the file is named after (`train2017` for `instances_train2017.json`), which may be in
-/// `images`.
+/// Folders to try: the file's folder; then, in its parent and in it, the folder that the file is
+/// named after (`train2017` for `instances_train2017.json`), the same in `images`, and `images`.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

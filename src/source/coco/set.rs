@@ -112,12 +112,13 @@ struct Annotation {
 
 impl Coco {
     /// Opens the annotations in `json`. The pictures may be next to the file, in the folder that it
-    /// is named after (`../train2017` for `instances_train2017.json`), and in `images`. These
+    /// is named after (`../train2017` for `instances_train2017.json`), or in `images`. These
     /// folders may be next to the file or next to its folder.
     ///
     /// # Errors
-    /// If the file cannot be read, is not COCO's JSON (with line and column), an annotation is of a
-    /// picture that is not listed, an id is used twice, or the pictures are not found.
+    /// If the file cannot be read or is not COCO's JSON (the message has line and column), if an
+    /// annotation is of a picture that is not listed, if an id is used twice, or if the pictures
+    /// are not found.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(json.as_ref(), None, Vec::new())
     }
@@ -239,11 +240,11 @@ impl Set {
         content.images.sort_by(|a, b| a.id.cmp(&b.id));
         if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
             let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
-            return Err(Error::in_source(format!("category id {id} is that of {one:?} and of {other:?}")));
+            return Err(Error::in_source(format!("category id {id} is used by {one:?} and by {other:?}")));
         }
         if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
             let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
-            return Err(Error::in_source(format!("image id {id} is that of {one:?} and of {other:?}")));
+            return Err(Error::in_source(format!("image id {id} is used by {one:?} and by {other:?}")));
         }
         let named = content.categories.iter().map(|category| category.keypoints.len()).max();
         let given =
@@ -259,7 +260,7 @@ impl Set {
                 let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
                 let count = content.annotations.iter().filter(unlisted).count();
                 return Err(Error::in_source(format!(
-                    "annotation {id} is of image {image}, which is not among the {all} images of the file; so are {count} annotations"
+                    "annotation {id} is of image {image}, which is not among the {all} images of the file; the same is true of {count} annotations in all"
                 )));
             }
             let objects = content.annotations.into_iter().enumerate();
@@ -319,7 +320,7 @@ impl Annotation {
         if !keypoints.is_empty() && keypoints.len() != 3 * points {
             let (found, needed) = (keypoints.len(), 3 * points);
             return Err(Error::in_source(format!(
-                "annotation {id} has {found} numbers of keypoints; {points} points of x, y and visibility are {needed}"
+                "annotation {id} has {found} keypoint numbers; {points} points of x, y and visibility need {needed}"
             )));
         }
         let start = (!keypoints.is_empty()).then_some(coordinates.len());

@@ -52,7 +52,8 @@ impl Folder {
     }
 
     /// As [`open`](Folder::open), and includes files of `formats`. With `indexed`, the listing
-    /// comes from the index next to the folder if it is current. Otherwise it is written there.
+    /// comes from the index next to the folder if it is current. Otherwise the folder is listed,
+    /// and the index is written.
     pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>, indexed: bool) -> Result<Self> {
         let Some(root) = path.to_str() else {
             return Err(Error::in_source("the folder's path is not UTF-8").at_path(path));

@@ -21,8 +21,8 @@ use crate::source::kept::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// Minimum age of a folder's time for an index. File systems count time in steps, so a younger
-/// folder may change again under the same time.
+/// Minimum time since the last change of every folder before an index is written. File systems
+/// round times, so a folder that changed more recently could change again and keep its time.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The index of the folder at `path`.
@@ -88,9 +88,9 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// The listing, and the folders with their times. `None` for everything that is not exactly what
-/// `encode` writes. The bytes may be hostile: no vector is reserved before its bytes are known to
-/// exist, and no number that leads outside is kept.
+/// Decodes the listing, and the folders with their times. Returns `None` for anything that `encode`
+/// does not write. The bytes may be hostile: memory is reserved only for bytes that exist, and
+/// every number is checked against its range.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [looked, folders, samples, classes, labels, bad, length] = rest.longs()?;
@@ -169,7 +169,8 @@ mod tests {
     }
 
     proptest! {
-        /// Numbers are changed under a forged hash: nothing panics, and no path lies outside.
+        /// Damages the file and forges its hash. Decoding does not panic, and no path or label is
+        /// out of range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

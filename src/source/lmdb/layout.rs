@@ -3,7 +3,7 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::source::Sample;
 
-/// Makes a sample of a value of an LMDB database.
+/// Converts a value of an LMDB database to a sample.
 ///
 /// ```
 /// use warpfeed::source::{ValueFormat, Sample};
@@ -31,8 +31,7 @@ pub trait ValueFormat: Send + Sync {
 ///
 /// - `cls`, an integer or decimal text, is the label. `__key__` is the sample's key; the default is
 ///   the database's key.
-/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are skipped,
-///   because a field is bytes.
+/// - Bytes and text are fields. Values of other types (floats, lists, nested maps) are skipped.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 
@@ -90,7 +89,7 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
 }
 
 /// Values that consist of the encoded picture, without labels. The field is named after the format,
-/// which the first bytes tell.
+/// which is detected from the first bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bare;
 

@@ -120,7 +120,7 @@ impl Columns {
         let stems: Vec<&str> =
             stems.chain(self.gathered.iter().map(|(name, _)| name.trim_end_matches(".txt"))).collect();
         if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
-            return Err(Error::config(format!("two columns would be the field {twice:?}")));
+            return Err(Error::config(format!("two columns would become the field {twice:?}")));
         }
         let (fields, most) = (stems.len() + usize::from(self.picture.is_some()), MAX_FIELDS);
         if fields > most {

@@ -19,9 +19,9 @@ pub(super) struct Scan {
 /// Scans all rows of `text` once.
 ///
 /// # Errors
-/// With its position in the text, an error that makes the whole table unusable: a quote that is
-/// never closed swallows all rows after it, and an unbounded number of columns makes each row
-/// slower than the last.
+/// An error that makes the whole table unusable, with its position in the text. A quote that is
+/// never closed swallows all rows after it. An unbounded number of columns makes each row slower
+/// than the last.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
     let mut scan =
         Scan { names: Vec::new(), starts: Starts::new(text.len()), first: Vec::new(), bad: None, bad_rows: 0 };
@@ -38,7 +38,7 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         let (end, parsed) = syntax.row(text, start, &mut place, &mut cells);
         let Some(end) = end else { return Ok(scan) };
         if parsed.is_err() && matches!(syntax, Syntax::Csv(_)) {
-            let cause = "a quote opens and is never closed; it would take all rows from here on".to_owned();
+            let cause = "a quote is opened and never closed; it would swallow all rows from here on".to_owned();
             return Err((syntax.open_quote(text, start), cause));
         }
         if std::mem::take(&mut header) {

@@ -122,7 +122,7 @@ impl Voc {
         };
         if !is_voc(&folder) {
             let cause = format!(
-                "not a set of Pascal VOC: a folder {PICTURES} with {ANNOTATIONS} or {MASKS} beside it, or a list in {LISTS}, is expected"
+                "not a set of Pascal VOC: a folder {PICTURES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}, is expected"
             );
             return Err(Error::in_source(cause).at_path(path));
         }
@@ -130,7 +130,9 @@ impl Voc {
         for file in pictures_below(&folder.join(PICTURES), &formats)? {
             let key = key_and_field(&file, &formats).0.to_owned();
             if let Some(other) = files.insert(key, file.as_str().into()) {
-                let cause = format!("{other:?} and {file:?} have one name, and annotations do not say which is meant");
+                let cause = format!(
+                    "{other:?} and {file:?} have the same name, and annotations do not say which of them they describe"
+                );
                 return Err(Error::in_source(cause).at_path(folder.join(PICTURES)));
             }
         }

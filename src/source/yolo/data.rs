@@ -112,9 +112,7 @@ fn names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
     }
     numbered.sort();
     match (0..).zip(&numbered).find(|(expected, (number, _))| expected != number) {
-        Some((expected, (number, _))) => {
-            Err(format!("names: class {number} stands where class {expected} is expected"))
-        }
+        Some((expected, (number, _))) => Err(format!("names: found class {number} where class {expected} is expected")),
         None => Ok(numbered.into_iter().map(|(_, name)| name).collect()),
     }
 }
@@ -186,7 +184,7 @@ mod tests {
             (&deep[1], "line 1: lists and mappings more than 64 deep"),
             ("train: {a: b}\n", "train: a text is expected"),
             ("nc: 3\nnames: [a, b]\n", "names has 2"),
-            ("names: {0: a, 2: b}\n", "class 2 stands where class 1 is expected"),
+            ("names: {0: a, 2: b}\n", "found class 2 where class 1 is expected"),
             ("names: {a: b}\n", "is not a number"),
             ("names: 5\n", "a list or a mapping is expected"),
             ("kpt_shape: [17, 4]\n", "kpt_shape: [number of points, 2 or 3] is expected"),

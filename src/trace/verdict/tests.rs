@@ -38,7 +38,7 @@ fn decoding_on_the_device_is_named_and_advised() {
     assert_eq!(decode.limit, Limit::DeviceDecode);
     assert!(
         decode.text.starts_with(
-            "device-decode-bound\n- decoding takes 90 % of the device's time, 90.00 ms a batch\n- the step waited 40 %"
+            "device-decode-bound\n- decoding takes 90 % of the device's time, 90.00 ms per batch\n- the step waited 40 %"
         ),
         "{}",
         decode.text
@@ -138,7 +138,11 @@ fn each_rule_holds_on_its_numbers() {
             "a step takes 60.0 ms: 640 samples/s\n- 2.0 of 4 workers are busy",
         ),
         (Limit::Read, Stats { read: stage(6400, 20.0, 1 << 30), ..loader() }, "read-bound\n- 3.9 of 4 workers"),
-        (Limit::Read, Stats { ahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() }, "8.0 reads are under way at a"),
+        (
+            Limit::Read,
+            Stats { ahead: Some(stage(6400, 80.0, 1 << 30)), ..loader() },
+            "8.0 reads are in flight on average",
+        ),
         (Limit::Decode, Stats { decode: stage(6400, 30.0, 0), ..loader() }, "decode-bound\n- 3.6 of 4 workers"),
         (Limit::Transform, Stats { transform: stage(6400, 20.0, 0), ..loader() }, "transform-bound\n- 3.6 of 4"),
         (Limit::Memory, Stats { write: stage(6400, 20.0, 1 << 34), ..loader() }, "memory-bound\n- 3.9 of 4 workers"),
@@ -197,7 +201,7 @@ fn packing_is_advised_for_plain_jpegs_alone() {
 }
 
 #[test]
-fn what_the_step_leaves_bounds_what_can_be_gained() {
+fn the_step_bounds_the_possible_speed_up() {
     let verdict = loader().verdict();
     assert!((verdict.max_speedup.unwrap() - 1.0 / 0.6).abs() < 1e-9);
     assert_eq!(Stats { waited_seconds: 9.99, ..loader() }.verdict().max_speedup, None, "there is no step");
@@ -222,7 +226,7 @@ fn no_advice_promises_more_than_the_loop_can_gain() {
 }
 
 #[test]
-fn slow_starts_of_epochs_are_named_beside_another_limit() {
+fn slow_starts_of_epochs_are_named_next_to_another_limit() {
     let busy = Stats { decode: stage(6400, 30.0, 0), epochs: 10, start_seconds: 1.6, ..loader() };
     let verdict = busy.verdict();
     assert_eq!(verdict.limit, Limit::Decode);
