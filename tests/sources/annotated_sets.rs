@@ -350,7 +350,7 @@ fn voc_returns_the_content_of_its_files() {
     // If two pictures have one name, the annotations are ambiguous.
     fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
     let e = refused(Voc::open(at("")));
-    assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have one name"), "{e}");
+    assert!(e.cause().contains("\"a.bmp\" and \"a.png\" have the same name"), "{e}");
     fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
     // Only masks.
     fs::remove_dir_all(at("Annotations")).unwrap();

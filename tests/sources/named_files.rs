@@ -149,7 +149,7 @@ fn an_unclosed_quote_is_an_error_with_its_line() {
     ] {
         let root = set(&[("t.csv", text)]);
         let e = refused(open(root.path().join("t.csv")));
-        let words = format!("line {line}: a quote opens and is never closed");
+        let words = format!("line {line}: a quote is opened and never closed");
         assert!(e.cause().contains(&words) && e.path() == Some(&*root.path().join("t.csv")), "{text:?}: {e}");
     }
 }
