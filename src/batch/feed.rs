@@ -20,7 +20,7 @@ pub(crate) trait Feed: Send {
     /// Ends the epoch early.
     fn stop(&mut self);
 
-    /// Reports whether the consumer is full and cannot take more batches.
+    /// Tells the feed whether the consumer is full and cannot take more batches.
     fn supplied(&self, _supplied: bool) {}
 
     /// Number of batches that are ready.

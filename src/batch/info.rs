@@ -22,7 +22,8 @@ pub(crate) struct Header {
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
     pub(crate) entries: Vec<Entry>,
-    /// Mixing of the batch, if any. The last worker mixes on the host, and the kernel on a device.
+    /// Mixing of the batch, if any. The last worker mixes on the host, and the conversion kernel on
+    /// a device.
     pub(crate) mixing: Option<Mixing>,
     /// Whether the labels may be read. The last worker sets it.
     pub(crate) labelled: bool,
@@ -109,8 +110,8 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Whether the batch lacks a field of `role` that the loader has: the labels, if no sample has
-    /// one.
+    /// Whether a field of `role` is missing from the batch although the loader has it. Only labels
+    /// can be missing, if no sample has one.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labelled
     }

@@ -1,9 +1,9 @@
 //! The memory of a slot.
 //!
 //! **Invariants**
-//! - `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN),
-//!   initialised, and owned by `owner` until the `Memory` is dropped.
-//! - A `Memory` only exposes its address. `slot` decides who may access which byte, and when.
+//! 1. `base..base + len` is one live allocation, aligned to [`ALIGN`](super::schema::ALIGN),
+//!    initialised, and owned by `owner` until the `Memory` is dropped.
+//! 2. A `Memory` only exposes its address. `slot` decides who may access which byte, and when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -164,8 +164,8 @@ pub(crate) enum Role {
     /// One record per sample that tells a device how to decode the picture of span `of`; not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data for a device, of all samples together, in order of arrival. The room is
-    /// an equal share per sample, but each sample takes what it needs. The device has room for
+    /// Entropy-coded data for a device, of all samples together, in order of arrival. The span has
+    /// an equal share for each sample, but each sample takes what it needs. The device has room for
     /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }

@@ -5,17 +5,17 @@
 //! still being read, reading one that is still being filled) do not compile.
 //!
 //! **Invariants**
-//! - For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one
-//!   [`Full`]. Only this file creates them.
-//! - A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes and record.
-//! - The `Part`s of a slot cover disjoint ranges of samples. Only a part's holder accesses the
-//!   bytes and metadata of its samples, the latter through a pointer to the record's `samples`,
-//!   which are not moved while parts exist. All parts may read the record's header, which is not
-//!   written while parts exist.
-//! - Entropy-coded data for a device has its own span, which the parts share. `encoded` counts the
-//!   bytes of it that have been handed out. Each byte goes to one part, once per batch.
-//! - `left` counts the unfinished parts. The part that takes it to zero (with acquire-release
-//!   ordering, so that it sees the writes of all others) becomes the `Full`.
+//! 1. For every `Slot` there is, at any time, either one [`Free`], or one or more [`Part`]s, or one
+//!    [`Full`]. Only this file creates them.
+//! 2. A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes and record.
+//! 3. The `Part`s of a slot cover disjoint ranges of samples. Only a part's holder accesses the
+//!    bytes and metadata of its samples, the latter through a pointer to the record's `samples`,
+//!    which are not moved while parts exist. All parts may read the record's header, which is not
+//!    written while parts exist.
+//! 4. Entropy-coded data for a device has its own span, which the parts share. `encoded` counts the
+//!    bytes of it that have been handed out. Each byte goes to one part, once per batch.
+//! 5. `left` counts the unfinished parts. The part that takes it to zero (with acquire-release
+//!    ordering, so that it sees the writes of all others) becomes the `Full`.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;

@@ -1,11 +1,11 @@
-//! Annotations of pictures that EXIF turns: the frame in which coordinates count, and the mapping
+//! Annotations of pictures that EXIF turns: the pixel grid of their coordinates, and the mapping
 //! from it to the upright picture.
 
 use super::Size;
 use super::orientation::Orientation;
 use crate::error::{Error, Result};
 
-/// The picture that annotations were made on, where EXIF turns it.
+/// The version of a picture that annotations were made on, if EXIF turns the picture.
 ///
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) describes when it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,8 +44,8 @@ impl From<Size> for Oriented {
 }
 
 impl Oriented {
-    /// Creates it for a picture of upright size `size` and the EXIF tag's value, 1 (upright) to 8.
-    /// Other values count as 1.
+    /// Creates the description of a picture of upright size `size` with an EXIF tag of 1 (upright)
+    /// to 8. Other values count as 1.
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with(size, Orientation::new(exif))
     }
@@ -54,7 +54,8 @@ impl Oriented {
         Oriented { size, orientation, annotated: None }
     }
 
-    /// Sets which picture annotations were made on, if their size does not tell.
+    /// Sets which version of the picture annotations were made on. This decides if their size does
+    /// not.
     #[must_use]
     pub fn annotated(mut self, on: Option<Exif>) -> Self {
         self.annotated = on;
@@ -70,8 +71,9 @@ impl Oriented {
     /// declare no size.
     ///
     /// # Errors
-    /// If neither the stored nor the upright picture has this size, with both sizes. If EXIF turns
-    /// the picture, both fit, and [`annotated`](Oriented::annotated) was not called.
+    /// If neither the stored nor the upright picture has this size; the message has both sizes.
+    /// Also if EXIF turns the picture, both fit, and [`annotated`](Oriented::annotated) was not
+    /// called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
         // Transposing twice changes nothing, so the same step leads back to the stored size.
@@ -109,7 +111,7 @@ impl Oriented {
     }
 }
 
-/// The pixels in which annotations count, and the mapping from them to the upright picture.
+/// The pixel grid of annotations, and the mapping from it to the upright picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     size: Size,

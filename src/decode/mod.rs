@@ -49,8 +49,8 @@
 //!
 //! # A file that is damaged inside
 //!
-//! Where libjpeg warns and continues, this decoder continues too, with libjpeg's pixels. All of
-//! these are damage:
+//! Where libjpeg warns and continues, this decoder continues too, with libjpeg's pixels. All of the
+//! following count as damage:
 //!
 //! | found in the data | libjpeg's message |
 //! |---|---|

@@ -13,7 +13,7 @@ const MAX_SIDE: u32 = 65_535;
 /// Start from [`train`](Augment::train), [`eval`](Augment::eval),
 /// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
 /// [`pass_through`](Augment::pass_through); for detection from [`letterbox`](Augment::letterbox),
-/// [`scale_jitter`](Augment::scale_jitter) or [`iou_crop`](Augment::iou_crop). Then add to it.
+/// [`scale_jitter`](Augment::scale_jitter) or [`iou_crop`](Augment::iou_crop). Then add options.
 /// Setters never fail. The loader checks the options when it is opened.
 ///
 /// ```

@@ -29,7 +29,7 @@ impl From<Rect> for Window {
 /// A uniform or log-uniform interval, `[low, high]`.
 pub(super) type Interval = [f64; 2];
 
-/// The box of torchvision's `RandomResizedCrop.make_params`. It makes ten tries with an area
+/// The box of torchvision's `RandomResizedCrop.make_params`. It makes up to ten tries with an area
 /// uniform in `scale` times the picture's and an aspect ratio (width / height) log-uniform in
 /// `ratio`, and falls back to the largest central box with an allowed ratio.
 ///

@@ -182,8 +182,8 @@ impl Plan {
     /// Maps the box (x1, y1, x2, y2) of the picture to the output, clipped to the shown part.
     /// `None` if the width or height that remains is 0.
     ///
-    /// Coordinates are those of edges: 0 to the width spans all pixels, and a flip maps x to width
-    /// - x.
+    /// Coordinates are those of edges: a flip maps x to the width minus x, and 0 to the width spans
+    /// all pixels.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
         if self.centred && !geometry::holds_centre(self.crop, [x1, y1, x2, y2]) {
             return None;

@@ -60,7 +60,7 @@ pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: 
 /// The image that a vector path blends into another.
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {
-    /// Pixels of the partner, in the number of the image.
+    /// Pixels of the partner, as many as the image has.
     pub(super) partner: &'a [u8],
     /// Share of the image itself.
     pub(super) weight: f32,

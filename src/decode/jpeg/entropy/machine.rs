@@ -3,11 +3,11 @@
 //! **Invariants** of [`Machine`], which the unsafe code of the backends relies on. Only this file
 //! changes the fields that they name.
 //! - `stream` ends with [`SLACK_BYTES`] that belong to no slot, and a lane's `bit` is at most
-//!   `limit`, the first bit of those. A backend checks it at least once per block, in which it
-//!   moves by less than 256 bytes, and reads at most 24 bytes from it on.
-//! - A busy lane has `at < end`, and coefficients up to `end` plus [`SLACK_BLOCKS`] blocks. A
-//!   backend stores at `at` or later in the same block, or at the coefficient after that, and stops
-//!   at `end`.
+//!   `limit`, the first bit of those. A backend checks this at least once per block. Within a
+//!   block, `bit` moves by less than 256 bytes, and a read extends at most 24 bytes past it.
+//! - A busy lane has `at < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
+//!   blocks. A backend stores at `at` or later in the same block, or at the first coefficient after
+//!   that block, and stops at `end`.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables. A lane's
 //!   `link` and every link's `next` are indices of links.
 //! - Memory only grows while a lane is busy.
@@ -257,7 +257,7 @@ impl Machine {
         &mut self.stream[slot.stream.clone()]
     }
 
-    /// All coefficients. Those of a block are the 64 from 64 times its index on, in zigzag order.
+    /// All coefficients. Block `i` has the 64 coefficients from `64 * i` on, in zigzag order.
     pub(in crate::decode::jpeg) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }

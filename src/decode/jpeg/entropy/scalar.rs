@@ -178,8 +178,8 @@ impl Lane {
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// Marks the lane as finished, after the end of all segments, where its owner notices that it
-    /// left its own segment.
+    /// Marks the lane as finished, at a position after all segments. There its owner notices that
+    /// the lane left its segment.
     #[inline(always)]
     fn lose(&mut self, memory: &Memory) {
         self.next = memory.beyond();

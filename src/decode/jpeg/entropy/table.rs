@@ -31,16 +31,16 @@ pub(super) struct Table {
 
 /// The start of a window, decoded: one symbol and its value, or two.
 ///
-/// - `first` and `second` move from the place of the latest coefficient to that of the first value,
-///   and from there to that of the second.
-/// - A single symbol is the second one. Before its value, a zero is stored at the next place, which
-///   is still empty.
-/// - A single value may extend past the window. Then the bits after the window, whose number
-///   follows from `rest`, are to be added.
-/// - If `first` leads to the last coefficient or beyond, the entry is not valid. Either a pair's
-///   first value ends the block, or a single symbol is at the last place, or `first` is [`ODD`],
-///   because the code is invalid, longer than the window, or as long as the window so that the sign
-///   of its value is unknown.
+/// - `first` is the distance from the place of the latest coefficient to that of the first value,
+///   and `second` the distance from there to the place of the second value.
+/// - A single symbol counts as the second one. Before its value is stored, a zero is stored at the
+///   next place, which is still empty.
+/// - A single value may extend past the window. The bits after the window are then added; `rest`
+///   gives their number.
+/// - An entry is not valid if `first` leads to the last coefficient or beyond. There are three
+///   cases: the first value of a pair ends the block, a single symbol is at the last place, or
+///   `first` is [`ODD`]. `ODD` marks a code that is invalid, longer than the window, or as long as
+///   the window, so that the sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Entry {

@@ -26,7 +26,8 @@ pub(in crate::decode) struct Kernels {
     /// Interpolates a row between two (`h1v2_fancy_upsample`), from three parts of `near` and one
     /// of `far`. `bias` is 1 above `near` and 2 below it.
     pub(in crate::decode::jpeg) h1v2: fn(near: &[u8], far: &[u8], n: usize, bias: u8, between: &mut [u8]),
-    /// Does both at once (`h2v2_fancy_upsample`). The rows start one sample early.
+    /// Doubles a row in both directions at once (`h2v2_fancy_upsample`). The rows start one sample
+    /// early.
     pub(in crate::decode::jpeg) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),
     /// Converts Y, Cb, Cr to interleaved RGB of exactly `rgb.len() / 3` pixels (`ycc_rgb_convert`).
     /// Reads up to [`PADDING`] more samples.

@@ -95,7 +95,7 @@ proptest! {
         let options = Options { restart, ..Options::new(80, h, v) };
         let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);
         for edit in &edits {
-            // An earlier edit may have put a marker where no data follows the headers any longer.
+            // After an earlier edit, a marker may follow the headers instead of data.
             if Header::read(&jpeg).is_ok_and(|header| header.scan.data + 2 < jpeg.len()) {
                 edit.apply(&mut jpeg);
             }
