@@ -8,12 +8,13 @@ use crate::transform::{Mixing, OnValues};
 /// Writes the images of a batch, each mixed with its partner.
 ///
 /// `images` contains the entries of the images. Each entry starts with its image as `u8` HWC, which
-/// fits whatever the dtype. Nothing is rounded before mixing, and a mixed batch takes no extra
-/// memory. `effects` has the effects on values of each of `count` images. `own` is scratch for one
-/// image, and `last` for a copy of the last one.
+/// fits for every dtype. Nothing is rounded before mixing, and a mixed batch takes no extra memory.
+/// `effects` has the effects on values of each of `count` images. `own` is scratch for one image,
+/// and `last` for a copy of the last one.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or an effect leaves its image.
+/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or an effect reaches outside
+/// its image.
 pub(crate) fn mix<'a>(
     writer: &Writer,
     mixing: &Mixing,

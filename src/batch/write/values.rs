@@ -31,8 +31,8 @@ impl Writer {
     pub(crate) fn write_changed(&self, image: Unwritten<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // Few images have effects, so the pass above ignores them, and their pixels are written
-        // again.
+        // Few images have effects, so the pass above ignores them, and the changed pixels are
+        // written again.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |at| self.value(image, at));
         }
@@ -48,7 +48,8 @@ impl Writer {
         self.check_effects(effects)?;
         for (number, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // The first effect of a pixel runs all of them, because the pixel is rounded then.
+                // The first effect that changes a pixel runs all of its effects, because writing
+                // the pixel rounds it.
                 if effects[..number].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
