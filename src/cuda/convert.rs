@@ -7,7 +7,7 @@
 //!    `tests/gpu/kernels.rs` runs every entry point against the host.
 //! 2. Addresses come from `Memory::at`, given the number of bytes that the kernel accesses for
 //!    `count` samples. The kernel also reads the sample that a record names as partner. The caller
-//!    of a launch guarantees that its number is below `count`.
+//!    of a launch guarantees that the partner's number is below `count`.
 
 use std::ffi::c_void;
 
@@ -88,7 +88,7 @@ impl Convert {
         if pixels == 0 || pixels > (1 << 30) {
             return Err(Error::config(format!("images of {width}x{height} pixels cannot be converted on the device")));
         }
-        // Without records, the ends of rows do not matter.
+        // Without records, rows do not matter, so an image counts as one row.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let Entry { name, group, groups } = Entry::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;

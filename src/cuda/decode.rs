@@ -176,7 +176,7 @@ impl Decode {
         let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.tables, at.starts, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
         assert!(at.columns <= DecodeOps::MOST_COLUMNS as usize, "a region of {} columns", at.columns);
-        // The resize finds both from the start of the coefficients.
+        // The kernel that resizes computes the address of both from the start of the coefficients.
         let planes_at = at.planes.checked_sub(at.coefficients).filter(|gap| gap.is_multiple_of(DecodeOps::PLANE_BYTES));
         let planes_at = planes_at.expect("planes lie behind the coefficients, at a multiple of a block's bytes");
         let mut planes_at = u32::try_from(planes_at / DecodeOps::PLANE_BYTES).expect("a record counts the blocks");
@@ -193,7 +193,8 @@ impl Decode {
         let mut faults = memory.at(at.faults, count * DecodeOps::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
         let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
-        // Twice the mean per picture. Blocks of threads loop over the remaining lines.
+        // Twice the mean number of lines per picture. Blocks of threads loop over any further
+        // lines.
         let lines = 2 * at.arena_bytes / count / LINE;
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:ident),*) => {{

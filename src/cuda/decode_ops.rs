@@ -49,7 +49,7 @@ record! {
         count: u32,
         /// Huffman tables in the head.
         tables: u32,
-        /// Place in the batch. If this record is a copy of another sample's, that sample's place.
+        /// Place in the batch for which the record was written. A copy of the record keeps it.
         place: u32,
         /// Number of blocks in the window.
         kept: u32,
@@ -105,8 +105,8 @@ impl DecodeOps {
     /// also holds the weights of some rows.
     pub const MOST_COLUMNS: u32 = 11 << 10;
 
-    /// Bytes per sample of the resize filter for outputs of (`height`, `width`), and of its record
-    /// for the resize: `axis_of` in `kernels/jpeg.cu`.
+    /// Bytes per sample for its resize filter and its record for the resize, for outputs of
+    /// (`height`, `width`): `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MOST_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
@@ -119,8 +119,8 @@ impl DecodeOps {
     /// Bytes per line of the arena: `LINE` in `kernels/jpeg.cu`.
     pub(crate) const LINE: usize = 256;
 
-    /// Bytes of scratch for the starts of the pieces of an arena: 32 for each line of
-    /// it, and for the end. They are the size of `Start` in `kernels/jpeg.cu`.
+    /// Bytes of scratch for the starts of the pieces of an arena: 32 for each line of the arena and
+    /// for its end. This is the size of `Start` in `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
         (arena / Self::LINE + 1) * 32
     }
@@ -238,8 +238,8 @@ impl DecodeOps {
         self.block as usize + self.kept as usize
     }
 
-    /// The place in the batch for which the record was written. The record is elsewhere if this
-    /// sample replaces a failed one.
+    /// The place in the batch for which the record was written. The record is at another place if
+    /// it was copied there to replace a failed sample.
     #[cfg(feature = "cuda")]
     pub(crate) fn place(&self) -> usize {
         self.place as usize

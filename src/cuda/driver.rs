@@ -70,7 +70,8 @@ pub(super) fn available_for_batches() -> Result<()> {
 pub struct Context(Option<Arc<CudaContext>>);
 
 impl Drop for Context {
-    /// The last handle makes its device current in order to release it.
+    /// Restores the thread's context, because cudarc makes the device current when it drops its
+    /// last handle.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
             let _restore = Entered::nowhere();

@@ -16,8 +16,8 @@ use super::driver::{Context, Doing, marks_contexts};
 use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// A mark in a stream. It may be recorded repeatedly. A wait refers to the latest mark when the
-/// wait was queued.
+/// A mark in a stream. It may be recorded repeatedly. A wait refers to the mark that was the latest
+/// when the wait was queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,

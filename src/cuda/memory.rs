@@ -35,8 +35,8 @@ impl Memory {
     /// Allocates `len` uninitialised bytes. The start is aligned to at least 256 bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the device does not have enough memory left, with both numbers and
-    /// the options that need less.
+    /// [`ErrorKind::Memory`] if the device does not have enough memory left. The message has both
+    /// numbers, and names the options that need less.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
         // SAFETY: the context is bound. The code that lays out the block writes the contents before
@@ -113,8 +113,8 @@ impl Drop for Memory {
         let (start, slice) = (self.start, self.slice.take());
         later(self.context.clone(), move || {
             if let Some(slice) = slice {
-                // cudarc makes the slice's stream wait for uses of the slice, which would become
-                // part of a capture.
+                // When the slice is dropped, cudarc makes its stream wait for all uses of the
+                // slice. During a capture, that wait would become part of the graph.
                 while capture::is_capturing(slice.stream().cu_stream()) {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -5,9 +5,9 @@
 //! 1. `start` comes from `cuMemHostAlloc` with `len` bytes and is passed to `cuMemFreeHost` once,
 //!    in `drop`.
 //! 2. The bytes are initialised, because they are zeroed when allocated.
-//! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive, and
-//!    unchanged, until an event recorded after the copy is done. `Stream::upload` is `unsafe` for
-//!    that reason, and the prefetch ring upholds it.
+//! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
+//!    until the copy is done, as an event after it shows. `Stream::upload` is `unsafe` because of
+//!    this contract, which the prefetch ring keeps.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -39,8 +39,8 @@ impl Pinned {
     /// Allocates `len` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate that much, with
-    /// the options that need less.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate that much. The
+    /// message names the options that need less.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
         if len == 0 {

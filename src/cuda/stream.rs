@@ -125,9 +125,9 @@ impl Stream {
     /// Copies `from` to `offset` in `to`, asynchronously.
     ///
     /// # Safety
-    /// `from` must stay allocated and unchanged until an event recorded in this stream after the
-    /// call is done. Other accesses on the device to the target must be ordered by streams and
-    /// events.
+    /// `from` must stay allocated and unchanged until the device has passed an event recorded in
+    /// this stream after the call. Other accesses on the device to the target must be ordered by
+    /// streams and events.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -157,9 +157,9 @@ impl Stream {
     /// Copies `to.len()` bytes from `offset` in `from`, asynchronously if `to` is page-locked.
     ///
     /// # Safety
-    /// `to` must stay allocated, and must not be accessed otherwise, until an event recorded in
-    /// this stream after the call is done. Other writes on the device to the source must be ordered
-    /// by streams and events.
+    /// `to` must stay allocated, and must not be accessed otherwise, until the device has passed an
+    /// event recorded in this stream after the call. Other writes on the device to the source must
+    /// be ordered by streams and events.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.
@@ -175,9 +175,9 @@ impl Stream {
     /// Copies `bytes` bytes from `offset` in `from` to the start of `to`, asynchronously.
     ///
     /// # Safety
-    /// Both must stay allocated until an event recorded in this stream after the call is done.
-    /// Other writes to the source, and other accesses to the target, must be ordered on the device
-    /// by streams and events.
+    /// Both must stay allocated until the device has passed an event recorded in this stream after
+    /// the call. Other writes to the source, and other accesses to the target, must be ordered on
+    /// the device by streams and events.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] from the driver.

@@ -49,7 +49,7 @@ impl Delivered for CudaBatch {
 
 impl CudaBatch {
     /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
-    /// there are several image fields, the one called `image`, otherwise the first.
+    /// there are several image fields, returns the one called `image`, or else the first.
     ///
     /// # Panics
     /// If the loader has no image field.

@@ -52,16 +52,16 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// Queues a copy of `from` to `offset`.
     ///
     /// # Safety
-    /// `from` stays allocated and unchanged until an event recorded in `stream` after this call is
-    /// done.
+    /// `from` stays allocated and unchanged until the device has passed an event recorded in
+    /// `stream` after this call.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, from: &[u8]) -> Result<()>;
     /// Queues the clearing of `bytes` bytes.
     fn clear(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, bytes: usize) -> Result<()>;
     /// Queues a copy of the numbers from `offset` on to `to`.
     ///
     /// # Safety
-    /// `to` stays allocated and is not read until an event recorded in `stream` after this call is
-    /// done.
+    /// `to` stays allocated and is not read until the device has passed an event recorded in
+    /// `stream` after this call.
     unsafe fn fetch(
         &self,
         stream: &Self::Stream,

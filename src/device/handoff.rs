@@ -1,4 +1,4 @@
-//! Page-locked host slots on their way back, which a device may still read.
+//! Keeps page-locked host slots that return while a device may still read them.
 //!
 //! Safe code can upload a batch in page-locked memory asynchronously, on any stream, and drop it at
 //! once. The loader does not learn which stream still reads it. It therefore *keeps* a returned
@@ -303,8 +303,8 @@ mod host {
         /// # }
         /// ```
         ///
-        /// A batch in ordinary memory is returned at once, because an upload from there has read it
-        /// when the call returns.
+        /// A batch in ordinary memory is returned at once, because the call of an upload returns
+        /// only when it has read the batch.
         ///
         /// # Errors
         /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while `stream` is captured into a

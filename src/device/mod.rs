@@ -8,7 +8,7 @@
 //!    advance.
 //! 2. `gpu`: the trait `Gpu`, through which the ring uses a device.
 //! 3. `ring`: the thread that copies ahead, and the order of waits.
-//! 4. `handoff`: page-locked host batches on their way back, which a device may still read.
+//! 4. `handoff`: keeps page-locked host batches that return while a device may still read them.
 //! 5. `nvidia`: the ring's `Gpu`, on top of [`cuda`](crate::cuda).
 //! 6. `batch`: [`CudaBatch`] in the consumer's hands, and its [`Tensor`]s.
 //! 7. `dlpack`: the same memory for other frameworks, without a copy; `copy`: a copy of a field in

@@ -233,8 +233,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Waits until only the work of the thread's streams is left, which may depend on the
-    /// consumer's work.
+    /// Waits until the thread has dropped the feed. The work of its streams may remain, because it
+    /// may depend on the consumer's work.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();

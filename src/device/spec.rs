@@ -130,7 +130,7 @@ impl Spec {
         match self.arrays.iter().map(|array| &array.field).find(|field| field.shape.len() >= MAX_AXES) {
             Some(Field { name, shape, .. }) => {
                 let axes = shape.len();
-                Err(Error::config(format!("field {name:?} has {axes} axes, at most {} may be", MAX_AXES - 1)))
+                Err(Error::config(format!("field {name:?} has {axes} axes; at most {} are possible", MAX_AXES - 1)))
             }
             None => Ok(()),
         }
@@ -459,6 +459,6 @@ mod tests {
         assert_eq!(images(&[]), None);
         let many = Schema::new(1, [(field("deep", Dtype::U8, &[1; 8]), Role::Plain)]).unwrap();
         let e = Spec::new(&many, target, None).check().unwrap_err();
-        assert_eq!(e.cause(), "field \"deep\" has 8 axes, at most 7 may be");
+        assert_eq!(e.cause(), "field \"deep\" has 8 axes; at most 7 are possible");
     }
 }

@@ -38,8 +38,8 @@ use crate::transform::Plan;
 /// [`Loader::classes`](crate::Loader::classes) numbers the classes if it is set.
 ///
 /// Coordinates that are NaN or infinite, an x2 less than x1, and a box outside its picture are
-/// errors with both numbers. Because data sets are rounded, a box that exceeds the picture by up to
-/// a hundredth of its side, or by one pixel, is clipped instead.
+/// errors with both numbers. Because data sets round coordinates, a box that exceeds the picture by
+/// up to a hundredth of its side, or by one pixel, is clipped instead.
 ///
 /// # Pictures that EXIF turns
 ///

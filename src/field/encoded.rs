@@ -66,7 +66,7 @@ fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
 }
 
 /// Whether the sample has the field `name` in any encoding.
-#[allow(dead_code)] // for kinds that take a field where there is one
+#[allow(dead_code)] // for kinds with an optional field
 pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
     look(sample, name).is_some()
 }
@@ -91,7 +91,7 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<
         let size = size_of::<T>();
         if !bytes.len().is_multiple_of(size) {
             let found = bytes.len();
-            return Err(field.error(format!("has {found} bytes, which numbers of {size} do not divide")));
+            return Err(field.error(format!("has {found} bytes, which is not a multiple of {size}")));
         }
         to.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
         Ok(shape.cloned().unwrap_or_else(|| Shape::from_iter([bytes.len() / size])))

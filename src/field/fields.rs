@@ -119,7 +119,7 @@ impl Fields {
         }
         if made.images.len() > MAX_GROUP {
             let images = made.images.len();
-            return Err(Error::config(format!("{images} images a sample; at most {MAX_GROUP} images")));
+            return Err(Error::config(format!("{images} images per sample; at most {MAX_GROUP} are possible")));
         }
         if arrays.is_empty() {
             return Err(Error::config("every field is left out; a batch needs at least one"));

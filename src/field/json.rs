@@ -97,7 +97,7 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
             lists.shape[depth] = len;
         } else if lists.shape[depth] != len {
             let before = lists.shape[depth];
-            return Err(A::Error::custom(format_args!("a list of {len} beside one of {before}")));
+            return Err(A::Error::custom(format_args!("a list of {len} next to one of {before}")));
         }
         Ok(())
     }

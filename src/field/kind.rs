@@ -11,9 +11,9 @@ use crate::transform::Plan;
 
 /// A kind of field: how a sample's bytes become its part of a batch.
 ///
-/// All fields are of such a kind, [`Image`](super::Image) and [`Label`](super::Label) included. A
-/// kind of your own is a type that implements `arrays` and `write`. A device gets its arrays
-/// unchanged.
+/// Every field has a kind, including the built-in [`Image`](super::Image) and
+/// [`Label`](super::Label). To add a kind, implement `arrays` and `write` for a type of your own. A
+/// device gets the arrays unchanged.
 ///
 /// ```
 /// use warpfeed::batch::{Dtype, Field};
@@ -52,31 +52,31 @@ pub trait Kind: Send + Sync + Debug {
     /// Any. The loader adds the sample.
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()>;
 
-    /// Whether the field has the coordinates of the sample's picture, so that it is cropped and
-    /// flipped with it. A loader without a picture, and one that mixes pictures, refuses such a
-    /// field. The default is no.
+    /// Whether the field's coordinates are those of the sample's picture, so that the field is
+    /// cropped and flipped with the picture. Loaders without a picture, and loaders that mix
+    /// pictures, refuse such a field. False by default.
     fn follows_picture(&self) -> bool {
         false
     }
 
     /// Whether [`write`](Kind::write) does little more than copy bytes. Its time then counts as
-    /// `write` in [`Stats`](crate::Stats). Otherwise the field has a stage of its own,
-    /// [`Stats::fields`](crate::Stats::fields). The default is no.
+    /// `write` in [`Stats`](crate::Stats). Otherwise the field has a stage of its own in
+    /// [`Stats::fields`](crate::Stats::fields). False by default.
     fn copies(&self) -> bool {
         false
     }
 
     /// Returns the bytes of memory that [`write`](Kind::write) needs for a sample, apart from its
-    /// place; 0 by default. The worker takes them from the scratch memory of the
-    /// [memory plan](crate::MemoryPlan), and waits until they are available. A kind that
-    /// [copies](Kind::copies) is not asked.
+    /// place; 0 by default. The worker takes them from the scratch memory of the [memory
+    /// plan](crate::MemoryPlan), and waits until they are available. It is not called for a kind
+    /// that [copies](Kind::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
     }
 
-    /// Returns the maker of the field: by default [`write`](Kind::write), on a worker. A kind may
-    /// leave the field to the loader, which also uses the device.
+    /// Returns the maker of the field. By default this is [`write`](Kind::write), on a worker. A
+    /// kind may leave the field to the loader, which can also use the device.
     fn maker(&self) -> Maker<'_> {
         Maker::Write
     }
@@ -113,8 +113,8 @@ pub struct Input<'a> {
     pub name: &'a str,
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
-    /// Plan of the sample's picture: its size, the visible part, the flip. With several pictures it is
-    /// the plan of the first. `None` in a loader without a picture.
+    /// Plan of the sample's picture, with its size, its visible part and its flip. If a sample has
+    /// several pictures, this is the plan of the first. `None` in a loader without a picture.
     pub plan: Option<&'a Plan>,
     rng: Rng,
 }

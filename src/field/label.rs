@@ -111,7 +111,7 @@ impl Kind for Label {
                 let cause = "no label, which soft_labels needs; with unlabelled(true) its row has no class";
                 return Err(Error::in_source(cause));
             }
-            // A negative label has no column in the row. It may be intended.
+            // A negative label has no column in the row, which may be intended.
             (Some(label), Some((classes, _))) if label >= classes as i64 => {
                 return Err(Error::in_source(format!("label {label}, soft_labels is for {classes} classes, from 0")));
             }

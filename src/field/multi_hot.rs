@@ -124,7 +124,7 @@ impl MultiHot {
                 let (numbers, rest) = bytes.as_chunks::<8>();
                 if !rest.is_empty() {
                     let found = bytes.len();
-                    return Err(field.error(format_args!("has {found} bytes, which numbers of 8 do not divide")));
+                    return Err(field.error(format_args!("has {found} bytes, which is not a multiple of 8")));
                 }
                 let mut places = numbers.iter().map(|number| self.number(i64::from_ne_bytes(*number)));
                 places.try_for_each(|place| place.map(&mut mark)).map_err(|cause| field.error(cause))

@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 /// [`Boxes::points`](super::Boxes::points).
 ///
 /// The sample's field has any [encoding](super), f32 of shape (K, 2): x and y in pixels of the
-/// picture. A point outside the crop keeps its coordinates, outside the output. [`Plan::point`](crate::transform::Plan::point)
-/// defines the coordinates. A device gets the points unchanged.
+/// picture. A point outside the crop keeps its coordinates, which lie outside the output.
+/// [`Plan::point`](crate::transform::Plan::point) defines the coordinates. A device gets the points
+/// unchanged.
 ///
 /// If EXIF turns the picture, points that were annotated on the stored picture are turned with it:
 /// see [`Boxes`](super::Boxes#pictures-that-exif-turns).

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// `most` rows per sample, (N, most, ...). The rest is padding, zeros by default. A second array,
 /// `<name>.count`, i64 of (N), contains the number of rows of each sample;
 /// [`HostBatch::counts`](crate::HostBatch::counts) returns it. The augmentation does not change the
-/// rows, so boxes that follow a crop are [`Boxes`](super::Boxes). A device gets both arrays
+/// rows, so use [`Boxes`](super::Boxes) for boxes that follow the crop. A device gets both arrays
 /// unchanged.
 ///
 /// ```no_run
@@ -110,7 +110,7 @@ impl Rows {
         }
         if !bytes.len().is_multiple_of(row) {
             let found = bytes.len();
-            return Err(field.error(format_args!("has {found} bytes, which rows of {row} do not divide")));
+            return Err(field.error(format_args!("has {found} bytes, which is not a multiple of the row's {row}")));
         }
         let found = bytes.len() / row;
         if found > self.most && !self.truncated {

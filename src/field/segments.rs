@@ -405,9 +405,9 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Reads COCO's text form. A character from `0` on has five bits, low ones first, plus 32 if
-    /// more follow; the last one has the sign. From the fourth run on, the number is the difference
-    /// from the last but one.
+    /// Reads COCO's text form. Each character, counted from `0`, holds five bits, the lowest ones
+    /// first, plus 32 if more follow. The last one holds the sign. From the fourth run on, a number
+    /// is the difference from the run before the previous one.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);

@@ -78,7 +78,10 @@ fn too_many_rows_are_an_error_unless_truncated() {
     let cut = all(loader().field("tokens", rows().truncated()));
     assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
     let e = loader().field("tokens", Rows::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
-    assert_eq!((e.sample(), e.cause()), (Some(1), "field \"tokens\" has 8 bytes, which rows of 16 do not divide"));
+    assert_eq!(
+        (e.sample(), e.cause()),
+        (Some(1), "field \"tokens\" has 8 bytes, which is not a multiple of the row's 16")
+    );
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(refused(loader().field("tokens", Rows::new(Dtype::I64, [], 0))).contains("room for 0 rows"));
     assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));

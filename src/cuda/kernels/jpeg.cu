@@ -151,7 +151,7 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
 // Shorter segments are decoded in one piece. If the longest segment of a sample has fewer than
-// WORTH bytes, all of its segments are, because finding the pieces would take longer.
+// WORTH bytes, none of its segments is cut, because finding the pieces would take longer.
 enum { LONG = 1024, WORTH = 2048 };
 
 enum { MOST_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
@@ -168,8 +168,8 @@ enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
 // Entry of a table for the next bits: length of the code and its value in bits | advance of the
 // position in the block << 8 | what to add to these bits for the value << 16.
 //
-// The looked-up bits contain the code and the first bit of the value, its sign. STUCK stands for
-// codes for which they do not: the decoder tries these one length after another.
+// The looked-up bits contain the code and the first bit of the value, its sign. Entries of longer
+// codes are STUCK, and the decoder tries one length after another.
 __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looked, bool dc) {
     const u32 size = symbol & 15, run = dc ? 0 : symbol >> 4;
     if (length + (size != 0) > bits) return STUCK << 8;
@@ -376,8 +376,8 @@ struct Rounds {
         low = __funnelshift_l(0, low, found);
         stand += found & 0xff1f;
     }
-    // Decodes one symbol, if the block and the bits go on. Returns the position, from 1 on, that
-    // receives the value, or ASIDE.
+    // Decodes one symbol, unless the block or the bits have ended. Returns the position, from 1 on,
+    // that receives the value, or ASIDE.
     __device__ __forceinline__ u32 round(const u32* look, u32 shift, u32& value) {
         const bool was_on = on();
         const u32 looked = look[high >> shift], found = was_on ? looked : 0;

@@ -86,7 +86,7 @@ struct __align__(16) DecodeOps {
     u32 count;
     // Huffman tables in the head.
     u32 tables;
-    // Place in the batch. If this record is a copy of another sample's, that sample's place.
+    // Place in the batch for which the record was written. A copy of the record keeps it.
     u32 place;
     // Number of blocks in the window.
     u32 kept;

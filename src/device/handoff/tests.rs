@@ -168,7 +168,7 @@ fn one_slot() -> Slot {
 }
 
 #[test]
-fn nothing_is_marked_before_somebody_wants_it() {
+fn nothing_is_marked_before_a_consumer_waits() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
@@ -253,7 +253,7 @@ fn a_slot_that_waits_for_a_capture_says_so_and_comes_back_after_it() {
 
 /// The thread that waits for an old driver holds no lock that the consumer needs.
 #[test]
-fn with_an_old_driver_nobody_but_the_thread_waits() {
+fn with_an_old_driver_only_the_thread_waits() {
     let sim = Sim::new(Mistake::None, 0);
     sim.state().cannot_mark.store(true, Relaxed);
     let stream = sim.stream().unwrap();

@@ -55,8 +55,8 @@ pub(crate) struct Shared<G: Gpu> {
 pub(crate) struct Slot<G: Gpu> {
     /// Offset in the device memory.
     pub(crate) offset: usize,
-    /// The batch's record, once only the bytes of the host slot are needed. Until then it is in the
-    /// host slot.
+    /// The batch's record. It moves here from the host slot once only the bytes of that slot are
+    /// needed.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,

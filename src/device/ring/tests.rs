@@ -466,7 +466,7 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
 
 /// A slot whose batch was prepared but not delivered is written again only after that preparation.
 #[test]
-fn what_is_taken_back_is_filled_after_what_filled_it() {
+fn a_slot_that_was_taken_back_is_refilled_after_its_first_filling() {
     let sim = Sim::new(Mistake::None, 40);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     for epoch in 0..20 {

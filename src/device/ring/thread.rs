@@ -235,8 +235,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the faults of decoded pictures, and takes batches back from the workers. A later
-    /// batch does not wait for its turn to be repaired.
+    /// Checks the faults of decoded pictures, and takes batches back from the workers. The repair
+    /// of a batch begins before its turn.
     fn advance(&mut self) -> Result<()> {
         for place in 0..self.queue.len() {
             let (gpu, queued) = (&self.shared.gpu, &mut self.queue[place]);

@@ -19,8 +19,8 @@ const NATURAL: [usize; 64] = [
     47, 55, 62, 63,
 ];
 
-/// Decodes a batch of records into `out`, u8 (N, H, W, 3), and returns for each whether its data is
-/// invalid. If a record says that its pixels are in place, they stay.
+/// Decodes a batch of records into `out`, u8 (N, H, W, 3), and returns for each sample whether its
+/// data is invalid. If a record says that the pixels are in place, they stay.
 pub(in crate::device) fn decode(
     records: &[u8],
     arena: &[u8],

@@ -122,13 +122,13 @@ fn a_damaged_array_is_an_error_with_both_numbers() {
     let fortran = [&good[..10], fortran.as_bytes()].concat();
     assert!(cause::<f32>("x.npy", fortran).contains("in C order"));
     assert!(cause::<f32>("x.npy", npy("<f4", &[usize::MAX, 2], &[])).contains("takes too many bytes"));
-    assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes, which numbers of 8 do not divide");
+    assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes, which is not a multiple of 8");
 }
 
 #[test]
 fn lists_of_different_lengths_or_depths_are_errors() {
     for (json, says) in [
-        ("[[1, 2], [3]]", "a list of 1 beside one of 2"),
+        ("[[1, 2], [3]]", "a list of 1 next to one of 2"),
         ("[1, [2]]", "a list within 1 lists, where numbers are expected"),
         ("[[1], 2]", "number 1 lies within 1 lists, others lie deeper"),
         ("[[], 2]", "number 0 lies within 1 lists"),

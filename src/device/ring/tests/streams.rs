@@ -12,8 +12,9 @@ enum Told {
     Stream,
 }
 
-/// Like `read`, on `stream` instead of the consumer's, as a framework does that has the batch's
-/// address. It makes its stream `wait` for the batch, unless the ring does.
+/// Like `read`, but on `stream` instead of the consumer's, like a framework that has the batch's
+/// address. With `wait`, it makes its stream wait for the batch; otherwise the ring must have done
+/// so.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (spec, slot, memory, seen) = (&batch.shared.spec, batch.slot(), batch.shared.memory.clone(), seen.clone());
     let images = arrived(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
