@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::rng::mix;
-use super::{Occurrence, Order};
+use super::{Occurrence, Order, Position};
 use crate::error::{Error, Result};
 
 /// Draws samples from several concatenated data sets in given proportions.
@@ -168,6 +168,53 @@ impl Order for Mixture {
         // A larger index would belong to the next source.
         assert!(index < part.samples, "mixture: an order gives sample {index} of a source of {}", part.samples);
         Occurrence { index: part.first + index, variant }
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        let part = &self.parts[..];
+        let Some(part) = part.get(part.partition_point(|part| part.first + part.samples <= index)) else {
+            return Position::Absent;
+        };
+        let Some(end) = epoch.checked_add(1).and_then(|next| next.checked_mul(self.draws)) else {
+            return Position::Unknown;
+        };
+        let (start, quota) = (end - self.draws, part.quota);
+        let first = start.saturating_add(from);
+        if quota == 0 || first >= end {
+            return Position::Absent;
+        }
+        // Turns of the source rise with the rounds but not within one, so the turns of a whole round
+        // are compared.
+        let mut turn = first / PERIOD * quota;
+        let mut best: Option<u64> = None;
+        loop {
+            let pass = turn / part.len;
+            match part.order.position(pass, index - part.first, turn % part.len) {
+                Position::Unknown => return Position::Unknown,
+                Position::At(place) if place < part.len => turn = pass * part.len + place,
+                Position::At(_) | Position::Absent => {
+                    turn = (pass + 1) * part.len;
+                    if best.is_none() && turn / quota <= (end - 1) / PERIOD {
+                        continue;
+                    }
+                    if best.is_none_or(|best| turn / quota > best / PERIOD) {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let period = turn / quota;
+            if period > best.unwrap_or(end - 1) / PERIOD {
+                break;
+            }
+            let ticket = part.end - quota + turn % quota;
+            let draw = period * PERIOD + Permutation::new(PERIOD).invert(epoch_key(!self.seed, period), ticket);
+            if draw >= first {
+                best = Some(best.map_or(draw, |best| best.min(draw)));
+            }
+            turn += 1;
+        }
+        best.filter(|&best| best < end).map_or(Position::Absent, |best| Position::At(best - start))
     }
 }
 

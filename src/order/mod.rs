@@ -30,7 +30,7 @@ mod weighted;
 mod windowed;
 
 pub use mixture::Mixture;
-pub use order::{Occurrence, Order};
+pub use order::{Occurrence, Order, Position};
 pub use permutation::Shuffled;
 pub use rank::Rank;
 pub use repeat::Repeat;

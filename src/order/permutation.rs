@@ -1,5 +1,5 @@
-use super::Order;
 use super::rng::mix;
+use super::{Order, Position};
 
 /// Every sample once per epoch, in a new shuffle for each epoch.
 ///
@@ -28,6 +28,13 @@ impl Order for Shuffled {
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
         self.permutation.apply(epoch_key(self.seed, epoch), position)
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        if index >= self.permutation.len {
+            return Position::Absent;
+        }
+        Position::from(self.permutation.invert(epoch_key(self.seed, epoch), index), from)
     }
 }
 

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 
 /// The place of this process among the processes that train together.
@@ -127,6 +129,15 @@ impl Rank {
             }
         }
         Ok(found.map(|(rank, _)| rank))
+    }
+
+    /// The ranks on the machine of this one, as far as the launcher says. Launchers number the ranks
+    /// of a machine consecutively.
+    pub(crate) fn machine(&self) -> Range<usize> {
+        let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
+        let local = self.local_rank.unwrap_or(self.rank % ranks);
+        let first = self.rank.saturating_sub(local);
+        if self.rank < first + ranks { first..(first + ranks).min(self.world_size) } else { self.rank..self.rank + 1 }
     }
 
     /// Reads the rank from the environment of a process that must have one.

@@ -1,4 +1,4 @@
-use super::{Occurrence, Order};
+use super::{Occurrence, Order, Position};
 
 /// Combines several passes into one epoch. Epoch e consists of `passes` epochs of the inner order,
 /// beginning with epoch `e * passes`.
@@ -47,6 +47,22 @@ impl<O: Order> Order for Repeat<O> {
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let (pass, position) = self.inside(epoch, position);
         self.inner.at(pass, position)
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        let mut before = 0u64;
+        for pass in self.passes(epoch) {
+            let after = before.saturating_add(self.inner.len(pass));
+            if from < after {
+                match self.inner.position(pass, index, from.saturating_sub(before)) {
+                    Position::At(position) => return Position::At(before + position),
+                    Position::Absent => {}
+                    Position::Unknown => return Position::Unknown,
+                }
+            }
+            before = after;
+        }
+        Position::Absent
     }
 }
 

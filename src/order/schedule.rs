@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Occurrence, Order, Rank};
+use super::{Occurrence, Order, Position, Rank};
 
 /// Treatment of an epoch's last batch if the samples do not fill it.
 ///
@@ -103,10 +103,71 @@ impl Schedule {
 
     /// The share of this rank in the `samples` samples of a global batch.
     fn share(&self, samples: u64) -> Range<u64> {
-        let (rank, world) = (self.rank.rank as u64, self.rank.world_size as u64);
+        self.share_of(self.rank.rank, samples)
+    }
+
+    /// The share of `rank` in the `samples` samples of a global batch.
+    fn share_of(&self, rank: usize, samples: u64) -> Range<u64> {
+        let (rank, world) = (rank as u64, self.rank.world_size as u64);
         let (each, more) = (samples / world, samples % world);
         let start = rank * each + rank.min(more);
         start..start + each + u64::from(rank < more)
+    }
+
+    /// The positions with which `rank` pads its share of `samples` samples, counted on past the end
+    /// of the epoch. They continue where the padding of the preceding ranks ends.
+    fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
+        let share = self.share_of(rank, samples);
+        let before = (rank as u64 * self.least()).saturating_sub(share.start);
+        before..before + self.least().saturating_sub(share.end - share.start)
+    }
+
+    /// The first batch of `epoch`, from batch `from` on, in which a rank on this machine reads
+    /// `sample`.
+    ///
+    /// # Panics
+    /// If the order panics.
+    pub(crate) fn next(&self, epoch: u64, sample: u64, from: u64) -> Position {
+        let (len, batches, machine) = (self.order.len(epoch), self.num_batches(epoch), self.rank.machine());
+        if from >= batches {
+            return Position::Absent;
+        }
+        let samples = |batch: u64| self.batch.min(len - batch * self.batch);
+        // All full batches have the same padding.
+        let padded = [from, batches - 1]
+            .into_iter()
+            .find(|&batch| machine.clone().any(|rank| self.pads(epoch, sample, self.padding(rank, samples(batch)))));
+        let mut position = from * self.batch;
+        loop {
+            match self.order.position(epoch, sample, position) {
+                Position::Unknown => return Position::Unknown,
+                Position::At(at) if at / self.batch < padded.unwrap_or(batches) => {
+                    let (batch, place) = (at / self.batch, at % self.batch);
+                    let first = self.share_of(machine.start, samples(batch)).start;
+                    let end = self.share_of(machine.end - 1, samples(batch)).end;
+                    if (first..end).contains(&place) {
+                        return Position::At(batch);
+                    }
+                    position = at + 1;
+                }
+                Position::At(_) | Position::Absent => return padded.map_or(Position::Absent, Position::At),
+            }
+        }
+    }
+
+    /// Whether `sample` is at one of the positions of `padding`.
+    fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
+        let (len, mut position) = (self.order.len(epoch), 0);
+        while !padding.is_empty()
+            && let Position::At(at) = self.order.position(epoch, sample, position)
+        {
+            let ahead = (at + len - padding.start % len) % len;
+            if padding.start + ahead < padding.end {
+                return true;
+            }
+            position = at + 1;
+        }
+        false
     }
 
     /// Replaces `entries` with this rank's entries of batch `number` of `epoch`. `number` must be
@@ -118,16 +179,14 @@ impl Schedule {
         let (len, first) = (self.order.len(epoch), number * self.batch);
         assert!(first < len, "batch {number} begins at {first}, but the order has {len} samples in epoch {epoch}");
         let share = self.share(self.batch.min(len - first));
-        let padding = self.least().saturating_sub(share.end - share.start);
-        // Continues where the padding of the preceding ranks ends.
-        let before = (self.rank.rank as u64 * self.least()).saturating_sub(share.start);
+        let padding = self.padding(self.rank.rank, self.batch.min(len - first));
         let entry = |position, valid| {
             let Occurrence { index: sample, variant } = self.order.at(epoch, position);
             Entry { sample, variant, valid }
         };
         entries.clear();
         entries.extend(share.map(|p| entry(first + p, true)));
-        entries.extend((before..before + padding).map(|p| entry(p % len, false)));
+        entries.extend(padding.map(|p| entry(p % len, false)));
     }
 }
 
@@ -163,6 +222,50 @@ mod tests {
         Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
         assert_eq!(entries.len(), 140);
         assert_eq!(asked.load(Ordering::Relaxed), 140);
+    }
+
+    #[test]
+    fn the_next_read_of_a_machine_is_that_of_a_scan() {
+        let list: Vec<u64> = (0..23).map(|place| place % 19).collect();
+        let order: Arc<dyn Order> = Arc::new(Subset::new(list, crate::order::Shuffled::new(23, 3)).unwrap());
+        for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
+            for (world, local) in [(1, 1), (4, 2), (4, 4), (6, 3), (5, 2), (9, 1)] {
+                for batch in [9, 16, 40] {
+                    let schedule = |rank: usize| {
+                        let local_world_size = Some(local);
+                        let rank = Rank { local_world_size, ..Rank::new(rank, world).unwrap() };
+                        Schedule::new(order.clone(), batch, last, rank)
+                    };
+                    for rank in 0..world {
+                        let machine = schedule(rank).rank().machine();
+                        assert!(machine.contains(&rank) && machine.len() <= local);
+                        for epoch in 0..2 {
+                            let batches = schedule(0).num_batches(epoch);
+                            let read: Vec<Vec<u64>> = (0..batches)
+                                .map(|number| {
+                                    let mut entries = Vec::new();
+                                    let mut all = Vec::new();
+                                    for rank in machine.clone() {
+                                        schedule(rank).fill(epoch, number, &mut entries);
+                                        all.extend(entries.iter().map(|entry| entry.sample));
+                                    }
+                                    all
+                                })
+                                .collect();
+                            for sample in 0..20 {
+                                for from in 0..batches + 1 {
+                                    let expected = (from..batches).find(|&b| read[b as usize].contains(&sample));
+                                    let found = schedule(rank).next(epoch, sample, from);
+                                    let expected = expected.map_or(Position::Absent, Position::At);
+                                    let at = format!("{last:?}, rank {rank} of {world}, batches of {batch}");
+                                    assert_eq!(found, expected, "{at}: sample {sample} of epoch {epoch} from {from}");
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn shares(len: u64, batch: u64, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, bool)>> {

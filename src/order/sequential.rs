@@ -1,6 +1,6 @@
 //! [`Sequential`]: the order of the source.
 
-use super::order::Order;
+use super::order::{Order, Position};
 
 /// Every sample once per epoch, in the source's order.
 #[derive(Debug, Clone, Copy)]
@@ -20,5 +20,9 @@ impl Order for Sequential {
 
     fn index(&self, _epoch: u64, position: u64) -> u64 {
         position
+    }
+
+    fn position(&self, _epoch: u64, index: u64, from: u64) -> Position {
+        if index < self.0 { Position::from(index, from) } else { Position::Absent }
     }
 }

@@ -1,12 +1,12 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::rng::mix;
-use super::{Occurrence, Order};
+use super::{Occurrence, Order, Position};
 use crate::error::{Error, Result};
 
 /// An order over a list of samples. The inner order gives positions in the list.
 ///
-/// Each entry takes 8 bytes. A sample that is listed more than once is augmented differently each
+/// Each entry takes 8 bytes, and 8 more once [`position`](Order::position) is called. A sample that is listed more than once is augmented differently each
 /// time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
@@ -15,6 +15,8 @@ pub struct Subset<O> {
     /// For each entry, how many earlier entries name the same sample. Empty if no sample is listed
     /// twice.
     copies: Box<[u32]>,
+    /// The places of the list, sorted by their sample.
+    places: OnceLock<Box<[u64]>>,
 }
 
 impl<O: Order> Subset<O> {
@@ -35,7 +37,7 @@ impl<O: Order> Subset<O> {
             copies.resize(indices.len(), 0);
             places.windows(2).filter(|pair| twice(pair)).for_each(|pair| copies[pair[1]] = copies[pair[0]] + 1);
         }
-        Ok(Subset { inner, indices, copies: copies.into() })
+        Ok(Subset { inner, indices, copies: copies.into(), places: OnceLock::new() })
     }
 }
 
@@ -56,6 +58,26 @@ impl<O: Order> Order for Subset<O> {
             None | Some(0) => Occurrence { index, variant },
             Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
         }
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        let sample = |place: &u64| self.indices[*place as usize];
+        let places = self.places.get_or_init(|| {
+            let mut places: Box<[u64]> = (0..self.indices.len() as u64).collect();
+            places.sort_unstable_by_key(sample);
+            places
+        });
+        let first = places.partition_point(|place| sample(place) < index);
+        let mut found = Position::Absent;
+        for &place in places[first..].iter().take_while(|place| sample(place) == index) {
+            found = match (self.inner.position(epoch, place, from), found) {
+                (Position::Unknown, _) => return Position::Unknown,
+                (Position::Absent, found) => found,
+                (Position::At(a), Position::At(b)) => Position::At(a.min(b)),
+                (at, _) => at,
+            };
+        }
+        found
     }
 }
 

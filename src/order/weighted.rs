@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 /// The draw at a position is a function of (seed, epoch, position), by the alias method (Walker,
 /// 1977; the table as in Vose, "A linear algorithm for generating random numbers with a given
 /// distribution", 1991). A draw is one table lookup. A weight takes 16 bytes. A sample is augmented
-/// differently each time it is drawn.
+/// differently each time it is drawn. Draws with replacement have no inverse in constant time:
+/// [`position`](Order::position) is [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
     cells: Arc<[Cell]>,

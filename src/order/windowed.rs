@@ -1,6 +1,6 @@
-use super::Order;
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
+use super::{Order, Position};
 
 /// A shuffle that reads from a few places of the storage at a time. It suits disks, networks and
 /// object stores, where random reads are slow.
@@ -75,23 +75,67 @@ impl Order for Windowed {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        let key = epoch_key(self.seed, epoch);
-        let blocks = Permutation::new(self.len.div_ceil(self.block));
-        let lacks = blocks.len() * self.block - self.len;
-        // Position of the short block in the epoch, in blocks.
-        let short = blocks.invert(key, blocks.len() - 1);
-
-        let windows = Run { entry: self.per_window * self.block, short: short / self.per_window, lacks };
-        let window = windows.entry(position);
-        let (start, end) = (windows.start(window), windows.start(window + 1).min(self.len));
-        let first = window * self.per_window;
-
-        let inside = Permutation::new(end - start).apply(mix(key ^ mix(window)), position - start);
-        // In a window without the short block, `short` lies past the end.
-        let short = if window == windows.short { short - first } else { self.per_window };
-        let run = Run { entry: self.block, short, lacks };
+        let layout = Layout::new(self, epoch);
+        let Window { first, start, shuffle, key, run } = layout.window(layout.windows.entry(position));
+        let inside = shuffle.apply(key, position - start);
         let place = run.entry(inside);
-        blocks.apply(key, first + place) * self.block + inside - run.start(place)
+        layout.blocks.apply(layout.key, first + place) * self.block + inside - run.start(place)
+    }
+
+    fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
+        if index >= self.len {
+            return Position::Absent;
+        }
+        let layout = Layout::new(self, epoch);
+        let place = layout.blocks.invert(layout.key, index / self.block);
+        let Window { first, start, shuffle, key, run } = layout.window(place / self.per_window);
+        let inside = run.start(place - first) + index % self.block;
+        Position::from(start + shuffle.invert(key, inside), from)
+    }
+}
+
+/// The blocks and windows of one epoch.
+struct Layout<'a> {
+    order: &'a Windowed,
+    key: u64,
+    blocks: Permutation,
+    /// Position of the short block in the epoch, in blocks.
+    short: u64,
+    windows: Run,
+}
+
+struct Window {
+    /// Position in the epoch, of its first block in blocks, and of its first sample.
+    first: u64,
+    start: u64,
+    shuffle: Permutation,
+    key: u64,
+    /// Its blocks.
+    run: Run,
+}
+
+impl<'a> Layout<'a> {
+    fn new(order: &'a Windowed, epoch: u64) -> Self {
+        let key = epoch_key(order.seed, epoch);
+        let blocks = Permutation::new(order.len.div_ceil(order.block));
+        let lacks = blocks.len() * order.block - order.len;
+        let short = blocks.invert(key, blocks.len() - 1);
+        let windows = Run { entry: order.per_window * order.block, short: short / order.per_window, lacks };
+        Layout { order, key, blocks, short, windows }
+    }
+
+    fn window(&self, window: u64) -> Window {
+        let (start, end) = (self.windows.start(window), self.windows.start(window + 1).min(self.order.len));
+        let first = window * self.order.per_window;
+        // In a window without the short block, `short` lies past the end.
+        let short = if window == self.windows.short { self.short - first } else { self.order.per_window };
+        Window {
+            first,
+            start,
+            shuffle: Permutation::new(end - start),
+            key: mix(self.key ^ mix(window)),
+            run: Run { entry: self.order.block, short, lacks: self.windows.lacks },
+        }
     }
 }
 

@@ -185,9 +185,7 @@ impl Source for Concat {
         let share = |wanted: u128| (wanted / unit * order.bytes() as u128 / all.div_ceil(unit)) as usize;
         let mut parts = Vec::new();
         for (part, &end) in self.parts.iter().zip(&self.ends) {
-            let own = move |sample: u64| (start as u64..end as u64).contains(&sample).then(|| sample - start as u64);
-            let bytes = share(wanted(part));
-            parts.extend(part.follow(order.part(bytes, own)));
+            parts.extend(part.follow(order.part(share(wanted(part)), start as u64..end as u64)));
             start = end;
         }
         (!parts.is_empty()).then(|| Box::new(Parts(parts)) as Box<dyn Follow>)

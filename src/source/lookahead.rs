@@ -1,7 +1,10 @@
 //! [`Lookahead`], the future reads of a loader, and [`Follow`], through which a source follows
 //! them.
 
+use std::ops::Range;
 use std::sync::Arc;
+
+use crate::order::Position;
 
 /// Place of a batch: its epoch, and its number in the epoch. Places sort in the order of delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -22,6 +25,22 @@ pub struct Lookahead {
     bytes: usize,
     batches: Arc<dyn Fn(u64) -> u64 + Send + Sync>,
     samples: Arc<dyn Fn(Place) -> Option<Vec<u64>> + Send + Sync>,
+    next: Arc<NextInEpoch>,
+}
+
+/// The first batch of an epoch, from a batch on, in which this machine reads a sample: the arguments
+/// are the epoch, the sample and the batch.
+type NextInEpoch = dyn Fn(u64, u64, u64) -> Position + Send + Sync;
+
+/// The next read of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NextUse {
+    /// It is read in the batch at this place.
+    At(Place),
+    /// No batch of the epochs that were searched reads it.
+    Later,
+    /// The order has no inverse in constant time.
+    Unknown,
 }
 
 impl Lookahead {
@@ -33,7 +52,30 @@ impl Lookahead {
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
         samples: impl Fn(Place) -> Option<Vec<u64>> + Send + Sync + 'static,
     ) -> Self {
-        Lookahead { bytes, batches: Arc::new(batches), samples: Arc::new(samples) }
+        let next = Arc::new(|_, _, _| Position::Unknown);
+        Lookahead { bytes, batches: Arc::new(batches), samples: Arc::new(samples), next }
+    }
+
+    /// Adds the inverse of the order: `next(epoch, sample, batch)` is the first batch of `epoch`,
+    /// from `batch` on, in which a rank on this machine reads `sample`.
+    #[must_use]
+    pub fn with_next(mut self, next: impl Fn(u64, u64, u64) -> Position + Send + Sync + 'static) -> Self {
+        self.next = Arc::new(next);
+        self
+    }
+
+    /// The first place from `from` on at which a rank on this machine reads `sample`. Searches
+    /// `epochs` epochs, each in constant time. Ranks are on one machine as the launcher or
+    /// [`Loader::local_world_size`](crate::Loader::local_world_size) says.
+    pub fn next_use(&self, sample: u64, from: Place, epochs: u64) -> NextUse {
+        for epoch in from.epoch..from.epoch.saturating_add(epochs) {
+            match (self.next)(epoch, sample, if epoch == from.epoch { from.batch } else { 0 }) {
+                Position::At(batch) => return NextUse::At(Place { epoch, batch }),
+                Position::Absent => {}
+                Position::Unknown => return NextUse::Unknown,
+            }
+        }
+        NextUse::Later
     }
 
     /// Maximum bytes of fetched samples that the source may hold until they are read. They are part
@@ -67,12 +109,14 @@ impl Lookahead {
         })
     }
 
-    /// The order as seen by a part of the source, which may hold `bytes`. `of` maps samples to the
-    /// part.
-    pub(super) fn part(&self, bytes: usize, of: impl Fn(u64) -> Option<u64> + Send + Sync + 'static) -> Self {
-        let all = self.samples.clone();
-        let samples = move |place| Some(all(place)?.into_iter().filter_map(&of).collect());
-        Lookahead { bytes, batches: self.batches.clone(), samples: Arc::new(samples) }
+    /// The order as seen by the part of the source with the samples `part`. The part may hold
+    /// `bytes` and numbers its samples from 0.
+    pub(super) fn part(&self, bytes: usize, part: Range<u64>) -> Self {
+        let (all, next, first) = (self.samples.clone(), self.next.clone(), part.start);
+        let own = move |sample| part.contains(&sample).then(|| sample - first);
+        let samples = move |place| Some(all(place)?.into_iter().filter_map(&own).collect());
+        let next = move |epoch, sample, batch| next(epoch, first + sample, batch);
+        Lookahead { bytes, batches: self.batches.clone(), samples: Arc::new(samples), next: Arc::new(next) }
     }
 }
 
@@ -123,8 +167,24 @@ mod tests {
         let expected = [(place(0, 1), 1), (place(1, 0), 10), (place(2, 0), 20), (place(2, 1), 21)];
         assert_eq!(all, expected.map(|(at, first)| (at, vec![first, 5])));
         assert_eq!((order.samples(place(1, 1)), order.bytes()), (None, 7));
-        let part = order.part(3, |sample| sample.checked_sub(10));
+        let part = order.part(3, 10..30);
         let own: Vec<_> = part.from(place(0, 0)).map(|(_, samples)| samples).collect();
         assert_eq!((own, part.bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
+        assert_eq!(order.next_use(5, place(0, 0), 3), NextUse::Unknown);
+    }
+
+    #[test]
+    fn the_next_use_is_searched_for_as_many_epochs_as_asked() {
+        // Sample s is in batch s of epoch 10, 20, 30 and so on.
+        let next = |epoch, sample, from| match (epoch % 10, sample >= from) {
+            (0, true) => Position::At(sample),
+            _ => Position::Absent,
+        };
+        let order = Lookahead::new(0, |_| 8, |_| None).with_next(next);
+        assert_eq!(order.next_use(3, place(10, 3), 1), NextUse::At(place(10, 3)));
+        assert_eq!(order.next_use(3, place(10, 4), 10), NextUse::Later);
+        assert_eq!(order.next_use(3, place(10, 4), 11), NextUse::At(place(20, 3)));
+        assert_eq!(order.next_use(3, place(u64::MAX, 0), 11), NextUse::Later);
+        assert_eq!(order.part(0, 3..8).next_use(0, place(11, 0), 10), NextUse::At(place(20, 3)));
     }
 }

@@ -65,7 +65,7 @@ pub use folder::Folder;
 pub use formats::{DATA_FORMATS, DataFormat};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
-pub use lookahead::{Follow, Lookahead, Place};
+pub use lookahead::{Follow, Lookahead, NextUse, Place};
 pub use memory::{Memory, OwnedSample};
 pub use open::open;
 pub use options::Options;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Result;
-use crate::order::Schedule;
+use crate::order::{Position, Schedule};
 use crate::recipe::{Recipe, guarded, panicked};
 use crate::source::{Follow, Lookahead, Place};
 
@@ -40,7 +40,11 @@ impl Following {
             let samples: Vec<u64> = entries.iter().map(|entry| entry.sample).collect();
             samples.iter().all(|&sample| sample < len).then_some(samples)
         };
-        let follow = guarded(|| Ok(recipe.source.follow(Lookahead::new(bytes, batches, samples))));
+        let inverse = schedule.clone();
+        let next =
+            move |epoch, sample, batch| guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown);
+        let order = Lookahead::new(bytes, batches, samples).with_next(next);
+        let follow = guarded(|| Ok(recipe.source.follow(order)));
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0) });
         following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
     }
