@@ -60,7 +60,7 @@ def test_host_batches_ignore_where_pictures_are_decoded_and_a_wrong_word_is_name
         assert contents(loader) == expected and loader.stats()["decoded_on_device"] == 0
     with pytest.raises(ValueError, match="decode_on='cuda': known are 'cpu', 'gpu' and 'auto'"):
         Loader(packed, decode_on="cuda", **OPTIONS)
-    with pytest.raises(WarpfeedError, match=r"decode_share=2: a share of the device's time is from 0 to 1"):
+    with pytest.raises(WarpfeedError, match=r"decode_share=2: a share of the device's time must be 0 to 1"):
         Loader(packed, decode_share=2, **OPTIONS)
 
 

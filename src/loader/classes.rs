@@ -14,7 +14,7 @@ impl Loader {
     /// # use warpfeed::Loader;
     /// let classes = ["cat", "dog", "fox"];
     /// let train = Loader::new("train").classes(classes);
-    /// let val = Loader::new("val").classes(classes); // Has no cats, and a dog is still 1.
+    /// let val = Loader::new("val").classes(classes); // No cats here, but a dog is still 1.
     /// ```
     ///
     /// The list applies to labels and to the classes of boxes, in every data set.

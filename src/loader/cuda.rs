@@ -83,8 +83,8 @@ impl Loader {
             tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
         }
         let (leaves, retouches) = (!own && decode_on != DecodeOn::Cpu, !own && augment.changes_pixels());
-        // Unconverted bytes are changed where they are written. All other values are changed after
-        // normalisation.
+        // If images stay bytes, the host runs the effects on values where it writes the image.
+        // Otherwise the device runs them after normalisation.
         let in_place = dtype == Dtype::U8 && !leaves;
         let records = retouches || augment.mixes() || (augment.changes_values() && !in_place);
         let target = Target { dtype, layout, normalize, retouched: retouches };

@@ -137,7 +137,7 @@ impl DecoderBuilder {
             return Err(Error::config("augment mixes pictures, and a decoder answers each picture by itself"));
         }
         if max_queued == 0 {
-            return Err(Error::config("max_queued(0): the queue has room for one request at least; say 1 or more"));
+            return Err(Error::config("max_queued(0): the queue needs room for at least one request"));
         }
         let PictureOptions { prefetch, timeout, decode_on, max_sample_bytes, .. } = pictures;
         let limits = Limits { pictures: batch_size, picture_bytes: max_sample_bytes, queued: max_queued, timeout };
@@ -180,8 +180,8 @@ impl DecoderBuilder {
     }
 
     /// Sets the number of processes on this machine that share its processors, as
-    /// [`Loader::local_world_size`]. 0 is an error. By default it is 1, or that of the loader whose
-    /// options these are.
+    /// [`Loader::local_world_size`]. 0 is an error. By default it is 1, or the loader's number if
+    /// the options come from [`Loader::decoder`].
     pub fn local_world_size(mut self, ranks: usize) -> Self {
         self.pictures.local_world_size = Some(ranks);
         self

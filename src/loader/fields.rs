@@ -26,8 +26,8 @@ impl Loader {
         self
     }
 
-    /// Sets which picture the annotations refer to if EXIF turns it and the sizes do not tell: the
-    /// pixels as stored, or the upright picture. Unset by default.
+    /// Sets which version of a turned picture was annotated if the sizes do not tell: the pixels as
+    /// stored, or the picture that EXIF turns upright. Unset by default.
     ///
     /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
     /// [`Map`](crate::field::Map) and [`Points`](crate::field::Points). They declare the size of

@@ -160,9 +160,10 @@ fn size(bytes: usize, exact: bool) -> String {
 const AHEAD: usize = 2;
 /// Maximum depth of the automatic prefetch.
 const MOST_AHEAD: usize = 16;
-/// Maximum bytes of an automatic prefetch without a limit by the user. Pageable memory costs
-/// nothing until it is used; page-locked memory (`LOCKED_BYTES`) does.
+/// Maximum bytes of an automatic prefetch if the user sets no limit. This one is for pageable
+/// memory, which costs nothing until it is used.
 const ORDINARY_BYTES: usize = 1 << 30;
+/// The same for page-locked memory, which is committed when it is allocated.
 const LOCKED_BYTES: usize = 1 << 28;
 
 /// Bounds of the automatic prefetch if `n` batches take `bytes(n)` of `limit`. Never less than 1.

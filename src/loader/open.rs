@@ -87,7 +87,7 @@ impl Loader {
         source::check_retries(self.retries)?;
         let PictureOptions { seed, decode_share: share, .. } = self.pictures;
         if !(0.0..=1.0).contains(&share) {
-            return Err(Error::config(format!("decode_share({share}): a share of the device's time is from 0 to 1")));
+            return Err(Error::config(format!("decode_share({share}): a share of the device's time must be 0 to 1")));
         }
         let rank = self.place.rank(self.pictures.local_world_size)?;
         let global_batch = self.batch.of_all(rank.world_size)?;
@@ -109,7 +109,7 @@ impl Loader {
             0 => processors.min(MOST_WORKERS),
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
-                    "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) finds a number"
+                    "workers({n}): at most {MOST_WORKERS} threads; this process has {processors} processors, and workers(0) chooses a number"
                 )));
             }
             n => n,

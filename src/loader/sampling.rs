@@ -95,7 +95,7 @@ impl Sampling {
                         part.order_of(range, Mixture::seed_within(seed, number), &labels).map_err(|e| {
                             match e.kind() {
                                 ErrorKind::Config => Error::config(format!("mixture: source {number}: {}", e.cause())),
-                                // The error concerns a sample, which it names.
+                                // The error already names its sample.
                                 _ => e,
                             }
                         })?

@@ -156,8 +156,8 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Adds a codec of your own, as [`Loader::codec`](crate::Loader::codec) does. Its pictures are
-    /// checked by [`Codec::damage`], and decoded by it where the [`Recode`] needs pixels.
+    /// Adds a codec of your own, as [`Loader::codec`](crate::Loader::codec) does. It also checks
+    /// its pictures ([`Codec::damage`]), and decodes them if the [`Recode`] needs pixels.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
         self
@@ -433,7 +433,7 @@ fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the picture would become {}x{} from {}x{}, and the field {name:?} counts in its pixels; pack it in its size",
+        "the picture would become {}x{} from {}x{}, but the field {name:?} is in pixels of the original; pack it without resizing",
         is.width, is.height, was.width, was.height
     )))
 }

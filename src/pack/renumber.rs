@@ -17,7 +17,7 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut [u8]) -> Res
     let start = match Npy::read(bytes) {
         Ok(npy) if (npy.kind, npy.size, npy.big_endian) == (b'i', 8, false) && name.ends_with(".npy") => npy.start,
         _ => {
-            let cause = format!("field {name:?}: classes can be renumbered in npy arrays of int64 alone");
+            let cause = format!("field {name:?}: classes can be renumbered only in npy arrays of int64");
             return Err(Error::in_source(cause));
         }
     };

@@ -14,7 +14,7 @@ fn an_unrealistic_number_of_workers_is_refused() {
         let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config);
         let expected = format!(
-            "workers({workers}): at most 768 threads; this process has {processors} processors, and workers(0) finds a number"
+            "workers({workers}): at most 768 threads; this process has {processors} processors, and workers(0) chooses a number"
         );
         assert_eq!(e.cause(), expected);
     }

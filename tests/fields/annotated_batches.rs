@@ -136,7 +136,7 @@ fn a_pack_that_resizes_annotated_pictures_is_refused() {
     let e = refused(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));
     assert_eq!(
         e.cause(),
-        "the picture would become 16x8 from 20x10, and the field \"boxes.npy\" counts in its pixels; pack it in its size"
+        "the picture would become 16x8 from 20x10, but the field \"boxes.npy\" is in pixels of the original; pack it without resizing"
     );
     assert_eq!(e.sample(), Some(0));
     let same = Recode::Quality { quality: 90, max_side: Some(20) };

@@ -545,5 +545,5 @@ fn impossible_requests_are_refused() {
     let error = options().batch_size(0).host().unwrap_err().to_string();
     assert!(error.starts_with("config: batch_size(0): "), "{error}");
     let error = options().max_queued(0).host().unwrap_err().to_string();
-    assert!(error.contains("max_queued(0): the queue has room for one request at least"), "{error}");
+    assert!(error.contains("max_queued(0): the queue needs room for at least one request"), "{error}");
 }

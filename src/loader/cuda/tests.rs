@@ -208,7 +208,7 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 #[test]
 fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
     let mut pictures = pictures(true);
-    // A segment that ends early, which no crop of the whole picture passes over.
+    // A segment that ends early, which no decoding of the whole picture misses.
     for n in [3, 8, 14] {
         let start = pictures[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = start + (pictures[n].len() - start) / 3;
