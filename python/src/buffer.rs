@@ -21,9 +21,9 @@ pub(crate) enum Buffer<'py> {
 }
 
 impl<'py> Buffer<'py> {
-    /// The buffer of `value`; `None` without one, or if its elements are not numbers. With `encoded`,
-    /// an array of bytes in one dimension is a file. Otherwise it is an array of numbers, whose type
-    /// is checked.
+    /// The buffer of `value`, or `None` if it has no buffer or one whose elements are not numbers.
+    /// With `encoded`, a one-dimensional array of bytes is a file. Otherwise the buffer is an array
+    /// of numbers, whose type is checked.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));

@@ -81,7 +81,7 @@ fn shown(axes: usize, channels_last: bool) -> Vec<usize> {
 }
 
 impl Tensor {
-    /// The field `view`, which is called `name`, of `batch`: shared, or copied.
+    /// The field `view` of `batch`, called `name`: shared, or copied.
     pub(crate) fn host(
         batch: &Arc<HostBatch>,
         name: &str,
@@ -102,7 +102,7 @@ impl Tensor {
         Tensor { memory, address, device: DlDevice::Host, dtype, stored, axes }
     }
 
-    /// The field `tensor`, which is called `name`, of `batch`: shared, or with `own` copied.
+    /// The field `tensor` of `batch`, called `name`: shared, or copied if `own` is set.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<warpfeed::CudaBatch>,
@@ -112,7 +112,7 @@ impl Tensor {
         own: bool,
     ) -> warpfeed::Result<Self> {
         let (memory, address) = if own {
-            // SAFETY: the legacy default stream is there as long as the process.
+            // SAFETY: the legacy default stream lives as long as the process.
             let copy = unsafe { batch.copy_on(name, DEFAULT_STREAM) }?;
             let copy = Arc::new(copy.expect("a field of this name was just found"));
             (Memory::CudaOwn(copy.clone()), copy.device_ptr())
@@ -132,7 +132,7 @@ impl Tensor {
 
     fn exported(&self) -> DlpackTensor {
         let (data, memory) = (self.address as *mut c_void, self.memory.clone());
-        // SAFETY: invariant 1, and the loader writes to the memory when `memory` is gone.
+        // SAFETY: invariant 1, and the loader writes to the memory only after `memory` is dropped.
         let tensor = unsafe { DlpackTensor::new(data, self.device, self.dtype, &self.stored, memory) };
         tensor.permuted(&self.axes)
     }

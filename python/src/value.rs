@@ -5,7 +5,7 @@ use warpfeed::Dtype;
 
 use crate::error::refused;
 
-/// The value of `option` that one of the words of `known` stands for.
+/// The value of `option`, which must be one of the words in `known`.
 pub(crate) fn word<T: Copy>(option: &str, value: &Bound<'_, PyAny>, known: &[(&str, T)]) -> PyResult<T> {
     let word: &str = value.extract()?;
     let found = known.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);

@@ -130,7 +130,7 @@ class Augment(_Calls):
     """The steps between decoding and the batch, and the size of the result.
 
     Begin with ``train``, ``eval``, ``center_crop``, ``resize`` or ``pass_through``; for detection
-    with ``letterbox``, ``scale_jitter`` or ``iou_crop``. Then add to it::
+    with ``letterbox``, ``scale_jitter`` or ``iou_crop``. Then add options::
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 

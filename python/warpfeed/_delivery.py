@@ -57,7 +57,7 @@ class Delivery:
         return "nchw" if self._layout == "nchw" else "nhwc"
 
     def stream(self) -> int:
-        """The handle of torch's current stream on the device. Without torch 0, the default."""
+        """The handle of torch's current stream on the device, or 0 (the default) without torch."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0
@@ -121,7 +121,7 @@ def _to_numpy(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
         try:
             import ml_dtypes
         except ImportError:
-            # The bits: NumPy alone has no such type.
+            # Returns the bits, because NumPy itself has no such type.
             return array
         return array.view(ml_dtypes.bfloat16)
     return array

@@ -24,7 +24,7 @@ def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Image:
-    """A picture: the one of the sample, or the one in its field ``of``. Delivered like the images.
+    """A picture: the sample's own, or the one in its field ``of``. It is delivered like the images.
 
     All pictures of a sample get the same crop and flip. Two views of one picture are two samples of
     the batch: see "Two views" in docs/augmentation.md.

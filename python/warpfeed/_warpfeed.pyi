@@ -34,7 +34,7 @@ class Tensor:
 
     ``torch.from_dlpack``, ``numpy.asarray``, ``jax.dlpack.from_dlpack`` and others take it without
     a copy. The memory is reused when the tensor and everything that shares it are gone. On a device
-    it is reused after the work that was submitted until then to the streams that asked for it.
+    it is reused after the work that was submitted until then to the streams that used it.
     """
 
     @property

@@ -30,7 +30,7 @@ mod tests {
     /// Covers files that go through the lanes, and files for the plain decoder: progressive,
     /// without EOI, damaged.
     #[test]
-    fn a_header_of_a_jpeg_is_read_once_a_picture() {
+    fn the_header_of_a_jpeg_is_read_once_per_picture() {
         let pixels: Vec<u8> = (0..90 * 70 * 3).map(|i| (i * i / 7) as u8).collect();
         let file = |options| encode(&pixels, 90, 70, 3, &options);
         let plain = file(Options::new(90, 2, 2));

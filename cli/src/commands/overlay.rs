@@ -28,7 +28,8 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Reads the first samples. Masks are drawn if each of these samples has one.
+    /// Reads the first samples. Masks of pictures are drawn if each of these samples has one, and
+    /// masks of boxes if each sample with boxes has them.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();

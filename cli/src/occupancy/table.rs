@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_a_row_a_block_size_and_marks_the_best() {
+    fn text_has_a_row_per_block_size_and_marks_the_best() {
         let text = table(32, 0).to_string();
         assert_eq!(text.lines().count(), 3 + 32 + 2, "{text}");
         assert!(text.contains("    256       8   64/64    100.0 %  warps  *\n"), "{text}");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plot_is_whole_and_has_a_bar_a_block_size() {
+    fn the_plot_is_complete_and_has_a_bar_per_block_size() {
         let svg = table(64, 20_000).svg();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert_eq!(svg.matches("<title>").count(), 32);
