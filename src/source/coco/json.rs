@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
 /// Content of the file. Other members are ignored.
@@ -43,8 +43,8 @@ pub(super) struct Object<'a> {
     pub(super) category_id: i64,
     /// Left and upper edge, width and height.
     pub(super) bbox: [f64; 4],
-    #[serde(default)]
-    pub(super) iscrowd: Flag,
+    #[serde(default, deserialize_with = "flag")]
+    pub(super) iscrowd: bool,
     /// Borrows its text, which makes up most of the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
@@ -64,9 +64,11 @@ pub(super) struct Category<'a> {
 }
 
 /// Id of a picture or an annotation. COCO has numbers, some other sets have text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(untagged, expecting = "expected an id: a whole number or a text")]
 pub(super) enum Id<'a> {
     Number(i64),
+    #[serde(borrow)]
     Text(Cow<'a, str>),
 }
 
@@ -88,61 +90,18 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct IdVisitor;
-        impl<'de> Visitor<'de> for IdVisitor {
-            type Value = Id<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an id: a whole number or a text")
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(Id::Number(number))
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
-                i64::try_from(number).map(Id::Number).map_err(|_| E::custom(format!("the id {number} is too large")))
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Id::Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Id::Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_any(IdVisitor)
-    }
+/// 0 or 1, `false` or `true`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected 0 or 1")]
+enum Flag {
+    Bool(bool),
+    Number(u64),
 }
 
-/// 0 or 1, `false` or `true`.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Flag(pub(super) bool);
-
-impl<'de> Deserialize<'de> for Flag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FlagVisitor;
-        impl Visitor<'_> for FlagVisitor {
-            type Value = Flag;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("0 or 1")
-            }
-
-            fn visit_bool<E: de::Error>(self, flag: bool) -> Result<Flag, E> {
-                Ok(Flag(flag))
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Flag, E> {
-                match number {
-                    0 | 1 => Ok(Flag(number == 1)),
-                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(FlagVisitor)
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match Flag::deserialize(deserializer)? {
+        Flag::Bool(flag) => Ok(flag),
+        Flag::Number(number @ 0..=1) => Ok(number == 1),
+        Flag::Number(number) => Err(D::Error::custom(format_args!("{number}, expected 0 or 1"))),
     }
 }

@@ -333,15 +333,6 @@ impl Annotation {
         let at = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
         let [x, y, width, height] = object.bbox;
         let edges = [x, y, x + width, y + height];
-        Ok(Annotation {
-            image,
-            id,
-            category: object.category_id,
-            edges,
-            crowd: object.iscrowd.0,
-            at,
-            len,
-            points: start,
-        })
+        Ok(Annotation { image, id, category: object.category_id, edges, crowd: object.iscrowd, at, len, points: start })
     }
 }

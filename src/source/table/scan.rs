@@ -1,6 +1,5 @@
 use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
-use super::text::Starts;
 
 /// Maximum number of columns of a table. In JSON lines, the distinct keys of all rows are columns.
 const MOST_COLUMNS: usize = 4096;
@@ -8,7 +7,8 @@ const MOST_COLUMNS: usize = 4096;
 /// Result of one pass over the text.
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
-    pub(super) starts: Starts,
+    /// Start of each row in the text.
+    pub(super) starts: Vec<usize>,
     /// The first value of each column.
     pub(super) first: Vec<Option<(Cell, String)>>,
     /// The first bad row, and its error.
@@ -23,8 +23,7 @@ pub(super) struct Scan {
 /// never closed swallows all rows after it. An unbounded number of columns makes each row slower
 /// than the last.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
-    let mut scan =
-        Scan { names: Vec::new(), starts: Starts::new(text.len()), first: Vec::new(), bad: None, bad_rows: 0 };
+    let mut scan = Scan { names: Vec::new(), starts: Vec::new(), first: Vec::new(), bad: None, bad_rows: 0 };
     let (mut cells, mut start) = (Cells::default(), 0);
     let mut header = matches!(syntax, Syntax::Csv(_));
     loop {

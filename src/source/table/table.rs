@@ -1,9 +1,9 @@
 use std::cell::Cell as Slot;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use arrayvec::ArrayVec;
+use arrayvec::{ArrayString, ArrayVec};
 
 use super::cells::{Cell, Cells};
 use super::columns::Columns;
@@ -13,7 +13,7 @@ use super::options::TableOptions;
 use super::page::Page;
 use super::scan::{Scan, scan};
 use super::syntax::Syntax;
-use super::text::{Starts, line_of, read};
+use super::text::{line_of, read};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::file::is_below;
@@ -62,14 +62,15 @@ use crate::source::{Classes, Sample, Source};
 /// one bad sample; the other rows remain usable. Opening warns about bad rows, with their number
 /// and the first line.
 ///
-/// The text is held in memory, with 4 additional bytes per row (8 from 4 GiB on). Opening reads it
-/// twice; a row is parsed again when it is read.
+/// The text is held in memory, with 8 additional bytes per row. Opening reads it twice; a row is
+/// parsed again when it is read.
 pub struct Table {
     file: PathBuf,
     /// Folder that paths are relative to, with `/` at its end.
     root: String,
     text: String,
-    starts: Starts,
+    /// Start of each row in `text`.
+    starts: Vec<usize>,
     syntax: Syntax,
     columns: Columns,
     labels: Option<Labels>,
@@ -109,8 +110,9 @@ impl Table {
             Error::in_source(cause).at_line(path, line_of(text.as_bytes(), place))
         })?;
         let Scan { names, mut starts, first, bad, bad_rows } = scanned;
-        starts.shrink();
-        let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts.get(row).unwrap_or(0)));
+        starts.shrink_to_fit();
+        let at =
+            |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
         if let Some((row, cause)) = bad {
             let (line, path) = (at(row), path.display());
             match bad_rows {
@@ -176,7 +178,7 @@ impl Table {
     /// Number of the line in which `row` begins.
     fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
-        line_of(text, row_start(text, self.starts.get(row).unwrap_or(0)))
+        line_of(text, row_start(text, self.starts[row]))
     }
 
     /// Creates an error of `row`.
@@ -186,7 +188,7 @@ impl Table {
 
     /// Parses `row`.
     fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
-        let start = self.starts.get(row).expect("a row of the table");
+        let start = self.starts[row];
         let names = &self.columns.names;
         let mut place = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
         let (_, parsed) = self.syntax.row(&self.text, start, &mut place, cells);
@@ -234,7 +236,11 @@ impl Table {
         let shown = picture.map(path).transpose()?;
         made.key = match shown {
             Some(path) => page.push(extension(path).0.as_bytes()),
-            None => number(page, row),
+            None => {
+                let mut digits = ArrayString::<20>::new();
+                write!(digits, "{row}").expect("a number has at most 20 digits");
+                page.push(digits.as_bytes())
+            }
         };
         for field in fields {
             let (cell, bytes) = cells.get(field.column);
@@ -310,19 +316,6 @@ fn row_start(text: &[u8], start: usize) -> usize {
 fn extension(path: &str) -> (&str, &str) {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
-}
-
-/// Writes `row` as decimal digits.
-fn number(page: &mut Page<'_>, row: usize) -> Range<usize> {
-    let mut digits = ArrayVec::<u8, 20>::new();
-    let mut rest = row;
-    loop {
-        digits.insert(0, b'0' + (rest % 10) as u8);
-        rest /= 10;
-        if rest == 0 {
-            return page.push(&digits);
-        }
-    }
 }
 
 fn is(path: &Path, extensions: &[&str]) -> bool {
