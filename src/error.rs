@@ -4,6 +4,7 @@
 //! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -267,6 +268,30 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
     }
+}
+
+/// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
+/// reported the panic by then.
+pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
+    // before they are read again.
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
+            // Dropping a user's value may panic again, outside any guard.
+            std::mem::forget(panic);
+            "with a non-string payload".into()
+        });
+        Err(Error::new(ErrorKind::Panic, text))
+    })
+}
+
+/// Puts the place of a panic before its message. Other errors do not change.
+pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
+    if e.kind() != ErrorKind::Panic {
+        return e;
+    }
+    Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::spec::{MAX_AXES, Spec};
 use super::{Held, Nvidia};
-use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
+use crate::batch::{self, BatchInfo, COUNT, Delivered, Dtype, Field, Role};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
 
@@ -241,21 +241,6 @@ impl fmt::Debug for Tensor<'_> {
 }
 
 /// Element types for views of a [`Tensor`].
-pub trait Element: DeviceRepr + sealed::Sealed {
-    /// The corresponding dtype.
-    const DTYPE: Dtype;
-}
+pub trait Element: batch::Element + DeviceRepr {}
 
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! element {
-    ($($type:ty => $dtype:ident),*) => {$(
-        impl sealed::Sealed for $type {}
-        impl Element for $type {
-            const DTYPE: Dtype = Dtype::$dtype;
-        }
-    )*};
-}
-element!(u8 => U8, f32 => F32, half::f16 => F16, half::bf16 => Bf16, i16 => I16, i32 => I32, i64 => I64, u16 => U16);
+impl<T: batch::Element + DeviceRepr> Element for T {}

@@ -1,6 +1,9 @@
 //! One number per box.
 
+use arrayvec::ArrayVec;
+
 use super::encoded;
+use super::number::{Number, put};
 use crate::batch::Dtype;
 use crate::error::Result;
 use crate::source::Sample;
@@ -65,26 +68,12 @@ impl Column {
                     continue;
                 }
                 let class = sample.class(bytemuck::pod_read_unaligned(number))?;
-                let (least, most) = self.dtype.integers().expect("checked when the loader was opened");
-                if !(least..=most).contains(&class) {
-                    let dtype = self.dtype.name();
-                    let cause = format_args!("has class {class} for box {index}; {dtype} holds {least} to {most}");
-                    return Err(field.error(cause));
-                }
-                put(class, self.dtype, to);
+                let mut bytes = ArrayVec::<u8, 8>::new();
+                put(Number::Whole(class.into()), self.dtype, &mut bytes)
+                    .map_err(|cause| field.error(format_args!("has class {cause} for box {index}")))?;
+                to.copy_from_slice(&bytes);
             }
             Ok(())
         })
-    }
-}
-
-/// Writes `value`, which `dtype` can hold.
-fn put(value: i64, dtype: Dtype, to: &mut [u8]) {
-    match dtype {
-        Dtype::U8 => to.copy_from_slice(&(value as u8).to_ne_bytes()),
-        Dtype::U16 => to.copy_from_slice(&(value as u16).to_ne_bytes()),
-        Dtype::I16 => to.copy_from_slice(&(value as i16).to_ne_bytes()),
-        Dtype::I32 => to.copy_from_slice(&(value as i32).to_ne_bytes()),
-        _ => to.copy_from_slice(&value.to_ne_bytes()),
     }
 }

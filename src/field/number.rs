@@ -35,9 +35,9 @@ impl Number<'_> {
 ///
 /// # Errors
 /// If the type cannot hold the number, or the text is not a number.
-pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut Vec<u8>) -> Result<(), String> {
+pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
-        Dtype::U8 => to.push(whole(number, dtype)?),
+        Dtype::U8 => to.extend([whole::<u8>(number, dtype)?]),
         Dtype::I16 => to.extend(whole::<i16>(number, dtype)?.to_ne_bytes()),
         Dtype::I32 => to.extend(whole::<i32>(number, dtype)?.to_ne_bytes()),
         Dtype::I64 => to.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),

@@ -4,8 +4,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::recipe::retried;
-use crate::source::{self, Source};
+use crate::source::{self, Source, retried};
 
 /// Asks a source for labels.
 pub(super) struct Labels<'a> {

@@ -1,7 +1,6 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use super::{TarWriter, WriteOptions, Writer, Written};
 use crate::decode::{Codec, Codecs};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::source::{self, Sample, Source};
 
 /// Receives the progress of packing.
@@ -83,7 +82,7 @@ pub struct Progress {
 }
 
 /// The result of a [`Pack`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Report {
     /// Samples stored, which are all samples of the source.
@@ -369,11 +368,10 @@ impl Prepared {
         self.scratch.resize_with(retries + 1, Vec::new);
         let (mut buffers, go_on) = (self.scratch.iter_mut(), || !stop.load(Ordering::Relaxed));
         let read = || source.read(index, buffers.next().expect("one for each attempt"));
-        let sample = source::retried(retries, index as u64, go_on, read);
-        let sample = sample.map_err(|e| source::sample_error(source, index, "", e))?;
         self.key.clear();
+        let sample = source::retried(retries, index as u64, go_on, read)?;
         self.key.push_str(sample.key());
-        self.label = sample.label().map_err(|e| source::sample_error(source, index, sample.key(), e))?;
+        self.label = sample.label()?;
         self.fields.clear();
         self.bytes.clear();
         (self.treatment, self.refused, self.remark) = (None, false, None);
@@ -387,8 +385,7 @@ impl Prepared {
                 match recode.apply(codecs, bytes, &mut self.bytes) {
                     Ok((treatment, renamed)) => {
                         if matches!(treatment, Treatment::Encoded | Treatment::Raw) {
-                            keeps_annotations(codecs, &sample, bytes, &self.bytes[start..])
-                                .map_err(|e| source::sample_error(source, index, sample.key(), e))?;
+                            keeps_annotations(codecs, &sample, bytes, &self.bytes[start..])?;
                         }
                         self.treatment = Some(treatment);
                         stored_as = renamed.unwrap_or(name);
@@ -407,8 +404,7 @@ impl Prepared {
                 (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
             } else {
                 self.bytes.extend_from_slice(bytes);
-                renumber(&sample, name, &mut self.bytes[start..])
-                    .map_err(|e| source::sample_error(source, index, sample.key(), e))?;
+                renumber(&sample, name, &mut self.bytes[start..])?;
             }
             self.fields.push((stored_as.to_owned(), start..self.bytes.len()));
         }
@@ -452,15 +448,9 @@ struct Task<'a> {
 impl Task<'_> {
     /// Reads and recodes sample `index`. A panic of the source or of a codec becomes an error.
     fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
-        catch_unwind(AssertUnwindSafe(|| prepared.fill(self, index).map(|()| prepared))).unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-            Err(source::sample_error(
-                self.source,
-                index,
-                "",
-                Error::new(ErrorKind::Panic, message.unwrap_or("no message")),
-            ))
-        })
+        let filled = guarded(|| prepared.fill(self, index));
+        filled.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;
+        Ok(prepared)
     }
 }
 
@@ -475,23 +465,12 @@ struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     fn new(total: u64, callback: Option<Callback<'a>>) -> Self {
-        let report = Report {
-            samples: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-            repacked: 0,
-            encoded: 0,
-            raw: 0,
-            kept: 0,
-            refused_count: 0,
-            refused: Vec::new(),
-            undecodable_count: 0,
-            damaged_count: 0,
-            damaged: Vec::new(),
-            duplicate_keys: 0,
-            written: Written { samples: 0, bytes: 0, paths: Vec::new() },
-        };
-        Tally { report, progress: Progress { total, ..Progress::default() }, callback, keys: HashSet::new() }
+        Tally {
+            report: Report::default(),
+            progress: Progress { total, ..Progress::default() },
+            callback,
+            keys: HashSet::new(),
+        }
     }
 
     fn add(&mut self, index: u64, done: &Prepared) {

@@ -33,7 +33,7 @@ pub struct WriteOptions {
 }
 
 /// Result of a [`Writer`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
     /// Number of samples.
     pub samples: u64,

@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
 use super::damage::Damaged;
-use super::guard::{guarded, retried};
 use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, ImageField, Member, MixScratch};
 use crate::order::{Entry, Rng};
 use crate::source::{self, Sample, Source};
@@ -61,7 +60,7 @@ impl Recipe {
     ) -> Result<Sample<'a>> {
         // A failed attempt may still borrow its buffer.
         let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
-        retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one per attempt")))
+        source::retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one per attempt")))
     }
 
     /// Adds sample `id`, its key and its file to an error.

@@ -16,7 +16,7 @@
 //! 12. [`sample_error`]: adds the sample to an error. `retry`: reads again after transient errors.
 //!
 //! `annotated` lists the fields of an annotated picture. `layout` recognises data sets by their
-//! files. `file` reads whole files. `kept` writes and reads the indexes next to data sets, and
+//! files. `file` reads whole files, and `parallel` opens many of them. `kept` writes and reads the indexes next to data sets, and
 //! `hash` is their hash.
 
 #[cfg(feature = "annotations")]
@@ -40,6 +40,7 @@ mod memory;
 mod open;
 mod options;
 mod pages;
+mod parallel;
 mod relabel;
 mod retry;
 mod sample;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, guarded};
 
 /// Default number of retries of a read after a transient error.
 pub(crate) const RETRIES: usize = 3;
@@ -11,7 +11,7 @@ const MOST_RETRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs `attempt` for `sample`. Repeats it up to `times` times while its error is transient and
+/// Runs `attempt` for `sample`, [guarded]. Repeats it up to `times` times while its error is transient and
 /// `go_on` agrees.
 pub(crate) fn retried<T>(
     times: usize,
@@ -21,7 +21,7 @@ pub(crate) fn retried<T>(
 ) -> Result<T> {
     let mut pause = PAUSE;
     for time in 1..=times {
-        match attempt() {
+        match guarded(&mut attempt) {
             Err(e) if e.is_transient() && go_on() => {
                 tracing::warn!(sample, "read again in {pause:?} ({time} of {times} times): {e}");
                 std::thread::sleep(pause);
@@ -30,7 +30,7 @@ pub(crate) fn retried<T>(
             result => return result,
         }
     }
-    attempt()
+    guarded(attempt)
 }
 
 /// # Errors

@@ -362,7 +362,7 @@ fn annotations_of_boxes_must_match_their_number() {
         );
         assert_eq!(
             cause(("boxes.class.txt", "0 256"), class()),
-            "field \"boxes.class.txt\" has class 256 for box 1; uint8 holds 0 to 255"
+            "field \"boxes.class.txt\" has class 256, which uint8 cannot hold, for box 1"
         );
         assert_eq!(
             cause(("other", ""), class()),

@@ -19,9 +19,9 @@ use crate::engine::working::Again;
 use crate::engine::working::{
     ANY_RUN, BatchSampler, Coordinator, Outcome, Pool, RunError, Start, Task, WorkQueue, WorkSender,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::order::Schedule;
-use crate::recipe::{Recipe, guarded, panicked};
+use crate::recipe::Recipe;
 use crate::trace;
 
 /// Interval between log messages about a stall.

@@ -19,8 +19,7 @@ use arrayvec::ArrayVec;
 
 use crate::decode::MAX_GROUP;
 use crate::error::Result;
-use crate::recipe::retried;
-use crate::source::{Sample, Source};
+use crate::source::{Sample, Source, retried};
 use crate::trace::nanos;
 
 /// Minimum page size of any system, in bytes.

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::Result;
+use crate::error::{Result, guarded, panicked};
 use crate::order::{Position, Schedule};
-use crate::recipe::{Recipe, guarded, panicked};
+use crate::recipe::Recipe;
 use crate::source::{Follow, Lookahead, Place};
 
 /// The [`Follow`] of the source, if it fetches ahead. Its methods are the user's code, so their

@@ -30,8 +30,8 @@ use super::waits::{Waits, Watch};
 use crate::batch::Part;
 use crate::decode::MAX_GROUP;
 use crate::engine::state::Run;
-use crate::error::Result;
-use crate::recipe::{Recipe, guarded};
+use crate::error::{Result, guarded};
+use crate::recipe::Recipe;
 use crate::source::{self, Sample};
 use crate::trace::{Args, Row, nanos};
 

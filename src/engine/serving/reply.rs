@@ -2,8 +2,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::error::Result;
-use crate::recipe::guarded;
+use crate::error::{Result, guarded};
 
 /// The answer to a request, once it is given.
 pub(crate) struct Reply<B> {

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::reply::Reply;
 use crate::engine::working::BatchSampler;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::order::Entry;
-use crate::recipe::guarded;
 use crate::source::{Sample, Source};
 
 /// An encoded picture in a container supplied by the user.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::slots::Settings;
-use crate::recipe::guarded;
+use crate::error::guarded;
 use crate::trace::{Counters, ProcessStats};
 
 /// Minimum length of a window, in seconds and in batches.

@@ -1,8 +1,9 @@
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, guarded};
 use crate::order::Schedule;
-use crate::recipe::{Recipe, guarded, retried};
+use crate::recipe::Recipe;
+use crate::source::retried;
 use crate::trace::Counters;
 
 /// The version of [`Checkpoint`] that this build writes and reads.

@@ -12,9 +12,9 @@ use crate::batch::Free;
 use crate::engine::reading::ReadStage;
 use crate::engine::settings::Settings;
 use crate::engine::state::Run;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, guarded, panicked};
 use crate::order::{Entry, Schedule};
-use crate::recipe::{Recipe, guarded, panicked};
+use crate::recipe::Recipe;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
 /// Chooses the samples of batches on request, in place of a schedule.

@@ -20,7 +20,8 @@ use super::worker::Worker;
 use crate::batch::Free;
 use crate::engine::reading::ReadStage;
 use crate::engine::state::Run;
-use crate::recipe::{Recipe, guarded, panicked};
+use crate::error::{guarded, panicked};
+use crate::recipe::Recipe;
 
 /// First wait of a task for a part, and the longest one. Between two waits, which double, the task
 /// offers its thread to others. It ends after the longest wait.

@@ -2,11 +2,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rayon::prelude::*;
-
 use super::walk::{Name, Others, Walk, list, modified};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::{FORMATS, Format};
+use crate::source::parallel::in_parallel;
 
 /// The pictures of a folder, their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,20 +44,7 @@ impl Names {
             walk.found.sort();
             Ok(walk)
         };
-        let mut classes: Vec<Walk> = match class_paths.len() {
-            0 | 1 => class_paths.iter().map(walk_class).collect::<Result<_>>()?,
-            // Listing spends far more time waiting for storage than computing, hence more threads
-            // than cores. This pool is dropped before the loader's pool starts.
-            _ => rayon::ThreadPoolBuilder::new()
-                .num_threads(class_paths.len().min(16))
-                .build()
-                .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-                .install(|| class_paths.par_iter().map(walk_class).collect::<Vec<_>>())
-                // In order, so that the reported bad folder does not depend on the speed of the
-                // threads.
-                .into_iter()
-                .collect::<Result<_>>()?,
-        };
+        let mut classes = in_parallel(&class_paths, walk_class)?;
 
         let mut set = Names::default();
         for (label, class) in classes.iter_mut().enumerate() {

@@ -111,8 +111,7 @@ impl Table {
         })?;
         let Scan { names, mut starts, first, bad, bad_rows } = scanned;
         starts.shrink_to_fit();
-        let at =
-            |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
+        let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
         if let Some((row, cause)) = bad {
             let (line, path) = (at(row), path.display());
             match bad_rows {

@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 use memmap2::Mmap;
-use rayon::prelude::*;
 
 use super::index::Index;
 use super::{index, shards, sidecar};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::source::bytes::{Bytes, Medium, Unmapped, room};
 use crate::source::identity::Identity;
 use crate::source::pages::{Map, fetch};
+use crate::source::parallel::in_parallel;
 use crate::source::sample::MAX_FIELDS;
 use crate::source::store::{Object, Store, Stored};
 use crate::source::{Sample, Source};
@@ -179,19 +179,7 @@ impl Tar {
 
     /// Opens the shards at `places` with `open`, in this order.
     fn of<T: Sync>(path: &Path, places: &[T], open: impl Fn(&T) -> Result<Shard> + Sync + Send) -> Result<Self> {
-        let shards: Vec<Shard> = match places {
-            [one] => vec![open(one)?],
-            // Reading cold headers waits for the disk, hence more threads than cores. The pool ends
-            // before the loader's pool starts.
-            _ => rayon::ThreadPoolBuilder::new()
-                .num_threads(places.len().min(16))
-                .build()
-                .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-                .install(|| places.par_iter().map(open).collect::<Vec<_>>())
-                // Collecting in order names the first of several bad shards.
-                .into_iter()
-                .collect::<Result<_>>()?,
-        };
+        let shards = in_parallel(places, open)?;
         let mut starts = vec![0];
         let mut named: Option<&Shard> = None;
         for shard in &shards {

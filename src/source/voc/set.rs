@@ -2,10 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
-
 use super::xml::Objects;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::source::annotated::{Parts, key_and_field};
 use crate::source::file::{self, MAX_FILE};
@@ -14,6 +12,7 @@ use crate::source::layout::{
     VOC_ANNOTATIONS as ANNOTATIONS, VOC_LISTS as LISTS, VOC_MASKS as MASKS, VOC_PICTURES as PICTURES, is_voc, root,
     voc_of_list,
 };
+use crate::source::parallel::in_parallel;
 use crate::source::{Numbers, Sample, Source};
 
 /// Maximum size of an annotation file. A picture with a hundred objects has about 50 KB.
@@ -208,15 +207,11 @@ fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
         .filter(|path| path.as_ref().map_or(true, |path| path.extension().is_some_and(|end| end == "xml")))
         .collect::<Result<_>>()?;
     let read = |path: &PathBuf| {
-        let name = path.file_stem()?.to_str()?.to_owned();
+        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { return Ok(None) };
         let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
-        Some((name, text.and_then(|text| Objects::parse(&text)).map_err(|e| e.at_path(path))))
+        Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text)).map_err(|e| e.at_path(path)))))
     };
-    // Reading waits for the disk, hence more threads than cores. The pool ends before the loader's
-    // pool starts.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(paths.len().clamp(1, 16)).build();
-    let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
-    Ok(pool.install(|| paths.par_iter().filter_map(read).collect::<Vec<_>>()).into_iter().collect())
+    Ok(in_parallel(&paths, read)?.into_iter().flatten().collect())
 }
 
 /// All names of classes, sorted: the 20 of Pascal VOC if there are no others.

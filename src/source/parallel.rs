@@ -1,0 +1,22 @@
+use rayon::prelude::*;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
+const THREADS: usize = 16;
+
+/// Calls `open` for each item, on several threads, which end before the loader's threads start.
+///
+/// # Errors
+/// The error of the first item that fails, whatever the speed of the threads.
+pub(super) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    open: impl Fn(&T) -> Result<R> + Sync + Send,
+) -> Result<Vec<R>> {
+    if items.len() < 2 {
+        return items.iter().map(&open).collect();
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(items.len().min(THREADS)).build();
+    let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
+    pool.install(|| items.par_iter().map(&open).collect::<Vec<_>>()).into_iter().collect()
+}
