@@ -1,14 +1,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::PossibleValuesParser;
 use warpfeed::Exif;
-use warpfeed::source::{Classes, Options, Source, TableOptions};
+use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, TableOptions};
 
 // Options for opening a data set, shared by all commands. Not a doc comment, because clap would use
 // it as the command's help.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
+    /// Format of the data set [default: detected]
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(DATA_FORMATS.iter().map(|f| f.name)))]
+    format: Option<String>,
     /// List that numbers the classes: a text file with one name per line, or a JSON array
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
@@ -107,6 +111,9 @@ impl DataArgs {
         let mut options = Options::new().table(table).index(self.index);
         if let Some(list) = &self.classes {
             options = options.classes(Classes::read(list)?);
+        }
+        if let Some(format) = &self.format {
+            options = options.format(format);
         }
         options.open(path)
     }

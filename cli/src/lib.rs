@@ -4,6 +4,7 @@
 //! 2. [`synth`]: a learnable set of drawn pictures, on disk or in memory.
 //! 3. [`occupancy`]: the occupancy of CUDA kernels.
 //! 4. [`report`]: the page of `warpfeed report`.
+//! 5. [`respell`]: the options of other languages in the messages of the crate.
 
 mod commands;
 mod data;
@@ -19,3 +20,4 @@ mod words;
 pub use commands::report::write as report;
 pub(crate) use program::Outcome;
 pub use program::run;
+pub use words::respell;

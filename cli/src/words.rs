@@ -23,33 +23,42 @@ const PHRASES: [(&str, &str); 8] = [
     ("(`Loader::trace`)", "(--trace FILE)"),
     ("TableOptions::columns", "--columns"),
     ("TableOptions::gather", "--gather"),
-    ("open one of the two with `Tar::open` or `Folder::open`, or move them apart", "move them apart"),
+    ("open one of the two with `Tar::open` or `Folder::open`", "choose with --format tar or --format folder"),
     ("; Coco::with_pictures takes another folder", ""),
     ("; `Lmdb::with_layout` reads others", ""),
 ];
 
 /// Returns `message` with flags in place of options.
 pub(crate) fn in_flags(message: &str) -> String {
-    let message = PHRASES.iter().fold(message.to_owned(), |message, (rust, flag)| message.replace(rust, flag));
+    respell(message, &PHRASES, |name, value| {
+        let named = CALLS.iter().find(|(call, _)| *call == name).map(|(_, flag)| (*flag).to_owned());
+        let flag = named.or_else(|| OPTIONS.contains(&name).then(|| format!("--{}", name.replace('_', "-"))))?;
+        Some(if matches!(value, "" | "true") { flag } else { format!("{flag} {value}") })
+    })
+}
+
+/// Replaces `phrases` in `message`, and then calls of options: `call` gets the name of each call and
+/// the text in its parentheses, and returns `None` if it is not an option. A dot before the name is
+/// dropped. The Python package spells messages by the same rule.
+pub fn respell(message: &str, phrases: &[(&str, &str)], call: impl Fn(&str, &str) -> Option<String>) -> String {
+    let message = phrases.iter().fold(message.to_owned(), |message, (rust, other)| message.replace(rust, other));
     let mut spelt = String::with_capacity(message.len());
     let mut rest = &*message;
     while let Some(open) = rest.find('(') {
-        let (before, call) = rest.split_at(open);
-        let at = before.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')).map_or(0, |at| at + 1);
-        let named = CALLS.iter().find(|(name, _)| *name == &before[at..]).map(|(_, flag)| (*flag).to_owned());
-        let same = OPTIONS.contains(&&before[at..]).then(|| format!("--{}", before[at..].replace('_', "-")));
-        let (Some(flag), Some(close)) = (named.or(same), call.find(')')) else {
-            spelt += &rest[..=open];
-            rest = &call[1..];
-            continue;
-        };
-        spelt += before[..at].strip_suffix('.').unwrap_or(&before[..at]);
-        spelt += &flag;
-        match &call[1..close] {
-            "" | "true" => {}
-            value => spelt.extend([" ", value]),
+        let (before, after) = (&rest[..open], &rest[open + 1..]);
+        let text = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+        let option = after.split_once(')').and_then(|(value, end)| Some((call(&before[text.len()..], value)?, end)));
+        match option {
+            Some((option, end)) => {
+                spelt += text.strip_suffix('.').unwrap_or(text);
+                spelt += &option;
+                rest = end;
+            }
+            None => {
+                spelt += &rest[..=open];
+                rest = after;
+            }
         }
-        rest = &call[close + 1..];
     }
     spelt + rest
 }
@@ -70,6 +79,7 @@ mod tests {
             ("`.repeat(n)` makes one epoch (of n)", "`.repeat(n)` makes one epoch (of n)"),
             ("sample 3 (a(b): 2 (", "sample 3 (a(b): 2 ("),
             ("workers(", "workers("),
+            ("Fotos/ä(1).jpg: workers(0)", "Fotos/ä(1).jpg: --workers 0"),
         ] {
             assert_eq!(in_flags(message), expected);
         }

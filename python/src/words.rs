@@ -5,8 +5,10 @@
 //! whatever its values. Only other names are listed. `python/tests/test_words.py` reads every
 //! message in the crate's source and fails for one that still has Rust spelling.
 
+use warpfeed_cli::respell;
+
 /// Setters that are keyword arguments of the same name.
-const OPTIONS: [&str; 34] = [
+const OPTIONS: [&str; 32] = [
     "balanced",
     "batch_size",
     "by_class_name",
@@ -26,7 +28,6 @@ const OPTIONS: [&str; 34] = [
     "memory_limit",
     "mmap",
     "normalize",
-    "pinned",
     "prefetch",
     "repeat",
     "retries",
@@ -40,7 +41,6 @@ const OPTIONS: [&str; 34] = [
     "unlabelled",
     "weights",
     "without",
-    "workers",
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
@@ -81,33 +81,19 @@ const NAMES: [(&str, &str); 32] = [
 
 /// A message of the crate for users of Python.
 pub(crate) fn in_python(message: &str) -> String {
-    let message = NAMES.iter().fold(message.to_owned(), |message, (rust, python)| message.replace(rust, python));
-    let mut spelt = String::with_capacity(message.len());
-    let mut rest = &*message;
-    while let Some(open) = rest.find('(') {
-        let (before, call) = rest.split_at(open);
-        let name_at = before.rfind(|c: char| !(c.is_ascii_lowercase() || c == '_')).map_or(0, |at| at + 1);
-        let (name, close) = (&before[name_at..], call.find(')'));
-        let (Some(close), true) = (close, OPTIONS.contains(&name) && !before[..name_at].ends_with(':')) else {
-            spelt += &rest[..=open];
-            rest = &call[1..];
-            continue;
-        };
-        spelt += before[..name_at].strip_suffix('.').unwrap_or(&before[..name_at]);
-        spelt += match name {
+    respell(message, &NAMES, |name, value| {
+        let option = match name {
             "pinned" => "pin_memory",
             "workers" => "num_workers",
-            name => name,
+            name => OPTIONS.contains(&name).then_some(name)?,
         };
-        spelt.push('=');
-        spelt += &match &call[1..close] {
+        let value = match value {
             "" | "true" => "True".to_owned(),
             "false" => "False".to_owned(),
             values if name == "without" => format!("[{values}]"),
             values if values.contains(',') => format!("({})", values.replace("..", "...")),
             value => value.to_owned(),
         };
-        rest = &call[close + 1..];
-    }
-    spelt + rest
+        Some(format!("{option}={value}"))
+    })
 }

@@ -35,6 +35,20 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 const COMMANDS: [&str; 9] = ["synth", "inspect", "verify", "preview", "pack", "bench", "report", "doctor", "occupancy"];
 
 #[test]
+fn a_folder_of_two_formats_opens_as_the_one_that_is_named() {
+    let dir = tree();
+    ok(dir.path(), &["pack", "set", "set/all.tar", "--keep-bytes"]);
+    let refused = fails(dir.path(), 1, &["inspect", "set"]);
+    assert!(refused.contains("choose with --format tar or --format folder, or move them apart"), "{refused}");
+    for format in ["tar", "folder"] {
+        let report = json(&text(&warpfeed(dir.path(), &["inspect", "set", "--json", "--format", format]).stdout));
+        assert_eq!((report["source"].as_str(), report["samples"].as_u64()), (Some(format), Some(12)));
+    }
+    let unknown = fails(dir.path(), 2, &["inspect", "set", "--format", "zip"]);
+    assert!(unknown.contains("[possible values: lmdb, tar, coco, yolo, voc, table, folder]"), "{unknown}");
+}
+
+#[test]
 fn every_help_text_has_examples() {
     let dir = TempDir::new().unwrap();
     let all = ok(dir.path(), &["--help"]);
