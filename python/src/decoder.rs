@@ -88,8 +88,8 @@ impl DecoderCore {
                 Open::Cuda(decoder) => Waits::Cuda(decoder.submit(pictures)?),
             })
         });
-        let state = Mutex::new(State::Waits(waits.raised(py)?));
-        Ok(Answer { state, shared: self.shared.clone() })
+        let waits = Mutex::new(Some(Arc::new(waits.raised(py)?)));
+        Ok(Answer { waits, shared: self.shared.clone() })
     }
 
     /// Maximum number of pictures in a request.
@@ -159,7 +159,7 @@ impl Waits {
     /// Takes the batch, for use on the stream `stream` if it is on a device.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     #[allow(unsafe_code)]
-    fn taken(self, stream: usize) -> Result<Delivered> {
+    fn taken(&self, stream: usize) -> Result<Delivered> {
         Ok(match self {
             Waits::Host(pending) => Delivered::Host(Arc::new(pending.wait()?)),
             #[cfg(feature = "cuda")]
@@ -170,63 +170,37 @@ impl Waits {
     }
 }
 
-/// State of a request.
-enum State {
-    Waits(Waits),
-    /// A thread or an event loop waits for it.
-    WaitedFor,
-    Taken,
-    Cancelled,
-}
-
 /// The answer to a request.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Answer {
-    state: Mutex<State>,
+    /// None once the request is cancelled.
+    waits: Mutex<Option<Arc<Waits>>>,
     shared: Arc<Shared>,
 }
 
 impl Answer {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Waits>>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the answer out of the state, to wait for it. Other calls fail meanwhile.
-    fn begin(&self) -> Result<Waits> {
+    fn waits(&self) -> Result<Arc<Waits>> {
         self.shared.process.check()?;
-        let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::WaitedFor) {
-            State::Waits(waits) => Ok(waits),
-            other => {
-                let cause = match other {
-                    State::Cancelled => "the request was cancelled; submit it again",
-                    State::WaitedFor => "the batch is being waited for; one thread or task takes it",
-                    _ => "the batch was taken before; keep it where it was taken",
-                };
-                *state = other;
-                Err(Error::config(cause))
-            }
-        }
+        self.lock().clone().ok_or_else(|| Error::config("the request was cancelled; submit it again"))
     }
 }
 
 #[pymethods]
 impl Answer {
     /// Waits for the batch, which can be taken once. On a device, the stream `stream` waits for it.
+    /// If that stream is being captured, the batch stays here.
     #[pyo3(signature = (stream=0))]
     fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
-        let waits = self.begin().raised(py)?;
-        let ready = || of!(Waits, &waits, pending => pending.is_ready_within(SLICE)).then_some(());
-        if let Err(signal) = patiently(py, ready) {
-            // A later call may wait again, unless the request was cancelled meanwhile.
-            let mut state = self.lock();
-            if matches!(*state, State::WaitedFor) {
-                *state = State::Waits(waits);
-            }
-            return Err(signal);
-        }
-        let taken = py.detach(|| waits.taken(stream));
-        *self.lock() = State::Taken;
+        let ready = || {
+            let ready = self.waits().map(|waits| of!(Waits, &*waits, pending => pending.is_ready_within(SLICE)));
+            if let Ok(false) = ready { None } else { Some(ready) }
+        };
+        patiently(py, ready)?.raised(py)?;
+        let taken = py.detach(|| self.waits()?.taken(stream));
         Ok(self.shared.lending.lend(taken.raised(py)?))
     }
 
@@ -234,22 +208,16 @@ impl Answer {
     /// false and calls nothing.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
-        let waits = self.begin().raised(py)?;
+        let waits = self.waits().raised(py)?;
         let mut context = Context::from_waker(&waker);
-        let pending = of!(Waits, &waits, pending => pending.poll_ready(&mut context).is_pending());
-        *self.lock() = State::Waits(waits);
-        Ok(pending)
+        Ok(of!(Waits, &*waits, pending => pending.poll_ready(&mut context).is_pending()))
     }
 
     /// Cancels the request, unless its batch was taken.
     fn cancel(&self, py: Python<'_>) {
         if self.shared.process.is_this() {
-            let mut state = self.lock();
-            if !matches!(*state, State::Taken) {
-                let before = std::mem::replace(&mut *state, State::Cancelled);
-                drop(state);
-                py.detach(|| drop(before));
-            }
+            let waits = self.lock().take();
+            py.detach(|| drop(waits));
         }
     }
 }

@@ -46,7 +46,8 @@ class Pending:
     """The future answer to a request: ``pending.wait()`` or ``await pending``.
 
     The batch can be taken once. A batch on a device is ordered on torch's current stream at that
-    moment. Dropping the answer cancels the request, and so does cancelling the task that awaits it:
+    moment. If that stream is being captured into a CUDA graph, this is an error, and the batch can
+    be taken after the capture. Dropping the answer cancels the request, and so does cancelling the task that awaits it:
     pictures that no worker has begun are not decoded.
     """
 
@@ -60,7 +61,7 @@ class Pending:
         Raises:
             WarpfeedError: of the kind ``"timeout"`` if all batches of the decoder have been alive
                 for longer than ``timeout``; ``"capturing"`` if the current stream is being captured
-                into a CUDA graph; ``"cuda"`` for an error of the driver; ``"config"`` if the batch
+                into a CUDA graph, after which a further call gives the batch; ``"cuda"`` for an error of the driver; ``"config"`` if the batch
                 was already taken, the request was cancelled, or the decoder is closed.
         """
         return self._decoder._made(self._answer.wait(self._decoder._delivery.stream()))

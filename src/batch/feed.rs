@@ -37,8 +37,8 @@ pub(crate) trait Feed: Send {
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 
-    /// Notes that the consumer has taken a decoder's answer. Called on the thread that uses the
-    /// answer.
+    /// Orders a decoder's answer for the consumer, who is about to take it. Called on the thread
+    /// that uses the answer, and again if it failed.
     fn taken(&self) -> Result<()> {
         Ok(())
     }

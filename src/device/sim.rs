@@ -161,7 +161,7 @@ pub(crate) struct SimStream {
     queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
     /// Whether a test declares the stream as being captured.
-    pub(super) capturing: AtomicBool,
+    pub(crate) capturing: AtomicBool,
 }
 
 impl PartialEq for SimStream {

@@ -27,7 +27,7 @@ impl<G: Gpu> Held<G> {
     }
 
     /// Takes the batch for use on `stream`, or on the consumer's stream, which then waits for it.
-    /// Called once, in a ring that orders batches when they are taken.
+    /// Called until it succeeds, in a ring that orders batches when they are taken.
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
         self.shared.check()?;

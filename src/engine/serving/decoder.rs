@@ -113,7 +113,8 @@ impl<B: Send + 'static> Decoder<B> {
     ///
     /// # Errors
     /// Those of [`submit`](Decoder::submit) and of [`Pending::wait`]. A bad picture is an error at
-    /// its place, but not of the batch.
+    /// its place, but not of the batch. If the stream may be captured meanwhile, use
+    /// [`submit`](Decoder::submit), whose answer can still be taken after the capture.
     pub fn decode<P>(&self, pictures: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -198,7 +199,9 @@ fn check_process(process: u32) -> Result<()> {
     )))
 }
 
-/// The pending answer to a request of a [`Decoder`]. It is also a future.
+/// The pending answer to a request of a [`Decoder`]: one batch, which can be taken once. It is also
+/// a future. After an error of the kind [`Capturing`](crate::ErrorKind::Capturing) the batch can
+/// still be taken; so await `&mut pending` if that may happen.
 ///
 /// Dropping it cancels the request: pictures whose decoding has not begun are not decoded.
 #[must_use = "dropping it cancels the request"]
@@ -211,25 +214,25 @@ pub struct Pending<B> {
 }
 
 impl<B> Pending<B> {
-    /// Waits for the batch. On a device, the decoder's stream waits for it from here on.
+    /// Waits for the batch and takes it. On a device, the decoder's stream waits for it from here
+    /// on.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if all batches that the decoder has room
     /// for stay alive for longer than [`timeout`](crate::DecoderBuilder::timeout).
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the decoder's stream is being
-    /// captured. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the decoder is dropped first, and in a
-    /// process other than the one that opened it.
-    pub fn wait(self) -> Result<B> {
-        let batch = self.batch()?;
-        (self.taken)(&batch)?;
-        Ok(batch)
+    /// captured into a CUDA graph. The batch stays here: wait again after the capture.
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch was taken before, if the
+    /// decoder is dropped first, and in a process other than the one that opened it.
+    pub fn wait(&self) -> Result<B> {
+        self.take(self.taken)
     }
 
-    /// Waits for the batch, without making a stream wait for it.
-    pub(crate) fn batch(&self) -> Result<B> {
+    /// Waits for the batch and takes it, unless `order` fails.
+    fn take(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process(self.process)?;
-        self.reply.wait()
+        self.reply.wait(order)
     }
 
     /// Whether [`wait`](Pending::wait) would return at once.
@@ -262,11 +265,9 @@ impl Pending<crate::device::CudaBatch> {
     /// # Errors
     /// As [`wait`](Pending::wait).
     #[allow(unsafe_code)]
-    pub unsafe fn wait_on(self, stream: usize) -> Result<crate::device::CudaBatch> {
-        let batch = self.batch()?;
+    pub unsafe fn wait_on(&self, stream: usize) -> Result<crate::device::CudaBatch> {
         // SAFETY: the caller's promise.
-        unsafe { batch.take_on(stream) }?;
-        Ok(batch)
+        self.take(|batch| unsafe { batch.take_on(stream) })
     }
 }
 
@@ -274,16 +275,7 @@ impl<B> Future for Pending<B> {
     type Output = Result<B>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<B>> {
-        if let Err(e) = check_process(self.process) {
-            return Poll::Ready(Err(e));
-        }
-        match self.reply.poll(context) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => {
-                let batch = self.reply.take().expect("ready, and polled by one thread at a time");
-                Poll::Ready(batch.and_then(|batch| (self.taken)(&batch).map(|()| batch)))
-            }
-        }
+        self.poll_ready(context).map(|()| self.wait())
     }
 }
 

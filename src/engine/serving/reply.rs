@@ -2,22 +2,45 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::error::{Result, guarded};
+use crate::error::{Error, Result, guarded};
 
-/// The answer to a request, once it is given.
+/// The answer to a request: given once, and taken once.
 pub(crate) struct Reply<B> {
     state: Mutex<State<B>>,
     given: Condvar,
 }
 
 struct State<B> {
-    batch: Option<Result<B>>,
+    answer: Answer<B>,
     waker: Option<Waker>,
+}
+
+enum Answer<B> {
+    Awaited,
+    Given(Result<B>),
+    Taken,
 }
 
 impl<B> Default for Reply<B> {
     fn default() -> Self {
-        Reply { state: Mutex::new(State { batch: None, waker: None }), given: Condvar::new() }
+        Reply { state: Mutex::new(State { answer: Answer::Awaited, waker: None }), given: Condvar::new() }
+    }
+}
+
+impl<B> State<B> {
+    fn is_awaited(&self) -> bool {
+        matches!(self.answer, Answer::Awaited)
+    }
+
+    /// Takes the answer, which is given. A batch first passes `order`, and stays here if that fails.
+    fn take(&mut self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
+        if let Answer::Given(Ok(batch)) = &self.answer {
+            order(batch)?;
+        }
+        match std::mem::replace(&mut self.answer, Answer::Taken) {
+            Answer::Given(answer) => answer,
+            _ => Err(Error::config("the batch was taken before; keep it where it was taken")),
+        }
     }
 }
 
@@ -28,7 +51,7 @@ impl<B> Reply<B> {
 
     pub(crate) fn give(&self, batch: Result<B>) {
         let mut state = self.state();
-        state.batch = Some(batch);
+        state.answer = Answer::Given(batch);
         let waker = state.waker.take();
         drop(state);
         self.given.notify_all();
@@ -39,17 +62,17 @@ impl<B> Reply<B> {
         });
     }
 
-    pub(crate) fn wait(&self) -> Result<B> {
-        let waits = |state: &mut State<B>| state.batch.is_none();
-        let mut state = self.given.wait_while(self.state(), waits).expect("nothing panics while holding it");
-        state.batch.take().expect("waited for above")
+    /// Waits for the answer and takes it. A batch leaves only after `order` has succeeded, which
+    /// runs under the lock: of several threads, one orders the batch and gets it.
+    pub(crate) fn wait(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
+        let state = self.given.wait_while(self.state(), |state| state.is_awaited());
+        state.expect("nothing panics while holding it").take(order)
     }
 
     /// Waits for at most `timeout`. Returns whether the answer has been given.
     pub(crate) fn is_given(&self, timeout: Duration) -> bool {
-        let waits = |state: &mut State<B>| state.batch.is_none();
-        let state = self.given.wait_timeout_while(self.state(), timeout, waits);
-        state.expect("nothing panics while holding it").0.batch.is_some()
+        let state = self.given.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
+        !state.expect("nothing panics while holding it").0.is_awaited()
     }
 
     /// Ready once the answer is given. Otherwise wakes the last call's waker at that time.
@@ -57,17 +80,12 @@ impl<B> Reply<B> {
         // Cloning or dropping a waker runs the user's code too, so the lock is not held.
         let waker = context.waker().clone();
         let mut state = self.state();
-        if state.batch.is_some() {
+        if !state.is_awaited() {
             return Poll::Ready(());
         }
         let before = state.waker.replace(waker);
         drop(state);
         drop(before);
         Poll::Pending
-    }
-
-    /// Takes the answer, if it is given.
-    pub(crate) fn take(&self) -> Option<Result<B>> {
-        self.state().batch.take()
     }
 }

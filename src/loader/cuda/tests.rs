@@ -1,6 +1,8 @@
 //! Loaders whose device is simulated: its kernels are plain Rust that reads what the kernels read.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
@@ -341,6 +343,33 @@ fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_pi
                 assert!(error.is_none() && *found == expected[place * each..][..each]);
             }
         }
+    }
+}
+
+#[test]
+fn an_answer_that_is_taken_during_a_capture_can_be_taken_after_it() {
+    let pictures = pictures(false);
+    let expected =
+        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+    let sim = Sim::new(Mistake::None, 20);
+    let decoder = decoder(&sim);
+    // The first answer is taken before the capture, and shows the consumer's stream.
+    let stream = decoder.decode(pictures[..8].to_vec()).unwrap().shared.clone();
+    let mut answers: Vec<_> =
+        pictures.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
+    stream.consumer.capturing.store(true, Relaxed);
+    for _ in 0..3 {
+        let capturing = answers[0].wait().map(drop).unwrap_err();
+        assert_eq!(capturing.kind(), ErrorKind::Capturing);
+        let mut context = task::Context::from_waker(Waker::noop());
+        assert!(answers[1].is_ready_within(Duration::from_secs(30)));
+        let Poll::Ready(Err(capturing)) = Pin::new(&mut answers[1]).poll(&mut context) else { panic!("it is ready") };
+        assert_eq!(capturing.kind(), ErrorKind::Capturing);
+    }
+    stream.consumer.capturing.store(false, Relaxed);
+    for (answer, expected) in answers.iter().zip(&expected) {
+        assert!(pixels(&sim, &answer.wait().unwrap()) == *expected);
+        assert!(answer.wait().map(drop).unwrap_err().to_string().contains("the batch was taken before"));
     }
 }
 
