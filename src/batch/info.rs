@@ -1,7 +1,7 @@
 use super::Role;
 use crate::error::{Error, Result};
 use crate::order::Entry;
-use crate::transform::{Drawn, Mixing};
+use crate::transform::Mixing;
 
 /// Record of a batch: which samples it holds, and their errors.
 ///
@@ -38,8 +38,6 @@ pub(crate) struct SampleInfo {
     pub(crate) key: String,
     /// Whether the sample has a label.
     pub(crate) labelled: bool,
-    /// Effects of each picture that is yet to be mixed, in the order of the pictures.
-    pub(crate) drawn: Vec<Drawn>,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
 }

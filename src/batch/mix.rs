@@ -9,17 +9,17 @@ use crate::transform::{Mixing, OnValues};
 ///
 /// `images` contains the entries of the images. Each entry starts with its image as `u8` HWC, which
 /// fits for every dtype. Nothing is rounded before mixing, and a mixed batch takes no extra memory.
-/// `effects` has the effects on values of each of `count` images. `own` is scratch for one image,
-/// and `last` for a copy of the last one.
+/// `effects` returns the effects on values of one of `count` images. `own` is scratch for one
+/// image, and `last` for a copy of the last one.
 ///
 /// # Errors
 /// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or an effect reaches outside
 /// its image.
-pub(crate) fn mix<'a>(
+pub(crate) fn mix<E: AsRef<[OnValues]>>(
     writer: &Writer,
     mixing: &Mixing,
     images: &mut [u8],
-    (count, effects): (usize, impl Fn(usize) -> &'a [OnValues]),
+    (count, effects): (usize, impl Fn(usize) -> E),
     own: &mut [u8],
     last: &mut Vec<u8>,
 ) -> Result<()> {
@@ -39,11 +39,12 @@ pub(crate) fn mix<'a>(
         let (before, rest) = images.split_at_mut(index * place);
         let partner = Mixing::partner(index, count);
         let pixels = if index == 0 { &last[..] } else { &before[partner * place..][..image] };
-        let (own, dst) = (Unwritten { pixels: own, effects: effects(index) }, &mut rest[..place]);
+        let (mine, theirs) = (effects(index), effects(partner));
+        let (own, dst) = (Unwritten { pixels: own, effects: mine.as_ref() }, &mut rest[..place]);
         if count == 1 {
             writer.write_changed(own, dst)?;
         } else {
-            writer.write_mixed(own, Unwritten { pixels, effects: effects(partner) }, mixing, dst)?;
+            writer.write_mixed(own, Unwritten { pixels, effects: theirs.as_ref() }, mixing, dst)?;
         }
     }
     Ok(())
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn a_wrong_length_is_an_error() {
         let writer = Writer::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
-        let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| &[][..]));
+        let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| []));
         let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();
         assert_eq!(e.cause(), "2 images of 6 bytes each in 6 bytes, with scratch of 6 for 6 bytes");
         assert!(mix(&writer, &sum, &mut [1; 12], none, &mut [0; 5], &mut Vec::new()).is_err());

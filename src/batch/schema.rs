@@ -158,8 +158,8 @@ pub(crate) enum Role {
     Picture,
     /// The labels, as rows of shares.
     SoftLabels,
-    /// One record per sample that tells a device how to transform the picture of span `of`; not
-    /// delivered.
+    /// One record per sample that says what is still to be done with the picture of span `of`, by a
+    /// device, or by the worker that mixes; not delivered.
     Records { of: usize },
     /// One record per sample that tells a device how to decode the picture of span `of`; not
     /// delivered.

@@ -284,6 +284,14 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
+    /// Bytes of field `span`, and those of another field `beside` it to read.
+    pub(crate) fn bytes_mut_beside(&mut self, span: usize, beside: usize) -> (&mut [u8], &[u8]) {
+        assert_ne!(span, beside, "two fields");
+        let len = self.len();
+        // SAFETY: as above. Spans do not overlap, because `Schema::new` laid them out in sequence.
+        unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(beside, 0..len)) }
+    }
+
     /// Hands out the samples at `places` again, in order and at least one. The parts of `group`
     /// samples may contain others too. The last part to end returns the full slot.
     #[cfg(feature = "cuda")]

@@ -1,3 +1,5 @@
+use arrayvec::ArrayVec;
+
 use crate::decode::Rect;
 use crate::transform::{
     Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, Mixing, OnPixels, OnValues, Record, record,
@@ -5,7 +7,7 @@ use crate::transform::{
 
 record! {
     /// Work of the device on one sample besides normalising: one record per sample, copied to the
-    /// device with its batch.
+    /// device with its batch. If the host mixes, the effects on values wait in the same record.
     ///
     /// The order is fixed: effects on pixels, normalisation, effects on values, then mixing with a
     /// partner, which has its own record.
@@ -88,13 +90,21 @@ impl SampleOps {
         }
     }
 
+    fn read(record: &[u8; Self::BYTES]) -> Self {
+        let mut words = [0; Self::WORDS];
+        words.iter_mut().zip(record.as_chunks().0).for_each(|(word, bytes)| *word = u32::from_ne_bytes(*bytes));
+        Self::take(&words)
+    }
+
+    /// The effects on values of a written record.
+    pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<OnValues, EFFECTS_ON_VALUES> {
+        Self::read(record).values.iter().map_while(OnValues::read).collect()
+    }
+
     /// The effects on pixels of a written record.
     #[cfg(test)]
     pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
-        let words: Vec<u32> = record.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
-        let ops = Self::take(&words);
-        let count = ops.effects as usize & 0xffff;
-        ops.pixels[..count].iter().map(|effect| OnPixels::read(effect).expect("a known effect")).collect()
+        Self::read(record).pixels.iter().map_while(OnPixels::read).collect()
     }
 }
 
@@ -121,6 +131,7 @@ mod tests {
             ops.mix(3, &mixing).write(&mut expected);
             assert_eq!(entered, expected);
             assert_eq!(SampleOps::read_pixels(&entered), plan.drawn.pixels[..]);
+            assert_eq!(SampleOps::read_values(&entered), plan.drawn.values);
         }
     }
 }

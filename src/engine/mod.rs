@@ -28,5 +28,7 @@ pub(crate) use state::Shared;
 pub use state::{Checkpoint, Fault, Monitor, OnError};
 pub(crate) use state::{MOST_READERS, Run, some_batches};
 pub(crate) use working::BatchSampler;
+#[cfg(test)]
+pub(crate) use working::filled;
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use working::kept_after;

@@ -73,7 +73,7 @@ pub(crate) struct Room {
 
 impl Fields {
     /// Creates the fields of these names and kinds, with their arrays in a batch. Images have
-    /// `format`, and `label` determines the form of classes.
+    /// `format` and pass `augment`, and `label` determines the form of classes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a duplicate name, and for options that a
@@ -82,6 +82,7 @@ impl Fields {
         fields: &[(String, FieldKind)],
         label: Label,
         format: Written,
+        augment: &Augment,
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let mut arrays = Vec::new();
@@ -94,7 +95,6 @@ impl Fields {
                 arrays.extend(own.into_iter().map(|field| format.array(field)));
                 made.images.push(ImageField {
                     image,
-                    number: made.images.len(),
                     span,
                     records: None,
                     retouched_there: device.is_some_and(|device| device.retouches),
@@ -124,7 +124,9 @@ impl Fields {
         if arrays.is_empty() {
             return Err(Error::config("every field is left out; a batch needs at least one"));
         }
-        if device.is_some_and(|device| device.records) {
+        // A mixed image is written when the batch is full, so its effects on values wait until then.
+        let waiting = augment.mixes() && augment.changes_values();
+        if device.map_or(waiting, |device| device.records) {
             for image in &mut made.images {
                 image.records = Some(arrays.len());
                 let record = Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] };

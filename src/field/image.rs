@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::is_picture;
 use crate::order::Rng;
 use crate::source::Sample;
-use crate::transform::{Drawn, ImageMut, Mixing, Plan, Resizer, Transform};
+use crate::transform::{ImageMut, Mixing, Plan, Resizer, Transform};
 
 /// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
 /// [`Loader::augment`](crate::Loader::augment) and related options set the steps.
@@ -109,10 +109,8 @@ impl Kind for Image {
 /// An [`Image`] of a loader, with its place in the batch.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
-    /// Its place among the loader's images.
-    pub(super) number: usize,
     pub(super) span: usize,
-    /// The span of its records for a device, which then runs the effects on values.
+    /// The span of its records. A device, or the host when it mixes, runs the effects on values.
     pub(super) records: Option<usize>,
     /// Whether the device also runs the effects on pixels, for samples whose effects it supports.
     pub(super) retouched_there: bool,
@@ -215,12 +213,12 @@ impl ImageField {
         if let Some(decoding) = self.decoding {
             DecodeOps::nothing().write(record(row.bytes(decoding)));
         }
-        let effects = if self.records.is_some() { &[][..] } else { &plan.drawn.values[..] };
         if self.waits(row) {
-            let waiting = &mut row.meta().drawn;
-            waiting.resize_with(waiting.len().max(self.number + 1), Drawn::default);
-            waiting[self.number].clone_from(&plan.drawn);
-        } else if self.writer.is_copy() {
+            return Ok(());
+        }
+        let to_device = self.records.is_some() && !self.mixed_here;
+        let effects = if to_device { &[][..] } else { &plan.drawn.values[..] };
+        if self.writer.is_copy() {
             self.writer.change(effects, row.bytes(self.span))?;
         } else {
             self.writer.write_changed(Unwritten { pixels: image, effects }, row.bytes(self.span))?;
@@ -242,18 +240,15 @@ impl ImageField {
 
     /// Mixes the waiting images of a full batch.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
-        let MixScratch { own, last, drawn } = scratch;
-        let count = full.len();
-        drawn.resize_with(drawn.len().max(count), Drawn::default);
-        for (place, drawn) in drawn[..count].iter_mut().enumerate() {
-            match full.meta(place).drawn.get(self.number) {
-                Some(own) => drawn.clone_from(own),
-                None => *drawn = Drawn::default(),
-            }
-        }
+        let (MixScratch { own, last }, count) = (scratch, full.len());
         own.resize(self.writer.image_bytes(), 0);
-        let effects = |place: usize| &drawn[place].values[..];
-        batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, effects), own, last)
+        let Some(records) = self.records else {
+            return batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, |_| []), own, last);
+        };
+        let (images, records) = full.bytes_mut_beside(self.span, records);
+        let records = records.as_chunks().0;
+        let effects = |place: usize| SampleOps::read_values(&records[place]);
+        batch::mix(&self.writer, mixing, images, (count, effects), own, last)
     }
 }
 
@@ -273,5 +268,4 @@ fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
 pub(crate) struct MixScratch {
     own: Vec<u8>,
     last: Vec<u8>,
-    drawn: Vec<Drawn>,
 }

@@ -92,7 +92,7 @@ impl Loader {
         let rank = self.place.rank(self.pictures.local_world_size)?;
         let global_batch = self.batch.of_all(rank.world_size)?;
         self.pictures.augment.check()?;
-        let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, device)?;
+        let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, &self.pictures.augment, device)?;
         fields.check(&self.pictures.augment)?;
 
         let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
@@ -122,7 +122,8 @@ impl Loader {
         // An image, and for mixing by workers a copy of the last image of a batch.
         let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
         let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
-        let scratch = ScratchPlan::ample(workers, processors, image + mixing).with_source(source.ahead_bytes());
+        let scratch =
+            ScratchPlan::ample(workers, processors, image + mixing).with_source(room.for_source(source.ahead_bytes()));
         // The pictures of requests are already in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match pictures.prefetch {
@@ -212,5 +213,58 @@ impl IntoIterator for Loader {
     /// Opens the loader and makes one pass, epoch 0. If opening fails, the error is the only item.
     fn into_iter(self) -> IntoIter {
         IntoIter::new(self.host())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Dtype, Field, Layout, Memory, Role};
+    use crate::engine::filled;
+    use crate::source::{Memory as Samples, OwnedSample};
+    use crate::transform::{Augment, Mix, Mixing};
+
+    /// The faults of four mixed samples in a slot whose fields `damage` changed, so that the batch
+    /// is filled but cannot be finished.
+    fn faults(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
+        let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
+        bmp.extend([0; 32]);
+        let sample = |n: i64| OwnedSample::new(n.to_string()).field("bmp", bmp.clone()).label(n % 2);
+        let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
+        let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
+        let format = loader.pictures.written(Layout::Nhwc).unwrap();
+        let parts = loader.open(format, None, false, |_, _| 0).unwrap();
+        let arrays = parts.schema.spans.iter().map(|span| {
+            let mut field = span.field.clone();
+            damage(&mut field, span.role);
+            (field, span.role)
+        });
+        let schema = Arc::new(Schema::new(4, arrays).unwrap());
+        let slot = Slots::make(&schema, Memory::heap(schema.bytes).unwrap());
+        let mixing = Some(Mixing { weight: 0.5, cut: None });
+        let full = filled((parts.recipe, Arc::new(parts.run)), slot, (4, mixing), false).0;
+        (0..4).map(|place| full.meta(place).fault.as_ref().map(ToString::to_string)).collect()
+    }
+
+    #[test]
+    fn a_failure_while_a_batch_is_finished_is_a_fault_of_each_of_its_samples() {
+        assert_eq!(faults(|_, _| ()), [const { None }; 4]);
+        // Mixing reports that its images have the wrong length.
+        let wider = faults(|field, role| {
+            if role == Role::Picture {
+                field.shape[0] += 1;
+            }
+        });
+        assert!(wider.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4, "{wider:?}");
+        // Rows of shares panic, because their bytes are no floats.
+        let bytes = faults(|field, role| {
+            if role == Role::SoftLabels {
+                (field.dtype, field.shape) = (Dtype::U8, vec![3]);
+            }
+        });
+        assert!(
+            bytes.iter().flatten().filter(|e| e.contains("panicked at the end of batch")).count() == 4,
+            "{bytes:?}"
+        );
     }
 }

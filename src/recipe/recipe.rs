@@ -240,7 +240,6 @@ fn replace_faulty(full: &mut Full) {
             }
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
-        full.meta_mut(place).drawn = full.meta(donor).drawn.clone();
         full.header_mut().entries[place].valid = false;
     }
 }

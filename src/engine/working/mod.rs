@@ -25,5 +25,7 @@ pub(crate) use queue::{WorkQueue, WorkSender};
 #[cfg(feature = "cuda")]
 pub(crate) use task::Again;
 pub(crate) use task::Task;
+#[cfg(test)]
+pub(crate) use worker::filled;
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use worker::kept_after;

@@ -546,17 +546,33 @@ impl<'a> PartFiller<'a> {
     }
 }
 
+/// Fills a slot with the first `samples` samples, as one part, mixed if `mixing` says so. Leaves
+/// their pictures to a device if `leave` is true. Returns the batch, and the worker.
+#[cfg(test)]
+pub(crate) fn filled(
+    (recipe, run): (Recipe, Arc<Run>),
+    slot: crate::batch::Free,
+    (samples, mixing): (u64, Option<crate::transform::Mixing>),
+    leave: bool,
+) -> (Full, Worker) {
+    let mut worker = Worker::new(Arc::new(recipe), run, 0);
+    let entries = (0..samples).map(|sample| Entry { sample, variant: 0, valid: true });
+    let begin = |header: &mut crate::batch::Header| {
+        header.entries.extend(entries);
+        header.mixing = mixing;
+    };
+    let part = slot.begin(samples as usize, begin).next().expect("one part");
+    let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), leave);
+    (full.expect("the only part"), worker)
+}
+
 /// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns the
 /// number of pictures left, the bytes that the worker keeps, and the size of its share.
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = Arc::new(run);
-    let mut worker = Worker::new(Arc::new(recipe), run.clone(), 0);
-    let entries = (0..samples).map(|sample| Entry { sample, variant: 0, valid: true });
-    for part in slot.begin(samples as usize, |header| header.entries.extend(entries)) {
-        let full = worker.run(Task { part, fetched: None, again: None }, &Waits::new(), true).expect("the only part");
-        assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
-    }
+    let (full, worker) = filled((recipe, run.clone()), slot, (samples, None), true);
+    assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
     let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
     let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
     let Share { decode, encoded: read, kept } = run.scratch.share();

@@ -155,6 +155,14 @@ macro_rules! operations {
                     $(OnValues::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
                 }
             }
+
+            /// Reads an effect for a device. `None` for [`Effect::NONE`].
+            pub(crate) fn read(effect: &Effect) -> Option<Self> {
+                match effect.code {
+                    $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
+                    _ => None,
+                }
+            }
         }
 
         const _: () = {
