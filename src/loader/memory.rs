@@ -50,6 +50,12 @@ impl Room {
         }
     }
 
+    /// The bytes of a source that wants to fetch `wish` bytes ahead: at most a quarter of all, so
+    /// that slots and workers have the rest.
+    pub(super) fn for_source(self, wish: usize) -> usize {
+        wish.min(self.bytes() / 4)
+    }
+
     fn bytes(self) -> usize {
         match self {
             Room::Limit(bytes) | Room::Available(bytes) => bytes,

@@ -103,7 +103,8 @@ pub trait Source: Send + Sync {
     }
 
     /// Bytes of samples that the source wants to fetch ahead; 0 by default. The loader grants at
-    /// most this, within its [memory limit](crate::Loader::memory_limit).
+    /// most this, and at most a quarter of its [memory limit](crate::Loader::memory_limit) or of
+    /// the memory that is available.
     fn ahead_bytes(&self) -> usize {
         0
     }

@@ -316,6 +316,21 @@ fn a_memory_limit_bounds_what_is_fetched_ahead() {
 }
 
 #[test]
+fn a_source_that_wants_all_memory_leaves_the_automatic_prefetch_its_share() {
+    let _alone = alone();
+    no_hang(|| {
+        let plan = |wish| {
+            let loader = loader(Store { bytes: wish, ..Store::new(2_000, 1, 0) }).prefetch(0).memory_limit(1 << 30);
+            loader.host().unwrap().memory_plan()
+        };
+        let (none, all) = (plan(0), plan(usize::MAX));
+        assert!(none.slots > 10 && all.slots == none.slots, "{none} | {all}");
+        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a quarter");
+        assert_eq!(all.shared_scratch_bytes, none.shared_scratch_bytes, "{all}");
+    });
+}
+
+#[test]
 fn a_source_that_panics_when_it_follows_is_an_error_of_the_first_batch() {
     let _alone = alone();
     struct Panics;
