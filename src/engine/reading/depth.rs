@@ -4,6 +4,9 @@
 //! read more. A disk answers a bounded number of reads at a time, and more readers only wait
 //! longer. So the number doubles while parts wait for a reader. If the rate of reads then rises by
 //! less than a quarter, the number is halved again, and stays for some time.
+//!
+//! Reads also pause while the consumer does, at the end of an epoch or during an evaluation. So the
+//! longest time without a read does not count in a rate.
 
 use crate::engine::state::MOST_READERS;
 
@@ -25,6 +28,9 @@ const REST: u32 = 32;
 pub(super) struct Depth {
     readers: usize,
     since: u64,
+    /// Time of the last read, and the longest time without one.
+    last: u64,
+    longest: u64,
     samples: usize,
     /// Samples that were read while another part waited for a reader.
     waiting: usize,
@@ -43,7 +49,7 @@ enum Phase {
 
 impl Depth {
     pub(super) fn new() -> Self {
-        Depth { readers: FIRST_READERS, since: 0, samples: 0, waiting: 0, phase: Phase::Rests(0) }
+        Depth { readers: FIRST_READERS, since: 0, last: 0, longest: 0, samples: 0, waiting: 0, phase: Phase::Rests(0) }
     }
 
     /// Counts a sample that was read by `now`, in ns of any clock. `waiting` says whether a part
@@ -51,13 +57,15 @@ impl Depth {
     pub(super) fn read(&mut self, now: u64, waiting: bool) -> Option<usize> {
         self.samples += 1;
         self.waiting += usize::from(waiting);
-        let ns = now.saturating_sub(self.since);
+        self.longest = self.longest.max(now.saturating_sub(self.last));
+        self.last = now;
+        let ns = now.saturating_sub(self.since).saturating_sub(self.longest);
         if ns < WINDOW_NS || self.samples < WINDOW_SAMPLES * self.readers {
             return None;
         }
         let rate = self.samples as f64 / ns as f64;
         let short = 4 * self.waiting >= 3 * self.samples;
-        (self.since, self.samples, self.waiting) = (now, 0, 0);
+        (self.since, self.longest, self.samples, self.waiting) = (now, 0, 0, 0);
         let (phase, readers) = match self.phase {
             Phase::Rests(0) if short && 2 * self.readers <= MOST_READERS => (Phase::Begins(rate), 2 * self.readers),
             Phase::Rests(windows) => (Phase::Rests(windows.saturating_sub(1)), self.readers),
@@ -78,7 +86,7 @@ mod tests {
 
     /// Reads for `seconds`, at `rate(readers)` samples a second. Returns each number of readers.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
-        let (mut now, mut readers, mut all) = (depth.since as f64, depth.readers, vec![depth.readers]);
+        let (mut now, mut readers, mut all) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;
         while now < end {
             now += 1e9 / rate(readers);
@@ -104,6 +112,27 @@ mod tests {
         assert!(run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]), "and tries again");
         let rate = |readers: usize| (readers as f64 / 0.05).min(3000.0);
         assert_eq!(run(&mut Depth::new(), 5.0, true, rate), [32, 64, 128, 256, 128], "up to where it gives more");
+    }
+
+    /// The numbers of readers if the consumer pauses after `reads` reads, for `pause` seconds.
+    fn paused(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
+        let mut depth = Depth::new();
+        let mut all = run(&mut depth, reads as f64 / rate(FIRST_READERS), true, &rate);
+        all.extend(depth.read(depth.last + (1e9 * pause) as u64, true));
+        all.extend_from_slice(&run(&mut depth, 5.0, true, &rate)[1..]);
+        all
+    }
+
+    #[test]
+    fn a_pause_of_the_consumer_changes_no_decision() {
+        for pause in [0.05, 0.5, 5.0, 600.0] {
+            for reads in (0..1600).step_by(50) {
+                let network = paused(reads, pause, |readers| readers as f64 / 0.05);
+                assert_eq!(network, [32, 64, 128, 256, 512], "{pause} s after {reads} reads");
+                let disk = paused(reads, pause, |_| 2000.0);
+                assert_eq!(disk[..3], [32, 64, 32], "{pause} s after {reads} reads");
+            }
+        }
     }
 
     #[test]
