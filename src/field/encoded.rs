@@ -179,6 +179,8 @@ impl Encoded<'_> {
     }
 
     fn convert(&self, npy: &Npy<'_>, shape: &Shape, dtype: Dtype, to: &mut Vec<u8>) -> Result<Shape> {
+        // `Kind::memory` counts what the numbers take, so the buffer does not grow beyond it.
+        to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (place, element) in npy.data.chunks_exact(npy.size).enumerate() {
             let word = &mut word[..npy.size];

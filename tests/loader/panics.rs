@@ -186,6 +186,46 @@ fn a_panic_outside_guarded_code_is_an_error_of_the_run() {
     assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
 }
 
+/// Numbers of which one fails briefly when it is read for the sixth time.
+struct Later(Numbers, AtomicUsize);
+
+impl Source for Later {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index == 64 && self.1.fetch_add(1, SeqCst) == 5 {
+            return Err(Error::in_source("busy").transient());
+        }
+        self.0.read(index, scratch)
+    }
+}
+
+/// Slots are reused, and a panic leaves samples of a part unread.
+#[test]
+fn samples_that_a_panic_left_unread_do_not_have_the_keys_of_an_earlier_batch() {
+    in_a_process(child!(samples_that_a_panic_left_unread_do_not_have_the_keys_of_an_earlier_batch), || {
+        let logger = Logger(|level: tracing::Level, own: bool| {
+            assert!(!own || level != tracing::Level::WARN, "the logger panics");
+        });
+        tracing::subscriber::set_global_default(logger).unwrap();
+        let source = Later(Numbers::new(320), AtomicUsize::new(0));
+        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(32).workers(1);
+        let mut batches = loader.prefetch(1).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
+        for epoch in 0..7 {
+            for batch in batches.epoch(epoch) {
+                let batch = batch.unwrap();
+                let unread = if (epoch, batch.number()) == (5, 2) { 8 } else { 0 };
+                for (place, (id, key)) in batch.ids().zip(batch.keys()).enumerate() {
+                    let own = format!("class{}/{id:06}", id % 10);
+                    assert_eq!(key, if place < unread { "" } else { &own }, "sample {id} of epoch {epoch}");
+                }
+            }
+        }
+        assert_eq!(batches.faults().len(), 8, "the part of the sample");
+    });
+}
+
 #[test]
 fn a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped() {
     in_a_process(child!(a_logger_may_take_a_checkpoint_and_panic_while_samples_are_skipped), || {

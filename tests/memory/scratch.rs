@@ -10,8 +10,10 @@ use crate::counting::{LIVE, PEAK};
 use crate::process::alone;
 use crate::support::{self, Content, Draw, Numbers, no_hang, reference};
 use warpfeed::decode::{Codec, Codecs, Condition, Picture, Pixels, Rect, Size, check};
+use warpfeed::field::{Boxes, Image, Map};
 use warpfeed::format::Format;
-use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source};
+use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, Loader, Result};
 
 /// Peak of allocated bytes during `body`, beyond those allocated before.
@@ -130,6 +132,100 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
         );
         let kept = LIVE.load(SeqCst) - before;
         assert!(kept < 24 * MIB, "{} MiB are kept after the large pictures", kept / MIB);
+    });
+}
+
+/// One small picture, any number of times.
+struct Same(Vec<u8>);
+
+impl Source for Same {
+    fn len(&self) -> usize {
+        20_000
+    }
+
+    fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        Sample::new("").with_field("bmp", &self.0)
+    }
+}
+
+/// Effects on values, such as an erased rectangle, wait until their batch is full and mixed.
+#[test]
+fn effects_that_wait_for_mixing_are_in_the_plan() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
+        bmp.extend([0; 32]);
+        let augment = Augment::resize(4, 4).erase(RandomErasing::new(0.5)).mix(Mix::mixup(0.2));
+        let loader = Loader::source(Same(bmp)).without("label").augment(augment).batch_size(10_000);
+        let before = LIVE.load(SeqCst);
+        let mut batches = loader.prefetch(2).workers(2).memory_limit(48 * MIB).host().unwrap();
+        let plan = batches.memory_plan();
+        (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| assert!(batch.unwrap().mixing().is_some())));
+        let all = LIVE.load(SeqCst) - before;
+        // A sample's entry, key and error are not part of the plan.
+        let beside = plan.slots * 10_000 * 128 + 2 * MIB;
+        assert!(all <= plan.host_bytes + beside, "{} MiB are held: {plan}", all / MIB);
+    });
+}
+
+/// An `.npy` of ones, (height, width, channels).
+fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, {channels}), }}");
+    let mut bytes = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{header:<117}\n").as_bytes()].concat();
+    bytes.resize(128 + height * width * channels, 1);
+    bytes
+}
+
+/// One sample with these fields, any number of times.
+struct Copies(usize, Vec<(&'static str, Vec<u8>)>);
+
+impl Source for Copies {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.1.iter().try_fold(Sample::new("copy"), |sample, (name, bytes)| sample.with_field(name, bytes))
+    }
+}
+
+/// A map of bytes becomes one of floats before it is cropped.
+#[test]
+fn maps_that_are_converted_stay_within_the_plan() {
+    let _alone = alone();
+    no_hang(|| {
+        let fields = vec![("rgb.npy", npy([500, 500, 3])), ("depth.npy", npy([500, 500, 8]))];
+        let loader = Loader::source(Copies(16, fields)).augment(Augment::center_crop(8)).without("label");
+        let loader = loader.field("image", Image::of("rgb.npy")).field("depth", Map::of_channels(8));
+        let loader = loader.batch_size(16).workers(16).prefetch(1).memory_limit(48 * MIB);
+        let mut batches = loader.host().unwrap();
+        let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
+        let plan = batches.memory_plan();
+        assert_eq!(count, 16);
+        assert!(peak >= 500 * 500 * 8 * 4, "a map was converted");
+        assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB are taken: {plan}", peak / MIB);
+    });
+}
+
+/// The masks of a box are drawn in the size of the picture, and a later one is bad.
+#[test]
+fn an_outline_that_fails_leaves_no_memory_behind() {
+    let _alone = alone();
+    no_hang(|| {
+        let masks = "[[[0, 0, 2999, 0, 2999, 1999]], {\"size\": [7, 7], \"counts\": [49]}]";
+        let fields = vec![
+            ("rgb.npy", npy([2000, 3000, 3])),
+            ("boxes.json", b"[[0, 0, 2999, 1999], [0, 0, 2999, 1999]]".to_vec()),
+            ("boxes.masks.json", masks.into()),
+        ];
+        let loader = Loader::source(Copies(16, fields)).augment(Augment::resize(8, 8)).without("label");
+        let loader = loader.field("image", Image::of("rgb.npy")).field("boxes", Boxes::new(2).masks());
+        let mut batches = loader.batch_size(16).workers(8).prefetch(1).host().unwrap();
+        let before = LIVE.load(SeqCst);
+        let e = batches.epoch(0).next().unwrap().unwrap_err();
+        assert!(e.to_string().contains("run lengths of 7x7 pixels"), "{e}");
+        let kept = LIVE.load(SeqCst).saturating_sub(before);
+        assert!(kept < 24 * MIB, "{} MiB are kept", kept / MIB);
     });
 }
 

@@ -17,7 +17,7 @@ struct __align__(16) Effect {
 static_assert(sizeof(Effect) == 32, "Effect");
 
 // Work of the device on one sample besides normalising: one record per sample, copied to the
-// device with its batch.
+// device with its batch. If the host mixes, the effects on values wait in the same record.
 //
 // The order is fixed: effects on pixels, normalisation, effects on values, then mixing with a
 // partner, which has its own record.

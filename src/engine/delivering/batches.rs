@@ -518,3 +518,35 @@ impl<B> Drop for Epoch<'_, B> {
         self.batches.end();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use crate::Loader;
+    use crate::source::{Memory, OwnedSample};
+
+    /// In a forked child, a lock that another thread of the parent held stays locked.
+    #[test]
+    fn a_forked_child_takes_no_lock() {
+        let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();
+        let loader = Loader::source(Memory::new(samples)).without("image").without("label");
+        let loader = loader.field("x", crate::field::Numbers::new(crate::Dtype::F32, [])).batch_size(2).workers(1);
+        let (done, came) = channel();
+        std::thread::spawn(move || {
+            let mut batches = loader.host().unwrap();
+            assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
+            let shared = batches.monitor.0.clone();
+            let held = (shared.at.lock().unwrap(), shared.faults.lock().unwrap());
+            batches.process += 1;
+            assert!(batches.epoch(1).next().is_some_and(|batch| batch.is_err()));
+            assert!(batches.epoch_from(1, 2).next().is_some_and(|batch| batch.is_err()));
+            batches.end();
+            batches.process -= 1;
+            drop(held);
+            done.send(batches.epoch(2).filter(|batch| batch.is_ok()).count()).unwrap();
+        });
+        let came = came.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(came, Ok(4), "the thread waits for a lock, or failed");
+    }
+}
