@@ -101,6 +101,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             let known = [("keep", LastBatch::Keep), ("drop", LastBatch::Drop), ("pad", LastBatch::Pad)];
             loader.last_batch(word(name, value, &known)?)
         }
+        "epochs" => loader.epochs(value.extract()?),
         "local_world_size" => loader.local_world_size(value.extract()?),
         "rank" => {
             let (rank, world_size) = value.extract()?;

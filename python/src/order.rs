@@ -8,8 +8,10 @@ use warpfeed::order::{Occurrence, Order};
 use crate::kept::Kept;
 use crate::thread_state::attached;
 
-/// Number of epochs whose order is cached.
+/// Number of epochs whose order is cached, and the number of samples up to which more are. Short
+/// epochs are prepared several ahead.
 const KEPT: usize = 4;
+const KEPT_SAMPLES: usize = 1 << 20;
 
 /// An order by a Python function, which returns the indices of an epoch's samples.
 ///
@@ -49,7 +51,10 @@ impl PythonOrder {
         if let Some((_, occurrences)) = epochs.iter().find(|(have, _)| *have == epoch) {
             return Ok(occurrences.clone());
         }
-        if epochs.len() == KEPT {
+        let samples = |epochs: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
+            epochs.iter().map(|(_, kept)| kept.len() + 1).sum::<usize>() + occurrences.len()
+        };
+        while epochs.len() >= KEPT && samples(&epochs) > KEPT_SAMPLES {
             epochs.pop_front();
         }
         epochs.push_back((epoch, occurrences.clone()));

@@ -63,7 +63,7 @@ def test_damage_inside_is_counted_and_named_and_an_error_if_strict(
     at = jpeg.rindex(b"\xff\xda") + 20
     jpeg[at : at + 2] = b"\xff\xd4"  # a restart marker where there is none
     picture.write_bytes(jpeg)
-    options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy"}
+    options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy", "epochs": 0}
     with caplog.at_level(logging.WARNING, "warpfeed"):
         loader = Loader(tmp_path / "set", **options)
         assert sum(len(batch.images) for batch in loader) == 64 and loader.stats()["damaged"] == 1

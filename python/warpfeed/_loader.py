@@ -78,7 +78,8 @@ class Loader:
         weights: weight of each sample; samples are drawn with replacement.
         balanced: draws all classes equally often.
         order: a function that returns the indices of an epoch's samples in their order. It returns
-            the same indices every time it is called for the same epoch.
+            the same indices every time it is called for the same epoch. It is called while the
+            epoch before is in progress, unless that is the last of ``epochs``.
         repeat: number of passes in an epoch.
         by_class_name: gives one label to each class name of a mixture.
         keep_labels: keeps the labels of a mixture as they are, whatever the names say.
@@ -106,6 +107,9 @@ class Loader:
         num_workers: number of worker threads; 0 is one per core. The ranks of a machine share its
             cores.
         prefetch: number of batches ahead; 0 chooses it while running.
+        epochs: number of epochs that the program takes. While an epoch ends, the loader prepares
+            the first batches of the next one; after the last of ``epochs`` it prepares nothing.
+            Later epochs can still be requested. With 0 each epoch begins on request.
         decode_on: ``"cpu"``, ``"gpu"`` or ``"auto"``: where JPEGs of batches on a device are
             decoded, to the same bits. ``"auto"`` uses the device while the threads alone are too
             slow, and is fast on packed files. Batches in host memory ignore it.
@@ -174,6 +178,7 @@ class Loader:
         distributed: bool | None = None,
         num_workers: int = 0,
         prefetch: int = 0,
+        epochs: int | None = None,
         decode_on: Literal["cpu", "gpu", "auto"] = "cpu",
         decode_share: float = 1.0,
         pin_memory: bool = False,
@@ -245,7 +250,8 @@ class Loader:
 
         The epoch begins when its first batch is requested. Until then :meth:`set_epoch` may change
         it, and an iterator that is never used takes no epoch. Beginning an epoch ends the one
-        before.
+        before. While it ends, the first batches of the next epoch are prepared; if another one is
+        requested, they are dropped.
         """
         return _Epoch(self)
 

@@ -1,23 +1,58 @@
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::BatchInfo;
 use crate::error::Result;
+use crate::source::Place;
+
+/// The batches of a run: those of one epoch, and then those of the epochs that are prepared ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Course {
+    pub(crate) first: Place,
+    /// Number of batches in the epoch of `first`.
+    pub(crate) batches: u64,
+    /// Whether that epoch follows itself, as for a program that repeats one epoch.
+    pub(crate) again: bool,
+    /// Number of epochs that are prepared ahead. Later ones are only prepared on request.
+    pub(crate) epochs: u64,
+}
+
+impl Course {
+    /// One epoch from `first` on, and nothing after it.
+    #[cfg(test)]
+    pub(crate) fn one(epoch: u64, batches: std::ops::Range<u64>) -> Self {
+        let first = Place { epoch, batch: batches.start };
+        Course { first, batches: batches.end, again: false, epochs: 0 }
+    }
+
+    /// The place after `place`, or `None` if the run ends there: after the last epoch that is
+    /// prepared ahead, and before an epoch without batches. `length` returns the number of batches
+    /// of an epoch, and `None` if the order fails.
+    pub(crate) fn after(&mut self, place: Place, length: impl FnOnce(u64) -> Option<u64>) -> Option<Place> {
+        let batch = place.batch + 1;
+        if batch < self.batches {
+            return Some(Place { batch, ..place });
+        }
+        let next = place.epoch.checked_add(1).filter(|&next| next < self.epochs)?;
+        let epoch = if self.again { place.epoch } else { next };
+        self.batches = length(epoch)?;
+        (self.batches > 0).then_some(Place { epoch, batch: 0 })
+    }
+}
 
 /// A source of batches, in order: the interface between the engine, a device's ring, and `Batches`.
 /// A ring is a feed that draws from another feed.
 pub(crate) trait Feed: Send {
     type Batch;
 
-    /// Starts the batches with the numbers `batches` of `epoch`, cancelling batches in flight.
-    fn start(&mut self, epoch: u64, batches: Range<u64>);
+    /// Starts a run, cancelling batches in flight.
+    fn start(&mut self, course: Course);
 
-    /// Returns the next batch, or `None` after the last one, after an error that ends the epoch,
+    /// Returns the next batch, or `None` after the last one, after an error that ends the run,
     /// and when `idle` gives up. `idle` is called before each wait, and returns the maximum time to
     /// wait, or `None` to give up.
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Self::Batch>>;
 
-    /// Ends the epoch early.
+    /// Ends the run.
     fn stop(&mut self);
 
     /// Tells the feed whether the consumer is full and cannot take more batches.
@@ -41,5 +76,36 @@ pub(crate) trait Delivered {
     /// that uses the answer, and again if it failed.
     fn taken(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All places of a run.
+    fn all(mut course: Course, lengths: &[u64]) -> Vec<(u64, u64)> {
+        let mut next = Some(course.first);
+        let places = std::iter::from_fn(|| {
+            let place = next?;
+            next = course.after(place, |epoch| lengths.get(epoch as usize).copied());
+            Some((place.epoch, place.batch))
+        });
+        places.take(9).collect()
+    }
+
+    #[test]
+    fn a_run_crosses_borders_up_to_the_last_epoch_an_empty_one_or_an_error() {
+        let course = Course { first: Place { epoch: 0, batch: 1 }, batches: 3, again: false, epochs: u64::MAX };
+        assert_eq!(all(course, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);
+        assert_eq!(all(course, &[3, 1]), [(0, 1), (0, 2), (1, 0)], "the length of epoch 2 is an error");
+        for (epochs, batches) in [(0, 2), (1, 2), (2, 3), (3, 5)] {
+            assert_eq!(all(Course { epochs, ..course }, &[3, 1, 2, 0]).len(), batches, "{epochs}");
+        }
+        let again = Course { again: true, ..course };
+        assert_eq!(all(again, &[2]), [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]);
+        assert_eq!(all(Course { epochs: 1, ..again }, &[3]).len(), 2, "nothing follows the last epoch");
+        let last = Course { first: Place { epoch: u64::MAX, batch: 0 }, batches: 2, ..course };
+        assert_eq!(all(last, &[]).len(), 2);
     }
 }

@@ -1,6 +1,7 @@
 use super::Role;
 use crate::error::{Error, Result};
 use crate::order::Entry;
+use crate::source::Place;
 use crate::transform::Mixing;
 
 /// Record of a batch: which samples it holds, and their errors.
@@ -18,9 +19,13 @@ pub struct BatchInfo {
 pub(crate) struct Header {
     /// Number of the run, counted by `Engine::start`. Parts of older runs are cancelled.
     pub(crate) run: u64,
+    /// Number of the batch in its run.
+    pub(crate) turn: u64,
     pub(crate) epoch: u64,
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
+    /// The batch after it in the run. `None` if the run ends here.
+    pub(crate) next: Option<Place>,
     pub(crate) entries: Vec<Entry>,
     /// Mixing of the batch, if any. The last worker mixes on the host, and the conversion kernel on
     /// a device.

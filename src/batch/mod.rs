@@ -27,7 +27,7 @@ mod soft;
 mod write;
 
 pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
-pub(crate) use feed::{Delivered, Feed};
+pub(crate) use feed::{Course, Delivered, Feed};
 pub use host::{Element, HostBatch, TensorView};
 pub(crate) use host::{Home, Keeper};
 pub use info::BatchInfo;

@@ -41,7 +41,6 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -60,7 +59,7 @@ use self::thread::{Flight, Staging, Thread};
 use self::timing::Timing;
 use super::Gpu;
 use super::spec::Spec;
-use crate::batch::{BatchInfo, Feed};
+use crate::batch::{BatchInfo, Course, Feed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace;
 
@@ -252,14 +251,14 @@ impl<G: Gpu, B> Ring<G, B> {
 impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
     type Batch = B;
 
-    fn start(&mut self, epoch: u64, batches: Range<u64>) {
+    fn start(&mut self, course: Course) {
         self.stop();
         self.given_up = None;
         self.run += 1;
         self.open = true;
         self.shared.wanted.store(self.run, Ordering::Relaxed);
         // If the thread has ended after an error, `next` reports it.
-        let _ = self.starts.as_ref().expect("open until drop").send((self.run, epoch, batches));
+        let _ = self.starts.as_ref().expect("open until drop").send((self.run, course));
     }
 
     fn stop(&mut self) {

@@ -10,8 +10,8 @@ use crate::cuda::Devices;
 #[cfg(feature = "cuda")]
 use crate::device::Handoff;
 use crate::engine::{
-    Balance, Batches, Bounds, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MakeKeeper, MemoryPlan, OnError, Parts,
-    Run, Scratch, ScratchPlan, Settings, some_batches,
+    Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MakeKeeper, MemoryPlan,
+    OnError, Parts, Run, Scratch, ScratchPlan, Settings, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -178,6 +178,8 @@ impl Loader {
             schema,
             prefetch,
             resume,
+            // The run of requests is one epoch.
+            epochs: if self.asked.is_some() { 0 } else { self.epochs },
             asked: self.asked,
             on_error: self.on_error,
             timeout: pictures.timeout,
@@ -212,7 +214,8 @@ impl IntoIterator for Loader {
 
     /// Opens the loader and makes one pass, epoch 0. If opening fails, the error is the only item.
     fn into_iter(self) -> IntoIter {
-        IntoIter::new(self.host())
+        let first = self.resume.as_ref().map_or(0, Checkpoint::epoch);
+        IntoIter::new(self.epochs(first.saturating_add(1)).host())
     }
 }
 

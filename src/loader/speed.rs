@@ -51,6 +51,26 @@ impl Loader {
         self
     }
 
+    /// Sets the number of epochs that the program takes; unlimited by default. The loader prepares
+    /// nothing for epoch `epochs` and later ones before they are requested, so a run of this many
+    /// epochs ends without a read in vain.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let ninety_epochs = Loader::new("train").epochs(90);
+    /// ```
+    ///
+    /// Without it, the loader prepares the first batches of the next epoch while an epoch ends, and
+    /// discards them if the program does not ask for them; see [`Batches::epoch`]. They take the
+    /// slots that are free anyway: at most [`prefetch`](Loader::prefetch) + 2 batches, and on a
+    /// device as many again. Later epochs can still be requested, and then begin on request. With 0
+    /// each epoch begins on request. Choose 0 if your own code, such as a
+    /// [`transform`](Loader::transform), depends on state that the program changes between epochs.
+    pub fn epochs(mut self, epochs: u64) -> Self {
+        self.epochs = epochs;
+        self
+    }
+
     /// Sets whether batches are in page-locked memory, from which a GPU copies without the host's
     /// help; off by default.
     ///

@@ -40,6 +40,11 @@ pub(super) trait Medium: Send + Sync {
     /// # Errors
     /// If it has changed.
     fn check(&self) -> Result<()>;
+
+    /// Whether it is a file, which takes one call of `stat` to check.
+    fn is_file(&self) -> bool {
+        false
+    }
 }
 
 impl Bytes for &dyn Medium {

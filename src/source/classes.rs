@@ -162,6 +162,10 @@ impl Source for Numbered {
         self.source.check()
     }
 
+    fn is_unchanged(&self) -> bool {
+        self.source.is_unchanged()
+    }
+
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.source.label(index, scratch)?.map(|label| self.relabel.of(label)).transpose()
     }

@@ -199,6 +199,10 @@ impl Source for Concat {
         self.parts.iter().try_for_each(|part| part.check())
     }
 
+    fn is_unchanged(&self) -> bool {
+        self.parts.iter().all(|part| part.is_unchanged())
+    }
+
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let (part, index) = self.locate(index);
         self.label_of(part, self.parts[part].label(index, scratch)?)

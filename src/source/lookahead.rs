@@ -99,7 +99,8 @@ impl Lookahead {
         }
     }
 
-    /// All batches from `place` on, across epochs. Ends at an epoch without batches.
+    /// All batches from `place` on, across epochs. Ends at an epoch without batches, and after the
+    /// last of the loader's [`epochs`](crate::Loader::epochs).
     pub fn from(&self, place: Place) -> impl Iterator<Item = (Place, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), place);
         std::iter::from_fn(move || {
@@ -137,8 +138,9 @@ impl std::fmt::Debug for Lookahead {
 /// for each other forever.
 pub trait Follow: Send + Sync {
     /// Reads continue at `place`, in the order of the [`Lookahead`]. Samples before it are
-    /// cancelled, and so are fetched samples that the order no longer needs. When epochs follow
-    /// each other, `place` is where the order continues anyway.
+    /// cancelled, and so are fetched samples that the order no longer needs. It is not called
+    /// between epochs that follow each other. If it is called after a complete epoch, `place` may be
+    /// where the order continues anyway.
     fn start(&self, place: Place);
 
     /// Every sample of the batch at `place` was read.
@@ -146,8 +148,9 @@ pub trait Follow: Send + Sync {
         let _ = place;
     }
 
-    /// The epoch was cancelled. Reads are cancelled until the next [`start`](Follow::start). It is
-    /// not called after a complete epoch, so that the next epoch can be fetched meanwhile.
+    /// The reads that were in progress are cancelled until the next [`start`](Follow::start): the
+    /// program left an epoch early, or asked for another epoch than the next. It is not called
+    /// between epochs that follow each other.
     fn stop(&self) {}
 }
 

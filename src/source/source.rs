@@ -109,9 +109,10 @@ pub trait Source: Send + Sync {
         0
     }
 
-    /// Checks that the medium has not changed since it was opened. One thread of the loader calls
-    /// it at the start of every epoch, before its samples are read. It should take no longer than a
-    /// few calls of `stat`. An error ends the epoch before its first batch.
+    /// Checks that the medium has not changed since it was opened. The loader calls it when an epoch
+    /// is requested, on the thread that requests it, and before it prepares an epoch that may be
+    /// requested next. It should take no longer than a few calls of `stat`. An error ends the epoch
+    /// before its first batch.
     ///
     /// A shard that was written to in place is an error; a database may be written to. A file that
     /// was removed or replaced is a warning, because the open file can still be read.
@@ -122,6 +123,14 @@ pub trait Source: Send + Sync {
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) with the file.
     fn check(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether samples that were read before the last [`check`](Source::check) are still the same.
+    /// The loader calls it after `check` if it has prepared batches of the requested epoch. If the
+    /// answer is `false`, it prepares them again. It should take no longer than `check`. `true` by
+    /// default.
+    fn is_unchanged(&self) -> bool {
+        true
     }
 
     /// The label of sample `index`, equal to that of [`read`](Source::read). Implement it if the
@@ -182,6 +191,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn check(&self) -> Result<()> {
         (**self).check()
+    }
+
+    fn is_unchanged(&self) -> bool {
+        (**self).is_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {

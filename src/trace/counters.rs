@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
 
@@ -215,10 +215,11 @@ impl Counters {
         });
     }
 
-    /// Counts the coordinator's wait since `since` for the slot of batch `batch` of `epoch`.
-    pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant) {
+    /// Counts the coordinator's wait since `since` for the slot of batch `batch` of `epoch`. It
+    /// waited for the time `waited` within epochs.
+    pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant, waited: Duration) {
         let now = Instant::now();
-        self.slot.add(nanos(now, since), 0);
+        self.slot.add(waited.as_nanos() as u64, 0);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
             trace.record(Row::Coordinator, WAIT_FOR_SLOT, since, now, args);

@@ -8,6 +8,11 @@ use super::{Interval, ProcessStats, Stage, StageStats};
 /// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
 /// difference between two `Stats`.
 ///
+/// Batches, samples and waits count when a batch is delivered. The work of the stages counts when it
+/// is done, so the work for batches that an epoch [prepares](crate::Batches::epoch) for the next one
+/// counts before that epoch begins. With [`epochs(0)`](crate::Loader::epochs) each epoch's work
+/// counts within it.
+///
 /// Counting is always on and costs about 60 ns per stage and sample. [`verdict`](Stats::verdict)
 /// interprets the numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -202,7 +207,9 @@ impl Stats {
 
     /// Average number of busy workers: 0 to [`workers`](Stats::workers).
     pub fn busy_workers(&self) -> f64 {
-        ratio(self.worked_seconds(), self.seconds)
+        let busy = ratio(self.worked_seconds(), self.seconds);
+        // Work between epochs counts, but that time does not. Older statistics lack the workers.
+        if self.workers > 0 { busy.min(self.workers as f64) } else { busy }
     }
 
     /// Share of the workers' time that they were busy, 0 to 1.
@@ -316,7 +323,7 @@ impl fmt::Display for Stats {
             writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {of}")
         };
         let busy = self.busy_fraction();
-        let all = ratio(self.busy_workers() * self.seconds, busy);
+        let all = ratio(self.worked_seconds(), busy);
         for (name, stage) in self.stages() {
             row(f, name, stage, all, "the workers' time", false)?;
         }

@@ -86,10 +86,10 @@ fn loader(source: Bytes, codec: Grey) -> Loader {
     Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
 }
 
-/// Runs `epochs` epochs in which step `n` takes `step(n)`.
+/// Runs `epochs` epochs in which step `n` takes `step(n)`. Each begins on request.
 fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, Verdict) {
     no_hang(|| {
-        let mut batches = loader.host().unwrap();
+        let mut batches = loader.epochs(0).host().unwrap();
         let opened = batches.stats();
         for epoch in 0..epochs {
             for batch in batches.epoch(epoch) {

@@ -51,7 +51,7 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 #[test]
 #[ignore = "run by the test below, in a process of its own"]
 fn load_batches_with_a_span() {
-    for batch in loader(Numbers::new(70)).workers(2).host().unwrap().epoch(0) {
+    for batch in loader(Numbers::new(70)).workers(2).epochs(1).host().unwrap().epoch(0) {
         let _forward = span("forward");
         batch.unwrap();
     }

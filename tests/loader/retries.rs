@@ -65,7 +65,7 @@ fn the_last_error_is_returned_when_retries_run_out() {
         assert_eq!(left.load(Ordering::SeqCst), 98);
 
         let (loader, left) = shaky(100, libc::EIO);
-        let mut batches = loader.retries(0).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
+        let mut batches = loader.retries(0).epochs(1).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         assert_eq!((batches.faults().len(), left.load(Ordering::SeqCst)), (1, 99));
     });

@@ -9,7 +9,7 @@ use warpfeed::{Augment, Error, Loader, OnError, Result, Stats};
 
 fn run(samples: usize, epochs: u64) -> (Stats, Stats) {
     no_hang(|| {
-        let mut batches = loader(Numbers::new(samples)).workers(2).host().unwrap();
+        let mut batches = loader(Numbers::new(samples)).workers(2).epochs(0).host().unwrap();
         let mut first = None;
         for epoch in 0..epochs {
             for batch in batches.epoch(epoch) {
@@ -78,7 +78,7 @@ impl Source for Sounding {
 fn statistics_count_all_bytes_of_a_sample_and_the_memory_of_all_slots() {
     no_hang(|| {
         let loader = Loader::source(Sounding(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
-        let mut batches = loader.host().unwrap();
+        let mut batches = loader.epochs(1).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let (stats, plan) = (batches.stats(), batches.memory_plan());
         assert_eq!((stats.bytes_read, stats.read.bytes), (14 * 1008, 14 * 1008));
@@ -113,7 +113,7 @@ fn a_failed_sample_is_charged_its_time_and_its_neighbours_are_not() {
     no_hang(|| {
         let loader = Loader::source(Halting(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
         // Pauses of 5 ms, 20 ms and 80 ms before the last attempt.
-        let loader = loader.workers(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
+        let loader = loader.workers(1).epochs(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         let stats = batches.stats();

@@ -5,6 +5,7 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod borders;
 mod combinations;
 mod determinism;
 mod epochs;

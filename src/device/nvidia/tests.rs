@@ -1,14 +1,13 @@
 //! The ring on a GPU with slots that are always full. This measures the ring alone, without
 //! workers.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::super::{CudaBatch, FullSlot, HostFeed, Repair, Ring, Target};
 use super::*;
-use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
+use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::Pinned;
 use crate::order::Entry;
 
@@ -31,8 +30,8 @@ struct Slot {
 
 impl Feed for Prefilled {
     type Batch = Slot;
-    fn start(&mut self, _epoch: u64, batches: Range<u64>) {
-        (self.next, self.end) = (batches.start, batches.end);
+    fn start(&mut self, course: Course) {
+        (self.next, self.end) = (course.first.batch, course.batches);
     }
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Slot>> {
         if self.next == self.end {
@@ -127,7 +126,7 @@ fn the_ring_keeps_the_bus_busy() {
             Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
         let mut rates = Vec::new();
         for _ in 0..3 {
-            ring.start(0, 0..520);
+            ring.start(Course::one(0, 0..520));
             let mut since = Instant::now();
             while let Some(batch) = ring.next(&mut || Some(Duration::from_millis(100))) {
                 if batch.unwrap().number() == 19 {

@@ -1,6 +1,5 @@
 //! State that the ring, its thread and its batches share. The invariants are those of `ring`.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use crossbeam::channel::Sender;
 
 use super::gauge::Counters;
 use super::timing::{Bracket, Bracketed, Pair};
-use crate::batch::BatchInfo;
+use crate::batch::{BatchInfo, Course};
 use crate::cuda::Recorded;
 use crate::device::Gpu;
 use crate::device::spec::{DeviceMemory, Places, Spec};
@@ -76,8 +75,8 @@ pub(super) enum Used {
     Anywhere,
 }
 
-/// Run, epoch, and the numbers of its batches.
-pub(super) type Start = (u64, u64, Range<u64>);
+/// Run, and its batches.
+pub(super) type Start = (u64, Course);
 
 /// Run, and a batch of it, an error, or its end.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);

@@ -69,7 +69,7 @@ fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay
     let seen = Seen::default();
     let mut rng = Rng::new(3, 3, 3);
     for epoch in 0..epochs {
-        ring.start(epoch, 0..BATCHES);
+        ring.start(Course::one(epoch, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
             let batch = batch.unwrap();
             read(&batch, &seen);
@@ -162,7 +162,7 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         let sim = Sim::new(Mistake::None, 5);
         let mut ring = open(&sim, dtype, 0).unwrap();
         let me = std::thread::current().id();
-        ring.start(0, 0..BATCHES);
+        ring.start(Course::one(0, 0..BATCHES));
         let mut expected = Vec::new();
         while let Some(batch) = next(&mut ring) {
             // Ready events are the even ones: two events per slot, in the order of the slots.
@@ -181,7 +181,7 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let mut counts = Vec::new();
     for epoch in 0..4 {
-        ring.start(epoch, 0..BATCHES);
+        ring.start(Course::one(epoch, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
             drop(batch.unwrap());
         }
@@ -207,7 +207,7 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
     let mut ring: Ring<Sim> = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
     for epoch in 0..3 {
         times.begin();
-        ring.start(epoch, 0..BATCHES);
+        ring.start(Course::one(epoch, 0..BATCHES));
         loop {
             let asked = times.asked(ring.ready());
             let Some(batch) = next(&mut ring) else { break };
@@ -280,7 +280,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
 fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     let mut kept = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
     let since = Instant::now();
     let e = next(&mut ring).unwrap().err().unwrap();
@@ -297,7 +297,7 @@ fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
 fn a_wait_in_slices_is_one_wait() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     let _kept = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
     let (since, mut slices) = (Instant::now(), 0);
     let error = loop {
@@ -320,7 +320,7 @@ fn an_epoch_may_be_left_and_another_begun_anywhere() {
     let mut expected = Vec::new();
     for epoch in 0..30 {
         let (first, end) = (epoch % 7, epoch % 7 + epoch % 11);
-        ring.start(epoch, first..BATCHES);
+        ring.start(Course::one(epoch, first..BATCHES));
         for number in first..end {
             read(&next(&mut ring).unwrap().unwrap(), &seen);
             expected.push((epoch, number, true));
@@ -340,7 +340,7 @@ fn dropping_anywhere_ends_and_batches_outlive_the_ring() {
         let sim = Sim::new(Mistake::None, 20);
         let mut ring = open(&sim, CONVERTED, 100).unwrap();
         let seen = Seen::default();
-        ring.start(0, 0..BATCHES);
+        ring.start(Course::one(0, 0..BATCHES));
         let mut last = None;
         for _ in 0..taken {
             last = Some(next(&mut ring).unwrap().unwrap());
@@ -369,7 +369,7 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
                 continue;
             }
         };
-        ring.start(0, 0..BATCHES);
+        ring.start(Course::one(0, 0..BATCHES));
         let mut errors = 0;
         while let Some(batch) = next(&mut ring) {
             match batch {
@@ -381,7 +381,7 @@ fn a_driver_error_anywhere_is_one_err_and_the_end() {
             }
         }
         // If a call fails after the last batch was delivered, the next epoch reports it.
-        ring.start(1, 0..BATCHES);
+        ring.start(Course::one(1, 0..BATCHES));
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
         // The number of calls depends on how often the thread checks its copies.
         let made = sim.state().calls.load(Relaxed);
@@ -402,13 +402,13 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let consumer = sim.stream().unwrap();
     let mut ring: Ring<Sim> = Ring::new(sim, consumer, spec, 2, Duration::from_secs(1), maker, times()).unwrap();
     for epoch in 0..3 {
-        ring.start(epoch, 0..BATCHES);
+        ring.start(Course::one(epoch, 0..BATCHES));
         for number in 0..5 {
             assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), number);
         }
         assert_eq!(next(&mut ring).unwrap().err().unwrap().kind(), ErrorKind::Decode);
         assert!(next(&mut ring).is_none());
-        ring.start(epoch, 6..BATCHES);
+        ring.start(Course::one(epoch, 6..BATCHES));
         assert_eq!(next(&mut ring).unwrap().unwrap().info().header.entries[0].sample, 60);
     }
 }
@@ -418,7 +418,7 @@ fn during_a_capture_next_is_an_error_and_drop_waits_and_both_go_on_after_it() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let seen = Seen::default();
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     for round in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
         assert_eq!(batch.info().number(), round, "none is lost");
@@ -445,7 +445,7 @@ fn dropping_the_ring_waits_for_no_work_of_the_consumers() {
         let sim = Sim::new(Mistake::None, 0);
         let mut ring = open(&sim, CONVERTED, 0).unwrap();
         let (gate, open) = bounded::<()>(0);
-        ring.start(0, 0..BATCHES);
+        ring.start(Course::one(0, 0..BATCHES));
         for number in 0..taken {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
@@ -470,7 +470,7 @@ fn a_slot_that_was_taken_back_is_refilled_after_its_first_filling() {
     let sim = Sim::new(Mistake::None, 40);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     for epoch in 0..20 {
-        ring.start(epoch, 0..BATCHES);
+        ring.start(Course::one(epoch, 0..BATCHES));
         drop(next(&mut ring).unwrap().unwrap());
         // Another batch is prepared but not requested.
         while ring.ready() == 0 {
@@ -478,7 +478,7 @@ fn a_slot_that_was_taken_back_is_refilled_after_its_first_filling() {
         }
         ring.stop();
     }
-    ring.start(20, 0..BATCHES);
+    ring.start(Course::one(20, 0..BATCHES));
     while let Some(batch) = next(&mut ring) {
         batch.unwrap();
     }

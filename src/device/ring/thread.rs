@@ -61,7 +61,7 @@ enum Stage<G: Gpu, H> {
     Decoding(Load<G, H>),
     /// Workers decode some of its pictures.
     Repairing(Repair<H>),
-    /// The batch ends the epoch with this error in its turn.
+    /// The batch ends the run with this error in its turn.
     Failed(Error),
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
-/// End of an epoch on the thread.
+/// End of a run on the thread.
 enum Ended {
     Last,
     Unwanted,
@@ -124,12 +124,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
         // An error occurs again in the first call.
         let _stay = self.shared.gpu.stay();
-        while let Ok((run, epoch, batches)) = self.started.recv() {
+        while let Ok((run, course)) = self.started.recv() {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
                 continue;
             }
-            self.feed().start(epoch, batches);
-            let ended = self.epoch(run);
+            self.feed().start(course);
+            let ended = self.batches(run);
             self.take_back();
             let message = match ended {
                 Ok(Ended::Last) => None,
@@ -165,7 +165,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.feed.as_mut().expect("the feed leaves in drop only")
     }
 
-    fn epoch(&mut self, run: u64) -> Result<Ended> {
+    /// Brings the batches of the run to the device, until it ends.
+    fn batches(&mut self, run: u64) -> Result<Ended> {
         loop {
             self.deliver(run)?;
             let Thread { shared, feed: Some(feed), flight, queue, .. } = self else {

@@ -4,12 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::{BatchInfo, Delivered, Feed};
+use crate::batch::{BatchInfo, Course, Delivered, Feed};
 use crate::engine::settings::{MemoryPlan, Settings};
-use crate::engine::state::{self, Checkpoint, Fault, Monitor, Position, Shared};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::state::{self, Checkpoint, Fault, Monitor, Shared};
+use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::order::Rank;
-use crate::source::Source;
+use crate::source::{Place, Source};
 use crate::trace::{self, Stats, WAIT};
 
 /// Interval at which a waiting consumer checks whether another batch can still arrive.
@@ -31,11 +31,16 @@ pub struct Batches<B> {
     monitor: Monitor,
     process: u32,
     /// Position at which the loader was opened.
-    first: Position,
+    first: Place,
     /// Position at which a resumed run continues. No effect after that.
-    resume: Position,
+    resume: Place,
     /// Number of batches that the epoch in progress has yet to deliver.
     left: u64,
+    /// The next batch of the feed, if it runs. After the last batch of an epoch, it is the first of
+    /// the epoch that the feed prepares.
+    ahead: Option<Place>,
+    /// The epoch that was begun last.
+    begun: Option<u64>,
     /// Error that is the next item of the epoch.
     error: Option<Error>,
     /// Whether the last item was an error.
@@ -59,6 +64,8 @@ impl<B> Batches<B> {
             first: position,
             resume: position,
             left: 0,
+            ahead: None,
+            begun: None,
             error: None,
             failed: false,
             given_up: None,
@@ -89,6 +96,12 @@ impl<B> Batches<B> {
     /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
     /// early ends the epoch and discards the batches made ahead.
     ///
+    /// While the last batches of an epoch are on their way, workers prepare the first batches of the
+    /// next one, so that the epochs follow each other without a gap. If the program asked for one
+    /// epoch twice, they prepare that epoch again. They fill the slots that are free, and not more.
+    /// If the program asks for another epoch, these batches are discarded.
+    /// [`Loader::epochs`](crate::Loader::epochs) limits what is prepared ahead.
+    ///
     /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
     /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
     /// the saved epoch or a later one has begun.
@@ -116,46 +129,81 @@ impl<B> Batches<B> {
 
     /// Begins `epoch` at batch `first`, and moves the position of the run there.
     pub(crate) fn begin_from(&mut self, epoch: u64, first: u64) {
-        self.resume = Position::default();
+        self.resume = Place::default();
         let first = self.start(epoch, first);
         // After `fork`, no lock of the parent may be taken.
         if self.feed().is_none() {
             return;
         }
-        self.reach(Position { epoch, batch: first });
+        self.reach(Place { epoch, batch: first });
     }
 
-    /// Starts the feed at batch `first` of `epoch`, or at the end of the epoch if that comes before.
-    /// Returns the number of the first batch.
+    /// Begins `epoch` at batch `first`, or at the end of the epoch if that comes before. The feed
+    /// continues if this is what it prepares, and starts again otherwise. Returns the number of the
+    /// first batch.
     fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
-        match state::batches(&self.shared().schedule, epoch) {
-            Ok(end) => {
-                let first = first.min(end);
-                tracing::debug!(epoch, first, end, "epoch begins");
-                self.left = end - first;
-                if self.feed().is_some() {
-                    self.shared().run.begin();
-                }
-                if let Some(feed) = self.feed() {
-                    feed.start(epoch, first..end);
-                }
-                first
-            }
+        let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
+            Ok(end) => end,
             Err(e) => {
+                self.stop();
                 (self.left, self.error) = (1, Some(e));
-                first
+                return first;
+            }
+        };
+        let first = Place { epoch, batch: first.min(end) };
+        self.left = end - first.batch;
+        let again = self.begun.replace(epoch) == Some(epoch);
+        let ahead = self.ahead == Some(first) && self.is_unchanged();
+        tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
+        if !ahead {
+            self.stop();
+        }
+        if self.feed().is_some() {
+            self.shared().run.begin();
+        }
+        if !ahead && self.left > 0 {
+            let course = Course { first, batches: end, again, epochs: self.shared().epochs };
+            self.ahead = Some(first);
+            if let Some(feed) = self.feed() {
+                feed.start(course);
             }
         }
+        first.batch
     }
 
-    /// Ends the epoch in progress. Batches that were made ahead are discarded.
+    /// Checks the source.
+    fn check(&mut self) -> Result<()> {
+        // After `fork`, no lock of the parent may be taken.
+        if self.feed().is_none() {
+            return Ok(());
+        }
+        guarded(|| self.source().check())
+            .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
+    }
+
+    /// Whether the source still has the samples that were prepared ahead.
+    fn is_unchanged(&mut self) -> bool {
+        self.feed().is_some() && guarded(|| Ok(self.source().is_unchanged())).unwrap_or(false)
+    }
+
+    /// Ends the epoch in progress. Its batches that were made ahead are discarded. After its last
+    /// batch, those of the next epoch stay.
     pub(crate) fn end(&mut self) {
+        let is_over = self.left == 0;
         (self.left, self.error, self.failed, self.given_up) = (0, None, false, None);
         // After `fork`, no lock of the parent may be taken.
         if self.feed().is_some() {
             self.shared().run.end();
         }
+        if !is_over {
+            self.stop();
+        }
+    }
+
+    /// Discards all batches that were made ahead.
+    fn stop(&mut self) {
+        self.ahead = None;
         if let Some(feed) = self.feed() {
             feed.stop();
         }
@@ -163,9 +211,9 @@ impl<B> Batches<B> {
 
     /// Moves the position to `next`, or to the start of the next epoch after the last batch of an
     /// epoch.
-    fn reach(&self, next: Position) {
+    fn reach(&self, next: Place) {
         let epoch = next.epoch.saturating_add(1);
-        self.shared().reach(if self.left > 0 { next } else { Position { epoch, batch: 0 } });
+        self.shared().reach(if self.left > 0 { next } else { Place { epoch, batch: 0 } });
     }
 
     /// The next batch of the epoch in progress. `idle` is called before each wait and returns the
@@ -185,19 +233,31 @@ impl<B> Batches<B> {
             wait
         });
         match &batch {
-            Some(Ok(_)) => {
+            Some(Ok(batch)) => {
+                self.ahead = (self.info)(batch).header.next;
                 self.left -= 1;
-                let Position { epoch, batch } = self.shared().position();
-                self.reach(Position { epoch, batch: batch + 1 });
+                let Place { epoch, batch } = self.shared().position();
+                let next = Place { epoch, batch: batch + 1 };
+                self.reach(next);
+                if self.left > 0 && self.ahead != Some(next) {
+                    self.stop();
+                    self.error = Some(Error::config(format!(
+                        "the order gave epoch {epoch} another number of batches when it was prepared, {}, than when it began, {}; an order must \
+                         return the same answer at any time",
+                        next.batch,
+                        next.batch + self.left
+                    )));
+                }
             }
             // The batch may be requested again once the program has dropped a batch or ended the
             // capture. (If the source's own error has this kind, the run has ended.)
             Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
             None if given_up => {}
             // Any other error ends the epoch. The position stays at the batch that failed.
-            Some(Err(_)) => self.left = 0,
+            Some(Err(_)) => (self.left, self.ahead) = (0, None),
             None => {
                 let left = std::mem::take(&mut self.left);
+                self.ahead = None;
                 if !self.failed {
                     let cause = format!("the epoch ended {left} batches early; open the loader again");
                     return Some(Err(Error::new(ErrorKind::Panic, cause)));
@@ -481,7 +541,7 @@ pub struct Epoch<'a, B> {
 
 impl<B> fmt::Debug for Epoch<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { epoch, batch } = self.batches.shared().position();
+        let Place { epoch, batch } = self.batches.shared().position();
         let mut shown = f.debug_struct("Epoch");
         shown.field("epoch", &epoch).field("next", &batch).field("left", &self.batches.left).finish_non_exhaustive()
     }

@@ -1,6 +1,5 @@
 //! Starts and ends the threads, and puts full slots in order.
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Feed, Free, Full, Home, HostBatch, Keeper, Schema};
+use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, Keeper, Schema};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::{Bounds, MemoryPlan, Settings};
-use crate::engine::state::{Fault, OnError, Position, Run, Shared};
+use crate::engine::state::{Fault, OnError, Run, Shared};
 #[cfg(feature = "cuda")]
 use crate::engine::working::Again;
 use crate::engine::working::{
@@ -22,6 +21,7 @@ use crate::engine::working::{
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::order::Schedule;
 use crate::recipe::Recipe;
+use crate::source::Place;
 use crate::trace;
 
 /// Interval between log messages about a stall.
@@ -37,7 +37,9 @@ pub(crate) struct Parts {
     pub(crate) memory: MemoryPlan,
     pub(crate) prefetch: Bounds,
     /// Position at which a resumed run continues.
-    pub(crate) resume: Option<Position>,
+    pub(crate) resume: Option<Place>,
+    /// Number of epochs that are prepared ahead.
+    pub(crate) epochs: u64,
     /// Chooses the samples of batches in place of the schedule. Failed samples then stay in the batch.
     pub(crate) asked: Option<Arc<dyn BatchSampler>>,
     pub(crate) on_error: OnError,
@@ -60,13 +62,14 @@ pub(crate) struct Engine<B> {
     full: Receiver<Outcome>,
     home: Home,
     slots: usize,
-    /// Batches that arrived before their turn, at `number % slots`.
+    /// Batches that arrived before their turn, at `turn % slots`.
     early: Box<[Option<Result<Full>>]>,
     /// Number of the run.
     number: u64,
-    next: u64,
-    end: u64,
-    /// Time that calls waited for batch `next` before they gave up, and its value at the last log
+    /// The next batch and its number in the run; `None` if the run has ended.
+    next: Option<Place>,
+    turn: u64,
+    /// Time that calls waited for the next batch before they gave up, and its value at the last log
     /// message.
     waited: Duration,
     logged: Duration,
@@ -94,7 +97,7 @@ impl Engine<HostBatch> {
 impl<B> Engine<B> {
     /// Starts the threads.
     pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>, deliver: Deliver<B>) -> Result<Self> {
-        let Parts { recipe, run, schedule, asked, on_error, timeout, resume, memory, prefetch, .. } = parts;
+        let Parts { recipe, run, schedule, asked, on_error, timeout, resume, epochs, memory, prefetch, .. } = parts;
         let is_asked = asked.is_some();
         let count = slots.len();
         let (recipe, run) = (Arc::new(recipe), Arc::new(run));
@@ -105,6 +108,7 @@ impl<B> Engine<B> {
             faults: Mutex::default(),
             memory,
             room: prefetch.least + 1,
+            epochs,
             device: OnceLock::new(),
             at: Mutex::new(resume.unwrap_or_default()),
             probes: OnceLock::new(),
@@ -122,8 +126,11 @@ impl<B> Engine<B> {
 
         let pool = Pool::new(settings.workers, settings)?;
         let parts = count * parts_per_batch;
-        let follow =
-            if is_asked { Following::none() } else { Following::new(&recipe, &schedule, run.scratch.plan().source)? };
+        let follow = if is_asked {
+            Following::none()
+        } else {
+            Following::new(&recipe, &schedule, run.scratch.plan().source, epochs)?
+        };
         let stage = ReadStage::new(&recipe, &run, parts, follow);
         if is_asked {
             stage.waits.never();
@@ -168,8 +175,8 @@ impl<B> Engine<B> {
             slots: count,
             early: (0..count).map(|_| None).collect(),
             number: 0,
-            next: 0,
-            end: 0,
+            next: None,
+            turn: 0,
             waited: Duration::ZERO,
             logged: Duration::ZERO,
             asked: is_asked,
@@ -194,10 +201,8 @@ impl<B> Engine<B> {
 
     /// Ends the run. Its slots return as soon as workers have passed on their parts.
     fn end_run(&mut self) {
-        let broken_off = self.next < self.end;
-        self.end = self.next;
         self.shared.run.want(0);
-        if broken_off {
+        if self.next.take().is_some() {
             self.stage.follow.stop();
         }
         for slot in &mut self.early {
@@ -214,13 +219,14 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Place in `early` of batch `number`.
-    fn place(&self, number: u64) -> usize {
-        (number % self.slots as u64) as usize
+    /// Place in `early` of batch `turn` of the run.
+    fn place(&self, turn: u64) -> usize {
+        (turn % self.slots as u64) as usize
     }
 
-    /// Waits for the next batch or its error. An outer error means that no batch can arrive now.
-    fn wait(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
+    /// Waits for the next batch, number `next` of its epoch, or its error. An outer error means that
+    /// no batch can arrive now.
+    fn wait(&mut self, next: u64, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
         let begun = Instant::now();
         let before = self.waited;
         loop {
@@ -229,19 +235,19 @@ impl<B> Engine<B> {
             if let Some(error) = &self.lost {
                 return Some(Ok(Err(error.clone())));
             }
-            if let Some(batch) = self.early[self.place(self.next)].take() {
+            if let Some(batch) = self.early[self.place(self.turn)].take() {
                 return Some(Ok(batch));
             }
             self.shared.run.settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(idle()?) {
                 Ok(Ok(full)) if full.header().run != self.number => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {
-                    let place = self.place(full.header().number);
+                    let place = self.place(full.header().turn);
                     self.early[place] = Some(Ok(full));
                 }
                 Ok(Err(e)) if e.run == ANY_RUN => self.lost = Some(e.error),
                 Ok(Err(e)) if e.run != self.number => {}
-                Ok(Err(e)) => self.early[self.place(e.number)] = Some(Err(e.error)),
+                Ok(Err(e)) => self.early[self.place(e.turn)] = Some(Err(e.error)),
                 Err(RecvTimeoutError::Timeout) => {
                     let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
                     if let Some(Err(e)) = keeper.as_ref().map(|keeper| keeper.wanted(true)) {
@@ -253,9 +259,8 @@ impl<B> Engine<B> {
                         && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
                     {
                         let cause = format!(
-                            "batch {} cannot be filled: a stream is being captured into a CUDA graph, and until then {kept} slots of batches \
-                             that were dropped cannot be marked; end the capture before asking for more, or raise prefetch",
-                            self.next
+                            "batch {next} cannot be filled: a stream is being captured into a CUDA graph, and until then {kept} slots of batches \
+                             that were dropped cannot be marked; end the capture before asking for more, or raise prefetch"
                         );
                         return Some(Err(Error::new(ErrorKind::Capturing, cause)));
                     }
@@ -263,9 +268,8 @@ impl<B> Engine<B> {
                         return Some(Err(Error::new(
                             ErrorKind::Timeout,
                             format!(
-                                "batch {} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
+                                "batch {next} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
                                  before asking for more, or raise prefetch",
-                                self.next,
                                 waited.as_secs_f64()
                             ),
                         )));
@@ -273,7 +277,7 @@ impl<B> Engine<B> {
                     if waited - self.logged > STALL {
                         self.logged = waited;
                         tracing::warn!(
-                            batch = self.next,
+                            batch = next,
                             waited_seconds = waited.as_secs(),
                             slots_held_by_the_consumer = held,
                             slots_that_a_device_may_read = kept,
@@ -344,35 +348,30 @@ impl<B> Engine<B> {
 impl<B> Feed for Engine<B> {
     type Batch = B;
 
-    fn start(&mut self, epoch: u64, batches: Range<u64>) {
+    fn start(&mut self, mut course: Course) {
         self.end_run();
         self.number += 1;
         self.shared.run.want(self.number);
-        (self.next, self.end) = (batches.start, batches.end);
+        (self.next, self.turn) = (Some(course.first), 0);
         (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
-        if batches.is_empty() {
-            return;
+        if course.again && self.stage.follow.is_some() {
+            // The source fetches the epoch after this one.
+            course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
-        let started = self
-            .stage
-            .follow
-            .start(self.number, epoch, batches.start)
-            .and_then(|()| starts.send(Start { run: self.number, epoch, batches }).map_err(|_| ended()));
-        if let Err(e) = started {
-            // It is the first item of the epoch.
-            let place = self.place(self.next);
-            self.early[place] = Some(Err(e));
+        let run = self.number;
+        let started = self.stage.follow.start(run, course.first);
+        if let Err(e) = started.and_then(|()| starts.send(Start { run, course }).map_err(|_| ended())) {
+            // It is the first item of the run.
+            self.early[0] = Some(Err(e));
         }
     }
 
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        if self.next >= self.end {
-            return None;
-        }
+        let next = self.next?.batch;
         let keeper = self.home.keeper.clone();
         let came = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
-            Ok(()) => self.wait(idle),
+            Ok(()) => self.wait(next, idle),
             Err(e) => Some(Err(e)),
         };
         // An error is returned by the next call.
@@ -386,7 +385,7 @@ impl<B> Feed for Engine<B> {
             Err(e) => return Some(Err(e)),
         };
         match &batch {
-            Ok(_) => self.next += 1,
+            Ok(full) => (self.next, self.turn) = (full.header().next, self.turn + 1),
             Err(_) => self.end_run(),
         }
         Some(batch.map(|full| (self.deliver)(full, &self.home)))

@@ -87,7 +87,8 @@ impl<B> Epochs<B> {
         self.batches_mut().replay_while(n, idle)
     }
 
-    /// Ends the epoch in progress, and discards the batches made ahead.
+    /// Ends the epoch in progress, and discards its batches that were made ahead. After the last
+    /// batch of an epoch, those of the next one stay.
     pub fn end(&mut self) {
         self.batches.end();
     }

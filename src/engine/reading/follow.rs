@@ -1,6 +1,7 @@
 //! Tells the source which samples are read next, and which are cancelled.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Result, guarded, panicked};
 use crate::order::{Position, Schedule};
@@ -14,22 +15,33 @@ pub(crate) struct Following {
     /// The run that the source follows; 0 for none. Locked during each call, so that the source
     /// never hears of a cancelled run after the start of the next one.
     run: Mutex<u64>,
+    /// Number of epochs that the source may fetch ahead.
+    epochs: Arc<AtomicU64>,
 }
 
 impl Following {
     /// For a source that does not fetch ahead.
     pub(crate) fn none() -> Self {
-        Following { follow: None, run: Mutex::new(0) }
+        Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }
 
-    /// Lets the source of `recipe` follow `schedule` with up to `bytes` bytes.
+    /// Lets the source of `recipe` follow `schedule` with up to `bytes` bytes, up to epoch `epochs`
+    /// and to the end of any later epoch that is requested.
     ///
     /// # Errors
     /// If the source panics.
-    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, bytes: usize) -> Result<Self> {
+    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, bytes: usize, epochs: u64) -> Result<Self> {
+        let epochs = Arc::new(AtomicU64::new(epochs));
+        let end = epochs.clone();
         let (len, order, lengths) = (recipe.source.len() as u64, schedule.clone(), schedule.clone());
         // The order may be the user's. If it fails, the coordinator finds the same error at that batch.
-        let batches = move |epoch| guarded(|| Ok(lengths.num_batches(epoch))).unwrap_or(0);
+        let batches = move |epoch| {
+            if epoch < end.load(Ordering::Relaxed) {
+                guarded(|| Ok(lengths.num_batches(epoch))).unwrap_or(0)
+            } else {
+                0
+            }
+        };
         let samples = move |Place { epoch, batch }| {
             let mut entries = Vec::new();
             guarded(|| {
@@ -45,18 +57,24 @@ impl Following {
             move |epoch, sample, batch| guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown);
         let order = Lookahead::new(bytes, batches, samples).with_next(next);
         let follow = guarded(|| Ok(recipe.source.follow(order)));
-        let following = follow.map(|follow| Following { follow, run: Mutex::new(0) });
+        let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });
         following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
     }
 
-    /// Notes that reads continue at batch `batch` of `epoch`, in a new run.
+    /// Whether the source fetches ahead.
+    pub(crate) fn is_some(&self) -> bool {
+        self.follow.is_some()
+    }
+
+    /// Notes that reads continue at `place`, in a new run.
     ///
     /// # Errors
     /// If the source panics.
-    pub(crate) fn start(&self, run: u64, epoch: u64, batch: u64) -> Result<()> {
+    pub(crate) fn start(&self, run: u64, place @ Place { epoch, batch }: Place) -> Result<()> {
         let mut now = self.lock();
         *now = run;
-        self.call(|follow| follow.start(Place { epoch, batch }))
+        self.epochs.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
+        self.call(|follow| follow.start(place))
             .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
     }
 
@@ -72,7 +90,7 @@ impl Following {
         }
     }
 
-    /// Notes that the rest of the epoch is cancelled.
+    /// Notes that the rest of the run is cancelled.
     pub(crate) fn stop(&self) {
         let mut now = self.lock();
         *now = 0;
@@ -94,8 +112,6 @@ impl Following {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     struct Calls(Arc<Mutex<Vec<String>>>);
@@ -115,12 +131,13 @@ mod tests {
     #[test]
     fn batches_of_a_cancelled_run_are_not_done_in_the_next() {
         let calls = Arc::new(Mutex::new(Vec::new()));
-        let following = Following { follow: Some(Box::new(Calls(calls.clone()))), run: Mutex::new(0) };
-        following.start(1, 0, 0).unwrap();
+        let following = Following { follow: Some(Box::new(Calls(calls.clone()))), ..Following::none() };
+        let first = Place::default();
+        following.start(1, first).unwrap();
         following.done(1, 0, 0);
         following.stop();
         following.done(1, 0, 1);
-        following.start(2, 0, 0).unwrap();
+        following.start(2, first).unwrap();
         following.done(1, 0, 2);
         following.done(2, 0, 0);
         assert_eq!(*calls.lock().unwrap(), ["start 0 0", "done 0 0", "stop", "start 0 0", "done 0 0"]);

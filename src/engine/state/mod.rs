@@ -20,5 +20,4 @@ pub(crate) use length::{batches, some_batches};
 pub use monitor::Monitor;
 pub(crate) use monitor::Shared;
 pub use resume::Checkpoint;
-pub(crate) use resume::Position;
 pub(crate) use run::{MOST_READERS, Run};

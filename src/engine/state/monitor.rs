@@ -2,12 +2,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::faults::{Fault, Faults};
-use super::resume::{self, Checkpoint, Position, Probe};
+use super::resume::{self, Checkpoint, Probe};
 use super::run::Run;
 use crate::device::Gauge;
 use crate::engine::settings::{MemoryPlan, Settings};
 use crate::order::Schedule;
 use crate::recipe::Recipe;
+use crate::source::Place;
 use crate::trace::{Stats, Verdict};
 
 /// State of an open loader that does not depend on the type of its batches.
@@ -19,24 +20,26 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryPlan,
     /// Batches that the consumer may keep while others are made.
     pub(crate) room: usize,
+    /// Number of epochs that are prepared ahead.
+    pub(crate) epochs: u64,
     /// The counters of the device's ring, if there is one.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
     /// The first batch that was not delivered.
-    pub(crate) at: Mutex<Position>,
+    pub(crate) at: Mutex<Place>,
     pub(crate) probes: OnceLock<Vec<Probe>>,
 }
 
 impl Shared {
-    fn at(&self) -> MutexGuard<'_, Position> {
+    fn at(&self) -> MutexGuard<'_, Place> {
         self.at.lock().expect("nothing panics while holding it")
     }
 
-    pub(crate) fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Place {
         *self.at()
     }
 
-    pub(crate) fn reach(&self, position: Position) {
+    pub(crate) fn reach(&self, position: Place) {
         *self.at() = position;
     }
 }
@@ -106,7 +109,7 @@ impl Monitor {
 
 impl fmt::Debug for Monitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { epoch, batch } = self.0.position();
+        let Place { epoch, batch } = self.0.position();
         f.debug_struct("Monitor").field("epoch", &epoch).field("batch", &batch).finish_non_exhaustive()
     }
 }

@@ -3,20 +3,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result, guarded};
 use crate::order::Schedule;
 use crate::recipe::Recipe;
-use crate::source::retried;
+use crate::source::{Place, retried};
 use crate::trace::Counters;
 
 /// The version of [`Checkpoint`] that this build writes and reads.
 const VERSION: u32 = 1;
 /// Number of positions that are compared to tell orders and data sets apart.
 const PROBES: u64 = 8;
-
-/// A batch of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) epoch: u64,
-    pub(crate) batch: u64,
-}
 
 /// Position of a run. Another process can continue from it, with any number of workers or ranks. It
 /// takes a few hundred bytes in any `serde` format.
@@ -83,8 +76,8 @@ impl Checkpoint {
     }
 
     /// The checkpoint of a loader whose next batch is `next`.
-    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, next: Position, probes: Vec<Probe>) -> Self {
-        let Position { epoch, batch } = next;
+    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, next: Place, probes: Vec<Probe>) -> Self {
+        let Place { epoch, batch } = next;
         Checkpoint {
             version: VERSION,
             epoch,
@@ -99,7 +92,7 @@ impl Checkpoint {
     }
 
     /// Position at which a loader of `recipe` and `schedule` continues, if the checkpoint fits it.
-    pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Position> {
+    pub(crate) fn check(&self, recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Result<Place> {
         let differs = |what: &str, saved: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
             Err(Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}")))
         };
@@ -112,7 +105,7 @@ impl Checkpoint {
         let epoch = self.epoch;
         // The order may be the user's, and may panic for an epoch that was never requested.
         let asked = guarded(|| {
-            let next = Position { epoch, batch: self.batch };
+            let next = Place { epoch, batch: self.batch };
             let now = Checkpoint::new(recipe, schedule, next, probe(recipe, counters, schedule));
             Ok((now, schedule.num_batches(epoch)))
         });
@@ -148,7 +141,7 @@ impl Checkpoint {
                 return differs(&what, saved_key, key);
             }
         }
-        Ok(Position { epoch, batch: self.batch })
+        Ok(Place { epoch, batch: self.batch })
     }
 }
 

@@ -1,6 +1,5 @@
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
@@ -8,13 +7,14 @@ use crossbeam::select;
 use super::outcome::{Outcome, RunError};
 use super::queue::WorkSender;
 use super::task::Task;
-use crate::batch::Free;
+use crate::batch::{Course, Free};
 use crate::engine::reading::ReadStage;
 use crate::engine::settings::Settings;
-use crate::engine::state::Run;
+use crate::engine::state::{self, Run};
 use crate::error::{Error, Result, guarded, panicked};
 use crate::order::{Entry, Schedule};
 use crate::recipe::Recipe;
+use crate::source::Place;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
 /// Chooses the samples of batches on request, in place of a schedule.
@@ -24,11 +24,10 @@ pub(crate) trait BatchSampler: Send + Sync {
     fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>);
 }
 
-/// A run: the batches with the numbers `batches` of `epoch`.
+/// The number of a run, and its batches.
 pub(crate) struct Start {
     pub(crate) run: u64,
-    pub(crate) epoch: u64,
-    pub(crate) batches: Range<u64>,
+    pub(crate) course: Course,
 }
 
 /// The thread that takes free slots, assigns samples to them, and sends their parts to workers or
@@ -53,23 +52,17 @@ impl Coordinator {
     pub(crate) fn run(self) {
         let mut entries = Vec::new();
         let mut next_start = self.started.recv().ok();
-        while let Some(Start { run, epoch, batches }) = next_start.take() {
-            if let Err(e) = self.check() {
-                // Errors of cancelled runs are dropped.
-                if self.run.is_wanted(run) {
-                    let _ = self.outcomes.send(Err(RunError { run, number: batches.start, error: e }));
-                }
-                next_start = self.started.recv().ok();
-                continue;
-            }
-            for number in batches {
-                let wanted = self.run.is_wanted(run);
-                let chosen = if wanted { self.choose(epoch, number, &mut entries) } else { Ok(()) };
-                if wanted && chosen.is_ok() && entries.is_empty() {
+        while let Some(Start { run, mut course }) = next_start.take() {
+            let (mut next, mut turn) = (Some(course.first), 0);
+            while let Some(place) = next.filter(|_| self.run.is_wanted(run)) {
+                let chosen = self.choose(place, &mut entries);
+                if chosen.is_ok() && entries.is_empty() {
                     // The run is over.
                     break;
                 }
-                let since = Instant::now();
+                next = course.after(place, |epoch| self.length(epoch));
+                // Time between epochs does not count as a wait.
+                let (since, before) = (Instant::now(), self.run.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
                     select! {
@@ -85,30 +78,32 @@ impl Coordinator {
                 };
                 drop(range);
                 let Some(slot) = slot else { break };
-                self.run.counters.slot(epoch, number, since);
+                let waited = Duration::from_secs_f64((self.run.settings.seconds() - before).max(0.0));
+                self.run.counters.slot(place.epoch, place.batch, since, waited);
                 // An error waits for a free slot, because the consumer has one place per slot.
-                let wanted = wanted && self.run.is_wanted(run);
-                if !wanted || chosen.is_err() {
+                if !self.run.is_wanted(run) || chosen.is_err() {
                     let _ = self.free.send(slot);
-                    if let Err(e) = chosen {
-                        let _ = self.outcomes.send(Err(RunError { run, number, error: e }));
+                    if let Err(error) = chosen {
+                        let _ = self.outcomes.send(Err(RunError { run, turn, error }));
                     }
                     break;
                 }
                 let group = Settings::group(slot.batch(), self.run.settings.workers);
                 let parts = slot.begin(group, |header| {
-                    (header.run, header.epoch, header.number) = (run, epoch, number);
+                    (header.run, header.turn, header.next) = (run, turn, next);
+                    (header.epoch, header.number) = (place.epoch, place.batch);
                     std::mem::swap(&mut header.entries, &mut entries);
                     // A batch of one sample has no partners, and without images nothing is mixed.
                     let partners = header.entries.len() > 1 && !self.recipe.fields.images.is_empty();
-                    let mixing = partners.then(|| self.recipe.augment.mixing(self.recipe.seed, epoch, number));
-                    header.mixing = mixing.flatten();
+                    let mixing = || self.recipe.augment.mixing(self.recipe.seed, place.epoch, place.batch);
+                    header.mixing = partners.then(mixing).flatten();
                 });
                 for part in parts {
                     if let Some(part) = self.stage.divert(part) {
                         self.work.send(Task { part, fetched: None, again: None });
                     }
                 }
+                turn += 1;
             }
             if next_start.is_none() {
                 next_start = self.started.recv().ok();
@@ -116,13 +111,15 @@ impl Coordinator {
         }
     }
 
-    fn check(&self) -> Result<()> {
-        guarded(|| self.recipe.source.check())
-            .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
+    /// Number of batches in the next epoch. `None` if the source or the order fails, which then is an
+    /// error of that epoch once it is requested.
+    fn length(&self, epoch: u64) -> Option<u64> {
+        guarded(|| self.recipe.source.check()).ok()?;
+        state::batches(&self.schedule, epoch).ok()
     }
 
     /// Fills `entries` from the order, which may be the user's code.
-    fn choose(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>) -> Result<()> {
+    fn choose(&self, Place { epoch, batch: number }: Place, entries: &mut Vec<Entry>) -> Result<()> {
         let len = self.recipe.source.len() as u64;
         guarded(|| {
             match &self.asked {

@@ -7,14 +7,15 @@ pub(crate) type Outcome = Result<Full, RunError>;
 /// The error of a batch that could not be started. It ends its run.
 pub(crate) struct RunError {
     pub(crate) run: u64,
-    pub(crate) number: u64,
+    /// Number of the batch in the run.
+    pub(crate) turn: u64,
     pub(crate) error: Error,
 }
 
 impl RunError {
     /// The error of a thread that has ended. Every batch from now on is this error, in any run.
     pub(crate) fn thread(error: Error) -> Self {
-        RunError { run: ANY_RUN, number: 0, error }
+        RunError { run: ANY_RUN, turn: 0, error }
     }
 }
 

@@ -9,7 +9,7 @@ use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
-use crate::batch::Feed;
+use crate::batch::{Course, Feed};
 use crate::device::sim::{Mistake, Sim, converted};
 use crate::device::zoo::oriented;
 use crate::engine::{Batches, Decoder, OnError};
@@ -19,6 +19,7 @@ use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
 use crate::transform::{Augment, ColorJitter, Halve, ImageMut};
 
+mod borders;
 mod memory;
 mod repairs;
 
@@ -73,7 +74,7 @@ fn loader(pictures: &[Vec<u8>]) -> Loader {
 impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
     /// Starts `epoch` at batch `first`.
     fn start(&mut self, epoch: u64, first: u64) {
-        self.ring.start(epoch, first..self.shared.schedule.num_batches(epoch));
+        self.ring.start(Course::one(epoch, first..self.shared.schedule.num_batches(epoch)));
     }
 }
 

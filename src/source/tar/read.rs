@@ -31,6 +31,8 @@ use crate::source::{Sample, Source};
 /// Minimum size of a shard whose index is kept. Reading the headers of a smaller one takes no longer
 /// than reading the index.
 const KEEP_INDEX: u64 = 16 << 20;
+/// Maximum number of shards that are checked at once when an epoch begins.
+const MOST_CHECKED: usize = 64;
 
 /// Samples in tar files, by WebDataset's rules. Fields borrow from the memory map without copying.
 ///
@@ -47,7 +49,8 @@ const KEEP_INDEX: u64 = 16 << 20;
 ///
 /// **Changes.** The first worker that reads from a shard in an epoch checks whether the file has
 /// changed. If so, every sample of the shard is an error from then on. A shard that no epoch reads
-/// from is never checked.
+/// from is never checked. If there are more than 64 shards, or they are in a store, the batches that
+/// were prepared before an epoch was requested are not checked again then.
 ///
 /// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB or
 /// more, the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is
@@ -99,6 +102,13 @@ impl Held {
             Held::Read(medium) => medium.check(),
         }
     }
+
+    fn is_file(&self) -> bool {
+        match self {
+            Held::Map { .. } => true,
+            Held::Read(medium) => medium.is_file(),
+        }
+    }
 }
 
 /// A shard file that is read without a map.
@@ -118,6 +128,10 @@ impl Medium for Unchanged {
 
     fn check(&self) -> Result<()> {
         self.identity.check(&self.file.path, false).map(drop)
+    }
+
+    fn is_file(&self) -> bool {
+        true
     }
 }
 
@@ -367,6 +381,12 @@ impl Source for Tar {
         // network.
         self.looks.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        // A store takes longer to ask, and so do many shards on a network.
+        let quick = self.shards.len() <= MOST_CHECKED && self.shards.iter().all(|shard| shard.held.is_file());
+        !quick || self.shards.iter().all(|shard| shard.look(self.looks.load(Ordering::Relaxed)).is_ok())
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {

@@ -1,7 +1,6 @@
 #![allow(unsafe_code)]
 //! Host slots with known bytes, and the bytes expected on the device.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::super::super::sim::{converted, sample_bytes};
 use super::super::super::spec::{Array, Origin, Spec};
 use super::super::super::{Shares, Target};
 use super::super::{FullSlot, HostFeed, Repair};
-use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
+use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
 use crate::cuda::SampleOps;
 use crate::error::{Error, Result};
 use crate::order::{Entry, Rng};
@@ -170,9 +169,9 @@ impl Maker {
 impl Feed for Maker {
     type Batch = HostSlot;
 
-    fn start(&mut self, epoch: u64, batches: Range<u64>) {
-        assert_eq!(batches.end, BATCHES);
-        (self.epoch, self.next) = (epoch, batches.start);
+    fn start(&mut self, course: Course) {
+        assert_eq!(course.batches, BATCHES);
+        (self.epoch, self.next) = (course.first.epoch, course.first.batch);
     }
 
     fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<HostSlot>> {

@@ -35,7 +35,7 @@ fn torn_elsewhere(streams: usize, told: Told) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let (others, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     while let Some(batch) = next(&mut ring) {
         let batch = batch.unwrap();
         if told == Told::Exported {
@@ -82,7 +82,7 @@ fn use_on_another_stream_does_not_wait_for_the_consumers() {
     ring.shared.consumer.run(move |_| {
         let _ = open.recv();
     });
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     for _ in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
         batch.use_on(other.twin()).unwrap();
@@ -98,7 +98,7 @@ fn a_batch_that_is_dropped_while_its_stream_is_captured_waits_for_the_end_of_it(
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let other = sim.stream().unwrap();
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     let batch = next(&mut ring).unwrap().unwrap();
     let used = other.twin();
     used.capturing.store(true, Relaxed);

@@ -34,7 +34,7 @@ fn torn(streams: usize, wrong: bool) -> usize {
     let (streams, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
     let (given, taken) = bounded(1);
     let answers = std::thread::spawn(move || {
-        ring.start(0, 0..BATCHES);
+        ring.start(Course::one(0, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
             given.send(batch.unwrap()).unwrap();
         }
@@ -77,7 +77,7 @@ fn without_a_stream_of_its_own_a_batch_is_taken_on_the_consumers() {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
     let seen = Seen::default();
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     while let Some(batch) = next(&mut ring) {
         let batch = batch.unwrap();
         batch.take_on(None).unwrap();
@@ -94,7 +94,7 @@ fn a_capture_of_the_users_stream_is_never_entered() {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
     ring.shared.consumer.capturing.store(true, Relaxed);
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     let (first, second) = (next(&mut ring).unwrap().unwrap(), next(&mut ring).unwrap().unwrap());
     assert_eq!(first.take_on(None).unwrap_err().kind(), ErrorKind::Capturing);
     // The batch was not taken, so its slot is reused without a mark in any stream.
@@ -125,7 +125,7 @@ fn a_dropped_batch_of_another_framework_frees_its_slot_without_a_further_call() 
     let sim = Sim::new(Mistake::None, 5);
     let (mut ring, _gate) = open_busy(&sim);
     let side = sim.stream().unwrap();
-    ring.start(0, 0..BATCHES);
+    ring.start(Course::one(0, 0..BATCHES));
     let kept: Vec<_> = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect();
     for batch in &kept {
         batch.take_on(Some(side.twin())).unwrap();

@@ -1,0 +1,367 @@
+//! Promise: epochs follow each other without a gap. While an epoch ends, the first batches of the
+//! next one are prepared, in the slots that are free. If the program asks for another epoch, the
+//! work is dropped. Batches, checkpoints, errors and statistics are the same as without it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{Content, Draw, Numbers, no_hang};
+use warpfeed::order::{Order, Rng};
+use warpfeed::source::{Follow, Lookahead, Place, Sample, Source};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
+
+/// Number of samples that an epoch may have.
+const EPOCH: u64 = 100;
+
+/// Epoch e consists of the samples e * EPOCH and following, so that a read shows its epoch.
+#[derive(Clone, Copy)]
+struct Apart(fn(u64) -> u64);
+
+impl Order for Apart {
+    fn len(&self, epoch: u64) -> u64 {
+        self.0(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        epoch * EPOCH + position
+    }
+}
+
+/// Numbers that record the epochs of their reads.
+#[derive(Clone)]
+struct Recorded {
+    numbers: Numbers,
+    reads: Arc<Mutex<HashMap<u64, u64>>>,
+    fails: fn(u64) -> bool,
+}
+
+impl Recorded {
+    fn new() -> Self {
+        Recorded { numbers: Numbers::new(10_000), reads: Arc::default(), fails: |_| false }
+    }
+
+    /// Number of reads of an epoch.
+    fn of(&self, epoch: u64) -> u64 {
+        self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
+    }
+
+    /// Number of reads of epoch `first` and later.
+    fn from(&self, first: u64) -> u64 {
+        self.reads.lock().unwrap().iter().filter(|(epoch, _)| **epoch >= first).map(|(_, reads)| reads).sum()
+    }
+
+    /// Waits until `done` holds.
+    fn until(&self, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Source for Recorded {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        *self.reads.lock().unwrap().entry(index as u64 / EPOCH).or_default() += 1;
+        if (self.fails)(index as u64) {
+            return Err(Error::in_source(format!("{index} is lost")));
+        }
+        self.numbers.read(index, scratch)
+    }
+}
+
+fn loader(source: &Recorded, lengths: fn(u64) -> u64) -> Loader {
+    let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).order(Apart(lengths));
+    loader.batch_size(4).workers(2).prefetch(2)
+}
+
+fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<Content> {
+    batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect()
+}
+
+#[test]
+fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        for number in 0..5 {
+            let mut epoch = batches.epoch(number);
+            (0..4).for_each(|_| drop(epoch.next().unwrap().unwrap()));
+            // Three of four slots are free: the last batch is in the fourth.
+            source.until(|source| source.of(number + 1) >= 12);
+            assert!(epoch.next().unwrap().is_ok() && epoch.next().is_none());
+        }
+        drop(batches);
+        assert!((0..5).all(|epoch| source.of(epoch) == 20), "each sample was read once");
+    });
+}
+
+#[test]
+fn short_epochs_are_prepared_one_after_the_other() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |epoch| 1 + epoch % 4).host().unwrap();
+        let mut plain = loader(&Recorded::new(), |epoch| 1 + epoch % 4).epochs(0).host().unwrap();
+        for epoch in 0..30 {
+            // Four slots take four epochs of one batch each.
+            assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
+            source.until(|source| source.of(epoch + 3) > 0);
+        }
+    });
+}
+
+#[test]
+fn no_more_is_prepared_than_slots_are_free() {
+    no_hang(|| {
+        for prefetch in [1, 3] {
+            let source = Recorded::new();
+            let mut batches = loader(&source, |_| 20).prefetch(prefetch).host().unwrap();
+            assert_eq!(contents(&mut batches, 0).len(), 5);
+            let most = 4 * (prefetch as u64 + 2);
+            source.until(|source| source.from(1) == most);
+            drop(batches);
+            assert_eq!((source.of(0), source.from(1)), (20, most), "prefetch({prefetch})");
+        }
+    });
+}
+
+#[test]
+fn nothing_is_prepared_after_the_last_of_the_epochs() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).epochs(3).host().unwrap();
+        for epoch in 0..3 {
+            assert_eq!(contents(&mut batches, epoch).len(), 5);
+        }
+        assert_eq!(source.from(3), 0);
+        assert_eq!(contents(&mut batches, 7).len(), 5, "a later epoch can still be requested");
+        assert_eq!(contents(&mut batches, 2).len(), 5);
+        drop(batches);
+        assert_eq!((source.from(0), source.of(2), source.of(7)), (100, 40, 20), "nothing was read in vain");
+
+        let source = Recorded::new();
+        let once = loader(&source, |_| 20).into_iter().map(|batch| batch.unwrap().len()).sum::<usize>();
+        assert_eq!((once, source.from(0)), (20, 20), "one pass in `for` is one epoch");
+    });
+}
+
+#[test]
+fn an_epoch_that_is_repeated_is_prepared_again() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        let first = contents(&mut batches, 0);
+        // The loader expected epoch 1.
+        assert!(contents(&mut batches, 0) == first);
+        for pass in 3..6 {
+            let wasted = source.from(1);
+            source.until(|source| source.of(0) >= 20 * (pass - 1) + 16);
+            assert!(contents(&mut batches, 0) == first, "pass {pass}");
+            assert_eq!(source.from(1), wasted);
+        }
+        assert_eq!(contents(&mut batches, 1)[0].ids[0], EPOCH);
+    });
+}
+
+/// Epochs with batches and without.
+fn uneven(epoch: u64) -> u64 {
+    [20, 4, 0, 9, 0, 0, 33, 1][epoch as usize % 8]
+}
+
+#[test]
+fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
+    no_hang(|| {
+        for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
+            let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
+            let mut plain = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).epochs(0).host().unwrap();
+            let mut rng = Rng::new(seed, 0, 0);
+            let mut epoch = 0;
+            for step in 0..150 {
+                // Mostly the next epoch, else the same one or another.
+                epoch = match rng.below(8) {
+                    0 => rng.below(12),
+                    1 => epoch,
+                    _ => epoch + 1,
+                };
+                let first = if rng.below(6) == 0 { rng.below(6) } else { 0 };
+                let taken = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
+                let all = |batches: &mut Batches<HostBatch>| -> Vec<_> {
+                    let mut epoch = batches.epoch_from(epoch, first);
+                    let mut found = Vec::new();
+                    while let Some(batch) = epoch.next().filter(|_| found.len() < taken) {
+                        found.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
+                    }
+                    found
+                };
+                assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {taken} taken");
+                assert_eq!(batches.checkpoint(), plain.checkpoint());
+                if rng.below(20) == 0 && step > 0 {
+                    // A measurement in between moves nothing.
+                    assert_eq!(batches.replay(2).unwrap().take(3).count(), 3);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_run_that_is_resumed_after_its_last_batch_continues_with_the_next_epoch() {
+    no_hang(|| {
+        let open = || loader(&Recorded::new(), |_| 20);
+        let mut batches = open().host().unwrap();
+        let first = contents(&mut batches, 0);
+        let state = batches.checkpoint();
+        assert_eq!((state.epoch(), state.batch()), (1, 0), "batches that were prepared are not delivered");
+        let mut resumed = open().resume(state).host().unwrap();
+        assert!(contents(&mut resumed, 0).is_empty());
+        let next = contents(&mut resumed, 1);
+        assert!(next == contents(&mut batches, 1) && next != first);
+        assert!(contents(&mut resumed, 2) == contents(&mut batches, 2));
+    });
+}
+
+#[test]
+fn errors_of_the_next_epoch_wait_for_it() {
+    no_hang(|| {
+        // The first sample of epoch 1 fails.
+        let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(1) >= 16);
+        assert!(batches.faults().is_empty());
+        let results: Vec<_> = batches.epoch(1).collect();
+        let e = results[0].as_ref().unwrap_err();
+        assert!(results.len() == 1 && e.cause() == "100 is lost" && e.sample() == Some(EPOCH), "{e}");
+        assert_eq!((batches.checkpoint().epoch(), batches.checkpoint().batch()), (1, 0));
+        assert_eq!(contents(&mut batches, 2).len(), 5, "the loader continues");
+
+        let skip = OnError::Skip { max_skipped: 0 };
+        let mut batches = loader(&source, |_| 20).on_error(skip).host().unwrap();
+        for epoch in [0, 0, 2] {
+            assert_eq!(contents(&mut batches, epoch).len(), 5);
+            assert!(batches.faults().is_empty(), "batches that are not delivered take nothing from the budget");
+        }
+        assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::TooManySkipped);
+        assert_eq!(batches.faults().len(), 1);
+    });
+}
+
+#[test]
+fn a_panic_in_the_order_of_the_next_epoch_waits_for_it() {
+    no_hang(|| {
+        fn fails_late(epoch: u64) -> u64 {
+            assert_ne!(epoch, 2, "no such epoch");
+            20
+        }
+        let source = Recorded::new();
+        let mut batches = loader(&source, fails_late).host().unwrap();
+        assert_eq!(contents(&mut batches, 0).len() + contents(&mut batches, 1).len(), 10);
+        for _ in 0..2 {
+            let results: Vec<_> = batches.epoch(2).collect();
+            let e = results[0].as_ref().unwrap_err();
+            assert!(results.len() == 1 && e.to_string().contains("length of epoch 2"), "{e}");
+        }
+        assert_eq!(contents(&mut batches, 3).len(), 5);
+    });
+}
+
+#[test]
+fn an_order_that_changes_its_mind_is_an_error() {
+    no_hang(|| {
+        static LENGTH: AtomicU64 = AtomicU64::new(20);
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| LENGTH.load(Ordering::SeqCst)).host().unwrap();
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(1) >= 16);
+        LENGTH.store(40, Ordering::SeqCst);
+        let mut epoch = batches.epoch(1);
+        (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
+        let e = epoch.next().unwrap().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("another number of batches"), "{e}");
+        assert!(epoch.next().is_none());
+        drop(epoch);
+        assert_eq!(contents(&mut batches, 1).len(), 10);
+    });
+}
+
+#[test]
+fn statistics_of_an_epoch_count_its_batches() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        let monitor = batches.monitor();
+        let mut before = monitor.stats();
+        for epoch in 0..4 {
+            assert_eq!(contents(&mut batches, epoch).len(), 5);
+            source.until(|source| source.of(epoch + 1) >= 16);
+            let now = monitor.stats();
+            let stats = now.since(&before);
+            assert_eq!((stats.batches, stats.samples, stats.epochs, stats.wait.count), (5, 20, 1, 5));
+            std::thread::sleep(Duration::from_millis(20));
+            let later = monitor.stats();
+            assert_eq!(later.seconds, now.seconds, "time between epochs belongs to the program");
+            assert_eq!(later.slot.seconds, now.slot.seconds);
+            before = later;
+        }
+    });
+}
+
+/// A source that records what it is told of the reads to come.
+struct Followed {
+    numbers: Numbers,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+struct Tells(Lookahead, Arc<Mutex<Vec<String>>>);
+
+impl Follow for Tells {
+    fn start(&self, place: Place) {
+        let last = self.0.from(place).take(100).last().map(|(place, _)| place);
+        let told = format!("start {}.{} to {:?}", place.epoch, place.batch, last.map(|last| (last.epoch, last.batch)));
+        self.1.lock().unwrap().push(told);
+    }
+
+    fn stop(&self) {
+        self.1.lock().unwrap().push("stop".to_owned());
+    }
+}
+
+impl Source for Followed {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.numbers.read(index, scratch)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        Some(Box::new(Tells(order, self.told.clone())))
+    }
+}
+
+#[test]
+fn a_source_that_fetches_ahead_hears_of_one_run_and_of_its_end() {
+    no_hang(|| {
+        let told = Arc::<Mutex<Vec<String>>>::default();
+        let source = || Followed { numbers: Numbers::new(20), told: told.clone() };
+        let open = || Loader::source(source()).codec(Draw).augment(Augment::train(16)).batch_size(4).prefetch(2);
+        let heard = || std::mem::take(&mut *told.lock().unwrap());
+        let mut batches = open().epochs(3).host().unwrap();
+        (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));
+        assert_eq!(heard(), ["start 0.0 to Some((2, 4))"]);
+        // Epochs after the last one are followed to their end.
+        assert_eq!(contents(&mut batches, 6).len(), 5);
+        drop(batches.epoch(1).next());
+        assert_eq!(heard(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);
+        // A repeated epoch begins on request, because the source fetches the one after it.
+        let mut batches = open().host().unwrap();
+        (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
+        let all = "start 0.0 to Some((19, 4))";
+        assert_eq!(heard(), [all, "stop", all, all]);
+    });
+}
