@@ -94,7 +94,7 @@ def host():
     ]
     body = [[label, group.cell(key), group.ratio(key, "torch")] for label, key in rows]
     caption = group.caption(
-        "Random-resized crop 224 and flip, `u8` batches of 64 in host memory, one worker a core."
+        "Random-resized crop 224 and flip, `u8` batches of 64 in host memory, one worker per core."
         " The ratio is the median of the ratios of each round."
     )
     return table(["batches in host memory", "images/s", "times torch's rate"], body) + "\n\n" + caption
@@ -116,7 +116,7 @@ def device():
         key = f"{store}/device-time"
         body.append([f"GPU time to decode and convert a batch, {label}, ms", *(group.cell(f"{key}/{n}") for n in cores)])
     caption = group.caption(
-        "Random-resized crop 224 and flip, batches of 256, normalised `f16` NCHW on the device, one worker a core."
+        "Random-resized crop 224 and flip, batches of 256, normalised `f16` NCHW on the device, one worker per core."
     )
     return table(["images/s, with", *(f"{n} cores" if n > 1 else "1 core" for n in cores)], body) + "\n\n" + caption
 
@@ -131,12 +131,12 @@ def requests():
         ("torchvision: 99th percentile, ms", "nvjpeg", "99"),
         ("**warpfeed** `Decoder`, one request at a time: images/s", "warpfeed", "rate"),
         ("torchvision, one request at a time: images/s", "nvjpeg", "rate"),
-        ("**warpfeed** `Decoder`, four requests under way: images/s", "warpfeed", "four"),
+        ("**warpfeed** `Decoder`, four requests in flight: images/s", "warpfeed", "four"),
     ]
     body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in rows]
     caption = group.caption(
         "JPEGs in memory to centre crops of 224 pixels, normalised `f16` NCHW on the device, on all cores."
-        " torchvision has no way to keep several requests under way."
+        " torchvision has no way to keep several requests in flight."
     )
     return table(["pictures in a request", *map(str, sizes)], body) + "\n\n" + caption
 

@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256, help="of all ranks for the sums, of one for the training")
     parser.add_argument("--batches", type=int, default=12, help="global batches of which sums are written")
     parser.add_argument("--steps", type=int, default=150, help="steps of each part of the training; 0 leaves it out")
-    parser.add_argument("--workers", type=int, default=0, help="threads of each rank; 0 is one a core of its share")
+    parser.add_argument("--workers", type=int, default=0, help="threads of each rank; 0 is one per core of its share")
     parser.add_argument("--sums")
     parser.add_argument("--state")
     parser.add_argument("--stop", type=int, default=0)

@@ -100,7 +100,7 @@ def main() -> int:
         rows[name] = measured(step, feed, args.steps)
         getattr(feed, "close", lambda: None)()
     columns = ["step", "loader", "events", "profiled step", "events, profiled", "profiler", "net"]
-    print(f"\n{args.model}, ms a step\n{'fed by':<10}" + "".join(f"{name:>18}" for name in columns))
+    print(f"\n{args.model}, ms per step\n{'fed by':<10}" + "".join(f"{name:>18}" for name in columns))
     for name, row in rows.items():
         row["net"] = (row["profiler"] or 0.0) - (rows["repeated"]["profiler"] or 0.0)
         shown = ("" if row[column] is None else f"{row[column]:.3f}" for column in columns)

@@ -82,7 +82,7 @@ def main() -> None:
                     grown = resident_at[minute] - resident_at[first]
                     lost = (epochs_at[minute] - epochs_at[first]) * images.nbytes / 2**20
                     print(f"minute {first} to {minute}: {grown:+.1f} MiB")
-                    print(f"a leak of one batch an epoch: {lost:+.1f} MiB")
+                    print(f"a leak of one batch per epoch: {lost:+.1f} MiB")
                     return
         if args.leak:
             leaked.append(images)

@@ -220,7 +220,7 @@ def main() -> int:
     parser.add_argument("--feeds", default=",".join(feed.name for feed in FEEDS))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--side", type=int, default=224)
-    parser.add_argument("--workers", type=int, default=0, help="threads or processes; 0 is one a core")
+    parser.add_argument("--workers", type=int, default=0, help="threads or processes; 0 is one per core")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=480, help="for everything")
     parser.add_argument("--window", type=float, help="seconds of each measurement; by default from --seconds")

@@ -183,7 +183,7 @@ def test_a_server_holds_5000_results_and_the_decoder_stays_within_its_plan() -> 
         for n, decoded in enumerate(held):
             assert tuple(decoded.images[0, 5, 5]) == (n % 256, n // 256, 7), n
         assert decoder.memory_plan() == plan
-        # The copies are the program's; 16 KiB a result are for Python's own objects.
+        # The copies are the program's; 16 KiB per result are for Python's own objects.
         print(grown - COUNT * (64 * 64 * 3 + (16 << 10)), plan["host_bytes"] + plan["scratch_bytes"])
         """
     beyond, plan = map(int, ran(code, str(Path(__file__).parent), timeout=300).split())

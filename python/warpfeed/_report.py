@@ -39,7 +39,7 @@ class Stats(Report):
         return Stats(*_warpfeed.stats_since(json.dumps(dict(self)), json.dumps(dict(earlier))))
 
     def verdict(self) -> Report:
-        """Returns what limited the loader, and how to lift the limit."""
+        """Returns what limited the loader, and what would help."""
         return Report(*_warpfeed.verdict_of(json.dumps(dict(self))))
 
     def report(self, out: _options.Path, *, title: str = "warpfeed", trace: _options.Path | None = None) -> None:

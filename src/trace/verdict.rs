@@ -26,11 +26,11 @@ const STARTS: f64 = 0.25;
 ///
 /// 1. Fewer than 4 batches: [`Unclear`](Limit::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Limit::Step).
-/// 3. Samples that took over 10 times as long as a usual one (and over 2 times a batch) make up
-///    half of the wait or more, after subtracting the time of usual samples and the time that
-///    workers [waited for a processor](Stats::delayed_seconds): [`Straggler`](Limit::Straggler).
-///    Samples that were slow at the same moment on several workers do not count, because their
-///    common cause is not in the samples.
+/// 3. Samples that took over 10 times as long as a usual one (and over twice the time of a batch)
+///    make up half of the wait or more, after subtracting the time of usual samples and the time
+///    that workers [waited for a processor](Stats::delayed_seconds):
+///    [`Straggler`](Limit::Straggler). Samples that were slow at the same moment on several workers
+///    do not count, because their common cause is not in the samples.
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
 ///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
 /// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Limit::Read) and
@@ -189,7 +189,7 @@ impl Evidence<'_> {
         let matters = *waited >= STALLED && stats.batches >= LEAST_BATCHES && stats.epochs > 1 && share >= STARTS;
         matters.then(|| {
             format!(
-                "{} % of the wait is for the first batches of {} epochs ({:.1} ms each, {:.1} batches an epoch): `.repeat(n)` makes \
+                "{} % of the wait is for the first batches of {} epochs ({:.1} ms each, {:.1} batches per epoch): `.repeat(n)` makes \
                  one epoch of n",
                 percent(share),
                 stats.epochs,

@@ -295,7 +295,7 @@ fn more_readers_are_started_while_latency_is_the_limit() {
         let source = Slow(Numbers::new(100_000), waits(50));
         let mut batches =
             Loader::source(source).without("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
-        // 32 readers deliver 640 samples a second.
+        // 32 readers deliver 640 samples per second.
         let begun = std::time::Instant::now();
         let mut samples = 0;
         let fast = (0..50).any(|_| {

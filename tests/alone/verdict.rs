@@ -239,7 +239,7 @@ fn uneven_steps_with_few_slots_are_named() {
     let _alone = alone();
     // A batch takes 8 ms, so three slots hold at most 24 ms of work. The slots fill up during each
     // step of 100 ms, and the eight short steps after it drain them.
-    named(Limit::Slots, &["too few batches ahead\n- ", "all 3 slots were taken", "in place of 1"], || {
+    named(Limit::Slots, &["too few batches ahead\n- ", "all 3 slots were full", "in place of 1"], || {
         run(loader(samples(8 * 45), slow(2)).prefetch(1), 1, |n| if n % 9 == 8 { ms(100) } else { ms(0) })
     });
 }

@@ -88,7 +88,8 @@ impl Bytes for Elsewhere<'_> {
     }
 }
 
-/// Checks that a damaged shard is an error or has an index within it that survives being written.
+/// Checks that a damaged shard is an error or has an index that lies within it and survives being
+/// written.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);

@@ -44,7 +44,7 @@ fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, Sample
     }
 }
 
-/// A record without steps.
+/// A record without effects.
 fn no_ops() -> SampleOps {
     SampleOps::of(&Plan::resized_crop(Size::new(1, 1), Rect::new(0, 0, 1, 1), Size::new(1, 1), Rect::new(0, 0, 1, 1)))
 }
@@ -101,7 +101,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
     }
 }
 
-/// Runs the steps of `plans` on `images` on the device and on the host, and compares.
+/// Runs the effects of `plans` on `images` on the device and on the host, and compares.
 fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), images: &[u8], plans: &[Plan]) {
     let (each, count) = (size.0 * size.1 * 3, plans.len());
     let records = (images.len() + 64).next_multiple_of(256);

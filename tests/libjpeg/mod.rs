@@ -104,7 +104,7 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimise: bool) -> Result<Vec<u8
 
 /// Writes the same coefficients to a sequential file that is not interleaved: one scan for each
 /// component, in order.
-pub fn one_scan_a_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
+pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
         let scan = |component| jpeg_scan_info {

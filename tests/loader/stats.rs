@@ -153,7 +153,7 @@ fn time_outside_epochs_is_not_counted() {
         let stats = batches.stats();
         assert!(stats.seconds > 0.0 && stats.seconds <= within, "{stats}");
         assert!((stats.worker_seconds - 2.0 * stats.seconds).abs() < 1e-6, "{stats}");
-        assert_eq!(batches.stats().seconds, stats.seconds, "no epoch is under way");
+        assert_eq!(batches.stats().seconds, stats.seconds, "no epoch is in progress");
     });
 }
 

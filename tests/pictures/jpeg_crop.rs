@@ -135,7 +135,7 @@ fn one_scan_per_component_gives_the_same_pixels() {
         for (width, height, restart) in [(91, 75, 0), (91, 75, 5), (17, 33, 1), (8, 8, 0), (1, 1, 0), (130, 9, 3)] {
             let options = Options { sampling, restart, ..Options::new(90, 1, 1) };
             let together = libjpeg::encode(&pixels(width, height, 3, 60), width, height, 3, &options);
-            let apart = libjpeg::one_scan_a_component(&together, restart).unwrap();
+            let apart = libjpeg::one_scan_per_component(&together, restart).unwrap();
             let scans = |jpeg: &[u8]| jpeg.windows(2).filter(|bytes| *bytes == [0xff, 0xda]).count();
             assert_eq!((scans(&together), scans(&apart)), (1, 3));
             assert!(libjpeg::decode(&apart).unwrap().rgb == libjpeg::decode(&together).unwrap().rgb);

@@ -258,7 +258,7 @@ fn against_the_flow(all: &Crate) -> BTreeSet<String> {
         let room = at[0].as_str();
         let path = name.join("::");
         if left {
-            wrong.insert(format!("{}: `super` leaves the room for {path}", all.file(&at)));
+            wrong.insert(format!("{}: `super` leaves the folder for {path}", all.file(&at)));
         }
         let named = name.first().map_or("", |first| first);
         if !all.modules.contains_key(&name[..1.min(name.len())]) || name.is_empty() {
@@ -269,7 +269,7 @@ fn against_the_flow(all: &Crate) -> BTreeSet<String> {
             let allowed = match FLOW.iter().position(|flow| *flow == room) {
                 Some(place) => &FLOW[..=place],
                 None if room == "pack" => &PACK[..],
-                None => panic!("{}: the room {room} has no place in the flow", all.file(&at)),
+                None => panic!("{}: the module {room} has no place in the flow", all.file(&at)),
             };
             let known = all.modules.contains_key(&[import.to_owned()][..]);
             if known && !allowed.contains(&import) {
@@ -390,8 +390,8 @@ fn each_kind_of_violation_is_detected() {
         "engine/working.rs: engine::Run is named through engine",
         "engine: state, working need each other",
         "order/rank.rs: order imports source",
-        "order/rng.rs: `super` leaves the room for error::Error",
-        "order/tests_of.rs: `super` leaves the room for loader",
+        "order/rng.rs: `super` leaves the folder for error::Error",
+        "order/tests_of.rs: `super` leaves the folder for loader",
         "order/tests_of.rs: order imports loader",
         "order: rank, rng need each other",
         "source/lmdb.rs: crate::Rank is named through the root",

@@ -133,7 +133,9 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     let source = Lmdb::open(&path).unwrap();
     rewrite(&mut writer, 100);
     let grown = bytes() - alone;
-    println!("100 commits of 8 pictures of 3000 bytes: the file grew by {grown} bytes beside a loader, by 0 without");
+    println!(
+        "100 commits of 8 pictures of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
+    );
     // Eight pictures with one page each, and the few pages of the tree above them.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);

@@ -3,7 +3,7 @@
     python train_torch.py PATH [--epochs 3] [--side 32] [--batch 32] [--widths 12,24,48] [--rate 0.05] [--workers 16]
 
 PATH holds class folders; every fifth sample is held out. Prints what the example prints: loss,
-held-out accuracy, images a second, and the share of the time that the loop waited for a batch.
+held-out accuracy, images per second, and the share of the time that the loop waited for a batch.
 """
 import argparse
 import time

@@ -112,7 +112,7 @@ impl Layout {
         for (part, c) in parts.iter_mut().zip(components) {
             let (h, v) = if grey { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
-                return Err(format!("a JPEG with sampling factors {h}x{v} beside {h_max}x{v_max}"));
+                return Err(format!("a JPEG with sampling factors {h}x{v} next to {h_max}x{v_max}"));
             }
             let (across, down) = (h_max / h, v_max / v);
             let size = Size::new(frame.size.width.div_ceil(across), frame.size.height.div_ceil(down));

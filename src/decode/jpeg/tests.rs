@@ -122,8 +122,8 @@ fn a_kind_that_is_not_decoded_is_named() {
         assert_eq!(with(sof + 1, marker), format!("decode: {kind} JPEG, which is not supported"));
     }
     assert_eq!(with(sof + 4, 12), "decode: a 12-bit JPEG, which is not supported");
-    let uneven = "decode: a JPEG with sampling factors 1x1 beside 3x2, which is not supported";
+    let uneven = "decode: a JPEG with sampling factors 1x1 next to 3x2, which is not supported";
     let mut odd = jpeg.clone();
     (odd[sof + 11], odd[sof + 14]) = (0x31, 0x22);
-    assert!(standard().open(&odd).unwrap_err().to_string().contains("beside 3x2"), "{uneven}");
+    assert!(standard().open(&odd).unwrap_err().to_string().contains("next to 3x2"), "{uneven}");
 }

@@ -173,7 +173,7 @@ fn nothing_is_marked_before_a_consumer_waits() {
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
-    assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (0, 1), "a capture may be under way");
+    assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (0, 1), "a capture may be in progress");
     handoff.wanted(true).unwrap();
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (1, 0));

@@ -29,7 +29,7 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object, one a line")
+        f.write_str("an object, one per line")
     }
 
     fn visit_map<A: MapAccess<'a>>(mut self, mut object: A) -> Result<(), A::Error> {

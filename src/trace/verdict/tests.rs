@@ -154,7 +154,7 @@ fn each_rule_holds_on_its_numbers() {
         (
             Limit::EpochStart,
             Stats { epochs: 10, start_seconds: 3.0, ..loader() },
-            "75 % of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches an epoch)",
+            "75 % of the wait is for the first batches of 10 epochs (300.0 ms each, 10.0 batches per epoch)",
         ),
         (Limit::Slots, Stats { slot: stage(100, 3.0, 0), ..loader() }, "prefetch(3) in place of 2"),
     ];
@@ -231,7 +231,7 @@ fn slow_starts_of_epochs_are_named_next_to_another_limit() {
     let verdict = busy.verdict();
     assert_eq!(verdict.limit, Limit::Decode);
     let words =
-        "40 % of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches an epoch): `.repeat(n)`";
+        "40 % of the wait is for the first batches of 10 epochs (160.0 ms each, 10.0 batches per epoch): `.repeat(n)`";
     assert!(verdict.text.contains(words), "{verdict}");
     assert!(!Stats { start_seconds: 0.4, ..busy.clone() }.verdict().text.contains("repeat"));
     assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
