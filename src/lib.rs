@@ -54,9 +54,9 @@
 //!
 //! # Batches are reproducible
 //!
-//! The order is a function of (seed, epoch, position), and the augmentation of a sample is a function
-//! of (seed, epoch, sample). Batches are therefore the same, bit for bit, for any number of workers,
-//! any prefetch, any storage format, and wherever a picture is decoded.
+//! The order is a function of (seed, epoch, position), and the augmentation of a sample is a
+//! function of (seed, epoch, sample). Batches are therefore the same, bit for bit, for any number
+//! of workers, any prefetch, any storage format, and wherever a picture is decoded.
 //! [`Batches::epoch_from`] starts in the middle of an epoch at no cost.
 //!
 //! # Errors name the sample
@@ -73,8 +73,8 @@
 //! wait while all slots are full, which means that the consumer is slower than the loader. If you
 //! hold every batch and ask for another, you get an error after [`Loader::timeout`].
 //!
-//! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that you
-//! still hold stay valid. Memory that a device still reads is kept until the device is done.
+//! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that
+//! you still hold stay valid. Memory that a device still reads is kept until the device is done.
 //!
 //! # Logging
 //!

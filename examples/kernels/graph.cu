@@ -16,8 +16,8 @@ extern "C" __global__ void pool(float* features, const float* images, u32 count,
     features[i] = sum / float(cell * cell);
 }
 
-// Probabilities minus one-hot labels (N, classes), and the cross-entropy, added to `loss` (N). Weights
-// are (classes, 193), with the bias at the end of each row. One thread per sample.
+// Probabilities minus one-hot labels (N, classes), and the cross-entropy, added to `loss` (N).
+// Weights are (classes, 193), with the bias at the end of each row. One thread per sample.
 extern "C" __global__ void errors(float* errors, float* loss, const float* features, const long long* labels,
                                   const float* weights, u32 count, u32 classes) {
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,11 +1,11 @@
-// Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel of given duration, and
-// kernels that need many registers. Compiled like src/cuda/kernels/convert.cu; see its README.
+// Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel of given duration,
+// and kernels that need many registers. Compiled like src/cuda/kernels/convert.cu; see its README.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Sums SplitMix64's finaliser over (32-bit word, its index), so that a torn, stale or misplaced word
-// changes the sum. `sum` is one u64, which must be cleared before.
+// Sums SplitMix64's finaliser over (32-bit word, its index), so that a torn, stale or misplaced
+// word changes the sum. `sum` is one u64, which must be cleared before.
 extern "C" __global__ void checksum(const u32* words, u64 count, u64* sum) {
     u64 mine = 0;
     for (u64 i = blockIdx.x * u64(blockDim.x) + threadIdx.x; i < count; i += u64(gridDim.x) * blockDim.x) {

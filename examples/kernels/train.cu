@@ -1,8 +1,8 @@
 // The kernels of `examples/train_cuda`: a convolutional network in f32, forward and backward.
 //
 // Feature maps are (C, N, H, W), so a convolution is one product of matrices over the whole batch.
-// Every kernel writes each of its results from one thread and adds in a fixed order, so every run gives
-// the same numbers. `naive.rs` has the same arithmetic in plain loops.
+// Every kernel writes each of its results from one thread and adds in a fixed order, so every run
+// gives the same numbers. `naive.rs` has the same arithmetic in plain loops.
 
 typedef unsigned int u32;
 typedef unsigned char u8;
@@ -38,10 +38,10 @@ extern "C" __global__ void col2im(float* maps, const float* columns, u32 channel
     maps[i] = sum;
 }
 
-// out (rows, columns) = a (rows, depth) * b (depth, columns). Strides of one row and one column give
-// the transposes. Each block computes a tile of 64 x 64, and each of its 256 threads 4 x 4 of that.
-// With more than one block in z, each sums `part` of the depth into its own matrix in `out`, and
-// `add_parts` sums those.
+// out (rows, columns) = a (rows, depth) * b (depth, columns). Strides of one row and one column
+// give the transposes. Each block computes a tile of 64 x 64, and each of its 256 threads 4 x 4 of
+// that. With more than one block in z, each sums `part` of the depth into its own matrix in `out`,
+// and `add_parts` sums those.
 extern "C" __global__ void matmul(float* out, const float* a, const float* b, u32 rows, u32 columns, u32 depth,
                                   u32 part, u32 a_row, u32 a_column, u32 b_row, u32 b_column) {
     __shared__ float a_tile[16][65];

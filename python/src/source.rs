@@ -134,7 +134,8 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
 /// Appends the field `name` with the bytes of `value`, or with its array as an `.npy` file.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
     let is_picture = ANY_FIELDS.contains(&name);
-    // The bytes of a file may come as an array of uint8. Other fields may be such arrays themselves.
+    // The bytes of a file may come as an array of uint8. Other fields may be such arrays
+    // themselves.
     let encoded = is_picture || name.contains('.') || warpfeed::format::is_picture(name);
     let at = append(scratch, name.as_bytes());
     let (name, bytes) = match Buffer::of(value, encoded)? {

@@ -100,8 +100,9 @@ pub enum Maker<'a> {
     /// says. [`Kind::arrays`] and [`Kind::write`] are not called.
     Picture(Option<&'a str>),
     /// The loader, which writes the sample's class.
-    /// [`Loader::soft_labels`](crate::Loader::soft_labels) turns the class into a row of shares; for
-    /// batches on a device, this happens there. [`Kind::arrays`] and [`Kind::write`] are not called.
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels) turns the class into a row of shares;
+    /// for batches on a device, this happens there. [`Kind::arrays`] and [`Kind::write`] are not
+    /// called.
     Class,
 }
 

@@ -34,9 +34,9 @@ impl Loader {
     /// same global batches on any number of ranks.
     ///
     /// Each rank gets an equal share. If the world size does not divide `samples`, the first ranks
-    /// get one sample more than the others: weight their gradients by [`BatchInfo::len`](crate::BatchInfo::len). With
-    /// [`LastBatch::Pad`] the others get one padding sample instead. If there are fewer samples
-    /// than ranks, opening fails.
+    /// get one sample more than the others: weight their gradients by
+    /// [`BatchInfo::len`](crate::BatchInfo::len). With [`LastBatch::Pad`] the others get one
+    /// padding sample instead. If there are fewer samples than ranks, opening fails.
     ///
     /// ```
     /// # use warpfeed::Loader;

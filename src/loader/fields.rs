@@ -67,8 +67,8 @@ impl Loader {
     /// [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Off by default.
     ///
     /// The rows are mixed like the images ([`Augment::mix`](crate::Augment::mix)). Mixing without
-    /// soft labels is an error unless `label` is left out. `smoothing`, 0 to 1, is the share of each
-    /// row that is spread evenly over the classes.
+    /// soft labels is an error unless `label` is left out. `smoothing`, 0 to 1, is the share of
+    /// each row that is spread evenly over the classes.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};

@@ -16,8 +16,8 @@ type Opened = Result<Arc<dyn Source>>;
 
 /// One format of data sets.
 pub struct DataFormat {
-    /// Its name, as [`Source::kind`] returns it and [`Options::format`](super::Options::format) takes
-    /// it.
+    /// Its name, as [`Source::kind`] returns it and [`Options::format`](super::Options::format)
+    /// takes it.
     pub name: &'static str,
     /// Description of a path to such a data set.
     pub looks_like: &'static str,

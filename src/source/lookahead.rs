@@ -140,7 +140,7 @@ pub trait Follow: Send + Sync {
     /// Reads continue at `place`, in the order of the [`Lookahead`]. Samples before it are
     /// cancelled, and so are fetched samples that the order no longer needs. It is not called
     /// between epochs that follow each other. If it is called after a complete epoch, `place` may be
-    /// where the order continues anyway.
+    /// the next place of the order.
     fn start(&self, place: Place);
 
     /// Every sample of the batch at `place` was read.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_goes_on_across_the_border_of_an_epoch_and_ends_where_epochs_are_empty() {
+    fn the_order_continues_across_epochs_and_ends_at_an_empty_one() {
         let batches = |epoch| if epoch < 3 { 2 - epoch % 2 } else { 0 };
         let order = Lookahead::new(7, batches, |at| Some(vec![10 * at.epoch + at.batch, 5]));
         let all: Vec<_> = order.from(place(0, 1)).collect();

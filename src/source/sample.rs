@@ -14,8 +14,8 @@ const MAX_RELABELS: usize = 4;
 /// One sample, borrowed from its source: a key, a few named fields, and perhaps a label.
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field holds
-/// bytes or a typed [`Value`]. The label is not a field: `cls` becomes [`label`](Sample::label). So a
-/// picture in a class folder and a picture with a `cls` file next to it give the same sample.
+/// bytes or a typed [`Value`]. The label is not a field: `cls` becomes [`label`](Sample::label). So
+/// a picture in a class folder and a picture with a `cls` file next to it give the same sample.
 ///
 /// ```
 /// use warpfeed::source::Sample;
@@ -56,8 +56,8 @@ impl<'a> Sample<'a> {
         Sample { key, fields, len: 0, label: Label::None, relabels, done: 0 }
     }
 
-    /// Adds a field: bytes, text, or another [`Value`]. The field `cls` is the label in decimal text,
-    /// unless a label is already set.
+    /// Adds a field: bytes, text, or another [`Value`]. The field `cls` is the label in decimal
+    /// text, unless a label is already set.
     ///
     /// # Errors
     /// If the sample already has 16 fields or a field of this name, or a file of this name cannot
@@ -161,7 +161,8 @@ impl<'a> Sample<'a> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
-    /// The bytes of field `name`, as in a file: see [`Value::encoded`]. Only typed values are copied.
+    /// The bytes of field `name`, as in a file: see [`Value::encoded`]. Only typed values are
+    /// copied.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         self.value(name).map(|value| value.encoded(name))
     }

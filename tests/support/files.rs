@@ -19,7 +19,8 @@ pub fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
     root.join(name)
 }
 
-/// A member of a tar with a ustar header. `edit` changes the header before its checksum is computed.
+/// A member of a tar with a ustar header. `edit` changes the header before its checksum is
+/// computed.
 pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     block[..name.len()].copy_from_slice(name.as_bytes());

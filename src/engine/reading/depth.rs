@@ -84,7 +84,7 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// Reads for `seconds`, at `rate(readers)` samples a second. Returns each number of readers.
+    /// Reads for `seconds`, at `rate(readers)` samples per second. Returns each number of readers.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut readers, mut all) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_that_gives_no_more_keeps_the_number() {
+    fn storage_at_its_limit_keeps_the_number() {
         let mut depth = Depth::new();
         assert_eq!(run(&mut depth, 2.0, true, |_| 2000.0), [32, 64, 32]);
         assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "it rests");

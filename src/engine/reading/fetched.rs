@@ -5,10 +5,10 @@
 //! costs no allocation.
 //!
 //! # Invariants
-//! 1. While `ReadBuffers::samples` holds a sample, the buffer it was read into is not accessed, and
-//!    `ReadBuffers::source` is not replaced. Only [`ReadBuffers::read`] takes a buffer, that of the
-//!    next free place. [`ReadBuffers::clear`] drops all samples before a buffer is reused or freed.
-//! 2. Samples leave a `ReadBuffers` with the lifetime of a borrow of it.
+//! 1. While `ReadBuffers::samples` holds a sample, the bytes in its buffer do not change, and
+//!    `ReadBuffers::source` is not replaced. [`ReadBuffers::read`] uses only the buffer of the next
+//!    free place. [`ReadBuffers::clear`] drops all samples before a buffer is reused or freed.
+//! 2. A `ReadBuffers` lends out samples only for as long as it is borrowed itself.
 //! 3. `samples` is declared before the buffers and the source, so that it is dropped first.
 #![allow(unsafe_code)]
 
@@ -81,7 +81,7 @@ impl ReadBuffers {
         self.samples.clear();
     }
 
-    /// Frees the buffers. There must be no samples.
+    /// Drops the samples and frees the buffers.
     pub(crate) fn release(&mut self) {
         self.clear();
         self.buffers = Default::default();
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn samples_keep_their_bytes_until_the_shelf_is_cleared_and_buffers_are_used_again() {
+    fn samples_keep_their_bytes_until_the_buffers_are_cleared_and_reused() {
         let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }));
         for round in 0..3 {
             for id in 0..MAX_GROUP as u64 {
                 let (_, bytes) = buffers.read(id, 0, || false);
                 assert_eq!(bytes, if id == 3 { 0 } else { id as usize + 1 });
             }
-            // As it goes to another thread.
+            // As a reader hands it to a worker.
             buffers = std::thread::spawn(move || {
                 for id in 0..MAX_GROUP {
                     match buffers.sample(id).unwrap().0 {

@@ -196,7 +196,7 @@ impl ReadStage {
         drop(threads);
         if let Some(failed) = failed {
             tracing::warn!(
-                "cannot start {FIRST_READERS} threads that read ahead, continuing with those there are: {failed}"
+                "cannot start {FIRST_READERS} threads that read ahead, continuing with those that started: {failed}"
             );
         }
         part
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_nobody_uses_make_room_for_those_in_use() {
+    fn idle_buffers_make_room_for_those_in_use() {
         let mut room = room(100);
         for _ in 0..3 {
             room.out += 1;
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!((room.held, room.kept, room.idle.len()), (50, 30, 1));
         room.out = 1;
         room.back(buffers(80), 50);
-        assert_eq!((room.held, room.kept), (0, 30), "what is too large to be kept is given back");
+        assert_eq!((room.held, room.kept), (0, 30), "a buffer that is too large to keep is freed");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Detects whether reads wait for the storage, which decides between readers and workers.
 //!
-//! A worker that waits for a disk leaves its processor idle, so separate threads read (`readers.rs`).
-//! If reading only copies memory, the detour through a reader costs time and gains nothing.
+//! A worker that waits for a disk leaves its processor idle, so separate threads read
+//! (`readers.rs`). If reading only copies memory, the detour through a reader costs time and gains
+//! nothing.
 //!
 //! The system defines a wait: the thread blocked, or a page fault was served by a device. A thread
 //! that is preempted does not wait; a user's source that sleeps does. If the system does not report
@@ -19,8 +20,8 @@ const WORTH_IT: f64 = 0.05;
 const SEVERAL: u32 = 3;
 /// Number of parts after which earlier observations count half.
 const MEMORY: u32 = 32;
-/// Number of parts without a wait after which readers rest. A part with a wait cancels [`AGAINST`] of
-/// them.
+/// Number of parts without a wait after which readers rest. A part with a wait cancels [`AGAINST`]
+/// of them.
 const QUIET: u32 = 64;
 const AGAINST: u32 = 8;
 /// Time in ns from which a read counts as a wait, if the system does not report waits.
@@ -109,8 +110,8 @@ impl Watch {
         Watch { since: Instant::now(), usage: ThreadUsage::now() }
     }
 
-    /// Returns the time in ns that the thread has waited since the last call, in which it read `reads`
-    /// samples.
+    /// Returns the time in ns that the thread has waited since the last call, in which it read
+    /// `reads` samples.
     pub(crate) fn waited(&mut self, reads: usize) -> u64 {
         let before = std::mem::replace(self, Watch::new());
         let ns = nanos(self.since, before.since);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_rest_when_reads_wait_no_more() {
+    fn readers_rest_when_reads_no_longer_wait() {
         let waits = Waits::new();
         (0..3).for_each(|_| waits.worker_saw(US, US));
         for _ in 0..100 {
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn where_readers_cannot_be_had_they_are_never_on() {
+    fn unavailable_readers_are_never_on() {
         let waits = Waits::new();
         (0..3).for_each(|_| waits.worker_saw(US, US));
         waits.never();

@@ -281,7 +281,7 @@ impl<B: Send> Source for Requests<B> {
         let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.pictures.clone())));
         drop(state);
         let picture = found.as_ref().and_then(|(place, pictures)| pictures.get(*place as usize));
-        match picture.ok_or_else(|| Error::in_source("nobody waits for the request any more"))? {
+        match picture.ok_or_else(|| Error::in_source("the request was cancelled"))? {
             Picture::Kept(picture) => {
                 scratch.clear();
                 scratch.extend_from_slice((**picture).as_ref());

@@ -2,20 +2,20 @@
 //!
 //! Each worker owns a fixed share, enough for eight typical photographs. A picture that needs more
 //! takes turns on memory that all workers share, in the order of the requests. A picture that needs
-//! more than all of it is admitted when the shared memory is unused. A worker never holds shared memory
-//! while it waits, so every holder can finish.
+//! more than all of it is admitted when the shared memory is unused. A worker never holds shared
+//! memory while it waits, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Bytes of a worker's own share if memory is not scarce. Half of it is for pictures that are decoded
-/// together: eight of 0.7 megapixels. A quarter is for encoded bytes, and a quarter for memory that
-/// decoders keep.
+/// Bytes of a worker's own share if memory is not scarce. Half of it is for pictures that are
+/// decoded together: eight of 0.7 megapixels. A quarter is for encoded bytes, and a quarter for
+/// memory that decoders keep.
 const OWN: usize = 32 << 20;
-/// Bytes of shared memory per processor. A picture of 24 megapixels takes 72 MB, and a progressive JPEG
-/// of that size twice as much.
+/// Bytes of shared memory per processor. A picture of 24 megapixels takes 72 MB, and a progressive
+/// JPEG of that size twice as much.
 const SHARED_EACH: usize = 128 << 20;
-/// Bytes for samples that are read ahead if memory is not scarce. This holds 500 typical photographs,
-/// twice as many as are being read at a time.
+/// Bytes for samples that are read ahead if memory is not scarce. This holds 500 typical
+/// photographs, twice as many as are being read at a time.
 const AHEAD: usize = 128 << 20;
 
 /// Scratch memory that workers and readers may take, in bytes.
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_taken_than_there_is_but_by_one_that_is_alone() {
+    fn requests_stay_within_the_memory_unless_one_is_alone() {
         let scratch = Arc::new(scratch(100));
         let taken = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..8)
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_one_does_not_overtake_a_large_one_that_waits() {
+    fn a_small_request_does_not_overtake_a_large_one() {
         let scratch = Arc::new(scratch(100));
         let first = scratch.take(60);
         let waits = {
@@ -212,17 +212,17 @@ mod tests {
         while scratch.line().last < 2 {
             thread::yield_now();
         }
-        assert!(scratch.try_take(10).is_none(), "there is room, and somebody waits");
+        assert!(scratch.try_take(10).is_none(), "there is room, but a request waits");
         drop(first);
         waits.join().unwrap();
         let all = scratch.try_take(100);
         assert!(all.is_some() && scratch.try_take(1).is_none());
         drop(all);
-        assert!(scratch.try_take(101).is_none(), "only one that waits may have more than there is");
+        assert!(scratch.try_take(101).is_none(), "only a request that waits may exceed the memory");
     }
 
     #[test]
-    fn a_plan_stays_within_what_there_is() {
+    fn a_plan_stays_within_its_limit() {
         let ample = ScratchPlan::ample(64, 2, 1000);
         assert_eq!((ample.own, ample.shared), (OWN, 2 * SHARED_EACH));
         assert_eq!(ample.within(ample.total()), ample);

@@ -8,9 +8,9 @@ use crate::batch::Free;
 use crate::decode::MAX_GROUP;
 use crate::trace::Task;
 
-/// Maximum number of workers: the processors of the largest machines. When they start and end, threads
-/// of a pool search each other for work, which takes a second for this many. Slow storage needs
-/// readers, not workers.
+/// Maximum number of workers: the processors of the largest machines. When they start and end,
+/// threads of a pool search each other for work, which takes a second for this many. Slow storage
+/// needs readers, not workers.
 pub(crate) const MOST_WORKERS: usize = 768;
 
 /// Range of a number. If the user has set the number, the range is one value.
@@ -36,8 +36,8 @@ impl Bounds {
     }
 }
 
-/// Number of workers, and prefetch depth. The depth may change while batches are made, because no batch
-/// depends on it.
+/// Number of workers, and prefetch depth. The depth may change while batches are made, because no
+/// batch depends on it.
 ///
 /// All slots are allocated when the loader opens. Slots that are not in use lie in the reserve.
 pub(crate) struct Settings {
@@ -103,8 +103,8 @@ impl Settings {
         self.ahead.load(Relaxed)
     }
 
-    /// Number of host slots for a prefetch depth. One more is held by the consumer or being copied to
-    /// the device, and one more is being filled.
+    /// Number of host slots for a prefetch depth. One more is held by the consumer or being copied
+    /// to the device, and one more is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
@@ -120,8 +120,8 @@ impl Settings {
         self.reserve().in_use
     }
 
-    /// Number of samples per part: a quarter of a worker's share of the batch, so that the shares even
-    /// out.
+    /// Number of samples per part: a quarter of a worker's share of the batch, so that the shares
+    /// even out.
     pub(crate) fn group(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
@@ -149,14 +149,15 @@ impl Settings {
         self.tasks.lock().expect("nothing panics while holding it").extend(task);
     }
 
-    /// Seconds for which workers were runnable but not scheduled. 0 if the system does not report it.
+    /// Seconds for which workers were runnable but not scheduled. 0 if the system does not report
+    /// it.
     pub(crate) fn delayed(&self) -> f64 {
         let tasks = self.tasks.lock().expect("nothing panics while holding it");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
-    /// Puts the slots for the smallest depth into use by sending them to `free`, and the others into the
-    /// reserve.
+    /// Puts the slots for the smallest depth into use by sending them to `free`, and the others
+    /// into the reserve.
     pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
         let in_use = self.slots().min(slots.len());
         let rest = slots.split_off(in_use);
@@ -177,8 +178,8 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// Puts one more slot into use permanently if the consumer, which holds `held` batches and asks for
-    /// more, holds all slots in use.
+    /// Puts one more slot into use permanently if the consumer, which holds `held` batches and asks
+    /// for more, holds all slots in use.
     pub(crate) fn lend(&self, held: usize) {
         if !self.prefetch.are_open() {
             return;
@@ -235,24 +236,24 @@ mod tests {
     }
 
     #[test]
-    fn slots_go_into_use_and_out_of_it_again() {
+    fn slots_enter_and_leave_use() {
         let settings = Settings::new(2, 2, Bounds { least: 1, most: 6 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(8), free.clone());
         assert_eq!((freed.len(), settings.slots()), (3, 3));
         settings.use_prefetch(4);
-        assert_eq!((freed.len(), settings.slots()), (6, 6), "at once, also while nobody gives one back");
+        assert_eq!((freed.len(), settings.slots()), (6, 6), "at once, even if no slot is returned");
         settings.use_prefetch(2);
         let kept: Vec<_> =
             std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
-        assert_eq!(kept.len(), 4, "two of six were put aside");
+        assert_eq!(kept.len(), 4, "two of six went into the reserve");
         assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "and no more than those");
         settings.use_prefetch(6);
         assert_eq!(freed.len(), 4, "all that are left");
     }
 
     #[test]
-    fn a_consumer_that_holds_all_in_use_is_lent_one_more_while_there_are_any() {
+    fn a_consumer_that_holds_all_slots_is_lent_one_more_if_possible() {
         let settings = Settings::new(2, 2, Bounds { least: 1, most: 4 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(6), free);
@@ -263,7 +264,7 @@ mod tests {
         let back: Vec<_> = std::iter::from_fn(|| freed.try_recv().ok()).collect();
         assert!(back.into_iter().all(|slot| settings.keep(slot).is_some()), "it stays in use");
         settings.use_prefetch(2);
-        assert_eq!(freed.len(), 1, "for the batches ahead there are as many as without it");
+        assert_eq!(freed.len(), 1, "the loan leaves as many for prefetching");
         settings.lend(5);
         settings.lend(6);
         settings.lend(6);
@@ -275,13 +276,13 @@ mod tests {
         let settings = Settings::new(1, 1, Bounds::exactly(2));
         let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
         pause();
-        assert_eq!(settings.seconds(), 0.0, "no epoch was under way");
+        assert_eq!(settings.seconds(), 0.0, "no epoch has begun");
         settings.begin();
         pause();
         settings.end();
         let all = settings.seconds();
         pause();
-        assert_eq!(settings.seconds(), all, "nor is one any more");
+        assert_eq!(settings.seconds(), all, "the epoch has ended");
         assert!(all >= 0.02, "{all}");
     }
 }

@@ -4,8 +4,9 @@ use crate::error::Error;
 
 /// Policy for samples that cannot be read, decoded or transformed.
 ///
-/// A panic in your own source, decoder or transform is such an error too. The loader does not touch
-/// the program's panic hook, which by default prints the place of each panic to standard error.
+/// A panic in your own source, decoder or transform also counts as an error. The loader does not
+/// touch the program's panic hook, which by default prints the place of each panic to standard
+/// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The batch is an `Err` that names the sample, and the epoch ends.

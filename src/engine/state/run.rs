@@ -6,7 +6,7 @@ use crate::batch::BatchInfo;
 use crate::engine::settings::{Balance, Scratch, Settings, Tuner};
 use crate::trace::Counters;
 
-/// Maximum number of threads that read: 10,000 reads a second if each takes 50 ms.
+/// Maximum number of threads that read: 10,000 reads per second if each takes 50 ms.
 pub(crate) const MOST_READERS: usize = 512;
 
 /// State around the recipe: the current run, the counters and the settings in use.

@@ -73,9 +73,9 @@ impl<'a> Meter<'a> {
     }
 
     /// Ends a lap in which pictures of `samples` were decoded, the same number of each sample. The
-    /// entries of `pictures` are encoded bytes, bytes of pixels, and the time in ns if the picture was
-    /// decoded alone. Pictures that were decoded together share the rest of the time in proportion to
-    /// their encoded bytes.
+    /// entries of `pictures` are encoded bytes, bytes of pixels, and the time in ns if the picture
+    /// was decoded alone. Pictures that were decoded together share the rest of the time in
+    /// proportion to their encoded bytes.
     pub(crate) fn decoded<'k, T>(
         &mut self,
         samples: &mut [T],

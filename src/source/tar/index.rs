@@ -98,8 +98,8 @@ impl Scan<'_> {
             }
             let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
             let header = Header::parse(block).map_err(bad)?;
-            // These kinds of member have no data, whatever their size says: that of a link is the
-            // size of its target.
+            // These kinds of member have no data, whatever size they state: a link states the size
+            // of its target.
             let size = match header.kind {
                 b'1'..=b'6' => 0,
                 b'x' | b'g' | b'L' | b'K' => header.size,

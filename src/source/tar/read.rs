@@ -28,8 +28,8 @@ use crate::source::sample::MAX_FIELDS;
 use crate::source::store::{Object, Store, Stored};
 use crate::source::{Sample, Source};
 
-/// Minimum size of a shard whose index is kept. Reading the headers of a smaller one takes no longer
-/// than reading the index.
+/// Minimum size of a shard whose index is kept. Reading the headers of a smaller one is as fast as
+/// reading its index.
 const KEEP_INDEX: u64 = 16 << 20;
 /// Maximum number of shards that are checked at once when an epoch begins.
 const MOST_CHECKED: usize = 64;
@@ -239,14 +239,15 @@ impl Shard {
         };
         let len = held.bytes().len();
         let index = match sidecar::load(path, &metadata) {
-            // The file may have changed before it was mapped. The map's length is what can be read.
+            // The file may have changed before it was mapped. Only the bytes in the map can be
+            // read.
             Some(index) if metadata.len() == len => index,
             _ => {
                 let index = scan(&held, path)?;
                 if len >= KEEP_INDEX
                     && let Err(e) = sidecar::store(path, &metadata, &index)
                 {
-                    tracing::debug!("{}: no index kept: {e}", path.display());
+                    tracing::debug!("{}: cannot store the index: {e}", path.display());
                 }
                 index
             }
@@ -278,7 +279,7 @@ impl Shard {
                 Ok(()) => self.looked.store(looks, Ordering::Relaxed),
                 // The store may answer the next time.
                 Err(e) if e.is_transient() => return Err(e),
-                // Overwritten bytes do not come back.
+                // The shard has changed for good.
                 Err(e) => *changed = Some(e),
             }
         }

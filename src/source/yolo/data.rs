@@ -71,8 +71,8 @@ impl Data {
     }
 }
 
-/// Refuses a text whose values are nested so deeply that reading or dropping them could overflow the
-/// stack.
+/// Refuses a text whose values are nested so deeply that reading or dropping them could overflow
+/// the stack.
 fn check_depth(text: &str) -> Result<(), String> {
     let mut depth = 0_usize;
     for event in Parser::new_from_str(text) {

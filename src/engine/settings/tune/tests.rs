@@ -68,21 +68,21 @@ fn best(load: &Load) -> f64 {
 }
 
 #[test]
-fn work_that_computes_is_left_at_the_batches_ahead_that_it_begins_with() {
+fn work_that_only_computes_keeps_its_first_prefetch_depth() {
     assert_eq!(settle(&mut climb(), &COMPUTES, 400), (2, 0));
 }
 
 #[test]
-fn a_bursty_consumer_gets_batches_ahead() {
+fn a_bursty_consumer_gets_a_larger_prefetch_depth() {
     let load = Load { pause: 0.1, ..COMPUTES };
     let (prefetch, late) = settle(&mut climb(), &load, 400);
     assert_eq!(prefetch, 16);
-    assert!(late <= 8, "{late} changes in 200 windows: tries get rarer");
+    assert!(late <= 8, "{late} changes in 200 windows: trials get rarer");
     assert_eq!(load.window(prefetch).samples, best(&load));
 }
 
 #[test]
-fn reads_that_wait_get_as_many_batches_under_way_as_storage_has_use_for() {
+fn reads_that_wait_get_the_prefetch_depth_that_saturates_storage() {
     let load = Load { reads: 100.0, storage: 700.0, ..COMPUTES };
     let (prefetch, late) = settle(&mut climb(), &load, 400);
     assert_eq!(prefetch, 8, "7 are enough");
@@ -97,10 +97,10 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
 }
 
 #[test]
-fn processors_that_other_programs_use_are_no_reason_for_more_batches_ahead() {
+fn processors_busy_with_other_programs_do_not_raise_the_prefetch_depth() {
     // Another program takes two processors: workers run half of the time and are runnable in the
     // other half.
-    let beside = Sums {
+    let shared = Sums {
         seconds: 1.0,
         batches: 20.0,
         samples: 640.0,
@@ -111,12 +111,12 @@ fn processors_that_other_programs_use_are_no_reason_for_more_batches_ahead() {
         delayed: 2.0,
         ..Sums::default()
     };
-    let mut alone = climb();
-    assert!((0..200).all(|_| alone.window(beside).is_none()));
+    let mut climb = climb();
+    assert!((0..200).all(|_| climb.window(shared).is_none()));
 }
 
 #[test]
-fn what_the_user_set_is_no_matter_of_trying() {
+fn a_prefetch_depth_set_by_the_user_stays() {
     let load = Load { pause: 0.1, ..COMPUTES };
     let settings = Arc::new(Settings::new(4, 3, Bounds::exactly(5)));
     assert_eq!(settle(&mut Climb::new(&settings), &load, 200), (5, 0));

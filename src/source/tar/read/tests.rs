@@ -25,7 +25,7 @@ fn shard(number: usize) -> Vec<u8> {
 
 /// With 10,000 shards, an epoch checks each shard that it reads once, and none at its start.
 #[test]
-fn an_epoch_looks_at_the_shards_it_reads_of_and_at_no_others() {
+fn an_epoch_checks_only_the_shards_that_it_reads_from() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..100 {
         fs::write(root.path().join(format!("{number:02}.tar")), shard(number)).unwrap();
@@ -46,7 +46,7 @@ fn an_epoch_looks_at_the_shards_it_reads_of_and_at_no_others() {
 }
 
 #[test]
-fn a_shard_is_looked_at_again_in_each_epoch_and_a_changed_one_stays_an_error() {
+fn a_shard_is_checked_in_each_epoch_and_a_changed_one_stays_an_error() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     fs::write(&path, shard(0)).unwrap();
