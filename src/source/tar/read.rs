@@ -279,7 +279,7 @@ impl Shard {
                 Ok(()) => self.looked.store(looks, Ordering::Relaxed),
                 // The store may answer the next time.
                 Err(e) if e.is_transient() => return Err(e),
-                // The shard has changed for good.
+                // The error is permanent.
                 Err(e) => *changed = Some(e),
             }
         }
