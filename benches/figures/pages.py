@@ -220,5 +220,5 @@ def check():
     shown = {name for page in PAGES for name, _ in BLOCK.findall((ROOT / page).read_text())}
     for name in sorted(set(TABLES) - shown):
         bad.append(f"no page shows the table `{name}`")
-    print("\n".join(bad) or "every figure of the pages is a measured one", file=sys.stderr if bad else sys.stdout)
+    print("\n".join(bad) or "every figure on the pages is measured", file=sys.stderr if bad else sys.stdout)
     return 1 if bad else 0

@@ -42,7 +42,8 @@ impl<'py> Described<'py> {
     }
 }
 
-/// Makes the field that `warpfeed._fields` describes by the name of its kind and its options.
+/// Creates a field from its description by `warpfeed._fields`: the name of the kind, and its
+/// options.
 pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
     let described = Described(kind.call_method0("_describe")?.extract()?);
     Ok(match described.get("kind")?.extract::<&str>()? {

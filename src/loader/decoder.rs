@@ -75,7 +75,8 @@ impl Loader {
     pub fn decoder(&self) -> DecoderBuilder {
         // Two openers must not write one trace.
         let pictures = PictureOptions { trace: None, ..self.pictures.clone() };
-        // A rank that cannot be found is an error of the loader. A decoder needs only its share.
+        // A decoder needs the rank only for its share of a global batch. If there is no valid rank,
+        // opening the loader reports that.
         let rank = self.place.rank(self.pictures.local_world_size).unwrap_or(Rank::ALONE);
         let batch_size = match self.batch {
             Share::Rank(samples) => samples,

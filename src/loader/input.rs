@@ -60,7 +60,7 @@ impl Input {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
                 "by_class_name and keep_labels need a mixture, and this loader has one data set; \
-                 source::Concat has both options for data sets that are joined otherwise",
+                 to join data sets yourself, use source::Concat, which has both options",
             ));
         }
         if join.is_some() && options.numbers() {

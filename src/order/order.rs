@@ -42,12 +42,12 @@ pub trait Order: Send + Sync {
         Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 
-    /// The first position, from position `from` on, at which `epoch` has sample `index`: the inverse
-    /// of [`index`](Order::index). The cache of a store keeps the samples that come soonest, and
-    /// finds them by it.
+    /// The first position, from position `from` on, at which `epoch` has sample `index`: the
+    /// inverse of [`index`](Order::index). A store's cache uses it to keep the samples that are
+    /// read soonest.
     ///
-    /// Implement it if the answer takes constant time. The default is [`Position::Unknown`]; the
-    /// cache then keeps the samples that were read last.
+    /// Implement it only if it takes constant time. The default is [`Position::Unknown`]; the cache
+    /// then keeps the samples that were read last.
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         let _ = (epoch, index, from);
         Position::Unknown

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sample_is_in_one_part_and_the_sizes_are_those_of_the_shares() {
+    fn each_sample_is_in_one_part_and_parts_have_the_sizes_of_their_shares() {
         for n in [1, 2, 10, 999, 10_000] {
             let [a, b, c] = split(0..n, [0.7, 0.2, 0.1], 3).unwrap();
             let mut all = [&a[..], &b, &c].concat();

@@ -105,7 +105,7 @@ struct Layout<'a> {
 }
 
 struct Window {
-    /// Position in the epoch, of its first block in blocks, and of its first sample.
+    /// Positions in the epoch: of the first block, in blocks, and of the first sample.
     first: u64,
     start: u64,
     shuffle: Permutation,

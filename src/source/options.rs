@@ -99,7 +99,7 @@ impl Options {
         self
     }
 
-    /// Meaning of the columns of a table. No effect on other data sets.
+    /// Meaning of the columns of a table. Other data sets ignore it.
     #[cfg(feature = "tables")]
     #[must_use]
     pub fn table(mut self, columns: TableOptions) -> Self {

@@ -43,7 +43,7 @@ pub(crate) struct Grid {
     pub(crate) longest: u32,
     /// MCUs in a row of the picture.
     pub(crate) mcus_across: u32,
-    /// First column and row of the MCUs to keep, and their numbers.
+    /// First column and row of the MCUs to keep, and the numbers of columns and rows.
     pub(crate) first: (u32, u32),
     pub(crate) mcus: (u32, u32),
     /// Blocks in an MCU.
@@ -78,11 +78,11 @@ pub(crate) struct GridPart {
     /// Pixels per sample.
     pub(crate) across: u32,
     pub(crate) down: u32,
-    /// 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
+    /// 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples for any other factors.
     pub(crate) upsampling: u32,
     /// Number of samples that contain pixels of the picture.
     pub(crate) size: (u32, u32),
-    /// Numbers of the component's DC and AC tables.
+    /// Indices of the component's DC and AC tables.
     pub(crate) dc: u32,
     pub(crate) ac: u32,
 }

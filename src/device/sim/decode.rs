@@ -190,7 +190,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
-    // A record has the position after flips, a plan the one before.
+    // A record holds the position after flips, and a plan holds the position before them.
     if plan.flip {
         plan.target.x = output.width - shown.x - shown.width;
     }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_12_megapixels_is_that_of_the_host_also_with_sof1_and_tables_of_16_bits() {
+    fn crops_from_12_megapixels_equal_the_hosts_also_with_sof1_and_16_bit_tables() {
         let mut batch = zoo::Coded::new((60, 80));
         let regions = [Rect::new(3200, 2400, 800, 600), Rect::new(1001, 777, 300, 200)];
         zoo::add_large(&mut batch, Size::new(4000, 3000), (2, 2), &regions);

@@ -5,8 +5,8 @@
 //! (`u64` end of key, `u64` end of fields), the fields (`u64` offset, `u64` length, `u32` name),
 //! names and classes, and the keys.
 //!
-//! It is decoded by hand, so each number is checked before memory is allocated for it. A `serde`
-//! format would need the same checks.
+//! Each number is checked before memory is allocated for it, so the format is decoded by hand. A
+//! `serde` format would need the same checks.
 //!
 //! The file only repeats the tar. If anything is wrong with it, the tar is read instead.
 

@@ -121,7 +121,7 @@ impl Voc {
         };
         if !is_voc(&folder) {
             let cause = format!(
-                "not a set of Pascal VOC: a folder {PICTURES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}, is expected"
+                "not a set of Pascal VOC: expected a folder {PICTURES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}"
             );
             return Err(Error::in_source(cause).at_path(path));
         }

@@ -77,7 +77,7 @@ impl Yolo {
     pub(in crate::source) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
         let (items, data) = if path.is_dir() {
             let Some(pictures) = yolo_pictures(path) else {
-                let cause = "not a set of YOLO: neither `images` and `labels` in it, nor is the folder below `images` with a counterpart below `labels`";
+                let cause = "not a YOLO set: expected a folder with `images` and `labels`, or one below `images` that has its counterpart below `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };
             let yaml = data::beside(&above_images(&pictures));
