@@ -108,7 +108,8 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Counts by dealing samples out in turn, then assigns them in order.
+        // The counts are those of dealing samples out in turn. Each rank then gets consecutive
+        // samples.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();

@@ -11,7 +11,7 @@ use crate::libtorch;
 pub trait ToTch: Fields {
     /// Returns the images and the labels, (N), for a training step. The images are (N, H, W, 3), or
     /// (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw), which torch's convolutions
-    /// expect. If there are several image fields, the one called `image`, otherwise the first.
+    /// expect. Of several image fields, the one called `image` is returned, otherwise the first.
     /// Labels are `Int64`, as `cross_entropy_for_logits` expects.
     ///
     /// # Errors

@@ -118,7 +118,7 @@ fn a_shallow_clone_and_a_view_hold_the_slot_too() {
 }
 
 #[test]
-fn what_a_backward_pass_needs_holds_the_slot() {
+fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let (slot, values) = (first.images().bytes().as_ptr() as usize, first.images().as_f32().unwrap().to_vec());

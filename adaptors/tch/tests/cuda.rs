@@ -183,7 +183,7 @@ fn a_tensor_a_shallow_clone_and_a_view_hold_the_slot() {
 }
 
 #[test]
-fn what_a_backward_pass_needs_holds_the_slot() {
+fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
     let Some(streams) = streams() else { return };
     for stream in &streams {
         let mut batches = of_type(Dtype::F32, Layout::Nhwc).prefetch(2).cuda(stream).unwrap();

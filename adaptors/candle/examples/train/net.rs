@@ -1,8 +1,7 @@
-//! A residual network ("Deep Residual Learning for Image Recognition", 2015) of basic blocks: a 3x3
-//! convolution into the first width, one block per width, each after the first halving the side,
-//! then the mean over the rest, and a linear layer. A block that halves the side averages 2x2
-//! pixels in its shortcut before the 1x1 convolution ("Bag of Tricks for Image Classification",
-//! 2018).
+//! A residual network ("Deep Residual Learning for Image Recognition", 2015): a 3x3 convolution of
+//! stride 2 to the first width, one basic block per width, the mean over the remaining pixels, and
+//! a linear layer. Every block after the first halves the side, and its shortcut averages 2x2
+//! pixels before the 1x1 convolution ("Bag of Tricks for Image Classification", 2018).
 //!
 //! The networks of candle-transformers are for inference: its ResNet fixes batch normalisation to
 //! the running statistics, and candle's layer normalisation, which its ConvNeXt uses, has no
@@ -18,7 +17,7 @@ struct Block {
     first_norm: BatchNorm,
     second: Conv2d,
     second_norm: BatchNorm,
-    /// Present if the width changes.
+    /// Present if the width or the side changes.
     short_cut: Option<(Conv2d, BatchNorm)>,
     halves: bool,
 }
@@ -78,7 +77,7 @@ impl ResNet {
             inputs = outputs;
         }
         Ok(ResNet {
-            // Stride 2 halves the side for most of the work.
+            // Stride 2 halves the side before the blocks, which do most of the work.
             stem: conv3x3(3, widths[0], 2, weights.pp("stem"))?,
             stem_norm: batch_norm(widths[0], EPSILON, weights.pp("stem_norm"))?,
             blocks,
@@ -86,10 +85,10 @@ impl ResNet {
         })
     }
 
-    /// Sets `variables`, in their order, from a fixed sequence, so that every run is the same,
-    /// because candle cannot seed its CPU. Weights are uniform with the variance of He ("Delving
-    /// Deep into Rectifiers", 2015), and the head's bias is 0. Normalisations are already set to 0
-    /// and 1.
+    /// Sets `variables`, in their order, from a fixed sequence, because candle cannot seed the
+    /// CPU's random numbers. So every run is the same. Weights are uniform with the variance of He
+    /// ("Delving Deep into Rectifiers", 2015), and the head's bias is 0. Normalisations are already
+    /// set to 0 and 1.
     pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
         let mut state = 42u64;
         let mut uniform = || {
