@@ -13,7 +13,7 @@ record! {
         /// Pixels per sample.
         across: u32,
         down: u32,
-        /// 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
+        /// 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples.
         upsampling: u32,
         /// Samples that hold pixels of the picture.
         width: u32,

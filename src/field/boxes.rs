@@ -24,7 +24,7 @@ use crate::transform::Plan;
 /// |---|---|---|---|---|
 /// | `boxes` | (N, most, 4) | f32 | 0 | `boxes` |
 /// | `boxes.count` | (N) | i64 | | |
-/// | `boxes.class`, ... | (N, most) | as chosen | -1, or 0 of other types than signed integers | `boxes.class`, ... of shape (n) |
+/// | `boxes.class`, ... | (N, most) | as chosen | -1 for signed integers, otherwise 0 | `boxes.class`, ... of shape (n) |
 /// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_told_apart_and_relative_ones_are_scaled() {
+    fn segmentations_of_a_list_are_drawn_alone_and_relative_ones_are_scaled() {
         let mut segments = Segments::default();
         let json = br#" [[[0,0,4,0,4,2,0,2]], {"counts":[2,2,4],"size":[2,4]}, [[0,0,1,0,1,1,0,1]], null, []] "#;
         assert_eq!(segments.parse(json).unwrap(), 5);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segmentation_is_an_error_that_says_where() {
+    fn an_invalid_segmentation_is_an_error_with_its_place() {
         let cause = |json: &str| {
             let mut segments = Segments::default();
             let parsed = segments.parse(json.as_bytes());

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_available_is_read() {
+    fn the_available_memory_is_read() {
         assert_eq!(machine("MemTotal:       99 kB\nMemAvailable:    12 kB\n"), Some(12 << 10));
         assert_eq!([machine("MemTotal: 99 kB\n"), machine("MemAvailable: many kB\n")], [None; 2]);
         #[cfg(target_os = "linux")]
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_both_versions_and_those_around_them_are_asked() {
+    fn groups_of_both_versions_and_their_parents_are_read() {
         let of = |groups| folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
         assert_eq!(of("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
         assert_eq!(of("5:cpu,memory:/x\n3:cpuset:/\n"), ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_left_its_limit_without_what_it_uses_but_for_files() {
+    fn a_group_has_left_its_limit_minus_its_memory_without_the_page_cache() {
         let root = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
         assert_eq!(left(root.path()), None);

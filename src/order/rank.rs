@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_contradictory_is_named() {
+    fn missing_and_contradictory_variables_are_named() {
         let refused = |environment: &str, words: &[&str]| {
             let e = rank_in(environment).unwrap_err();
             assert!(words.iter().all(|word| e.contains(word)), "{environment}: {e}");

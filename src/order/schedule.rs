@@ -114,8 +114,9 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// The positions with which `rank` pads its share of `samples` samples, counted on past the end
-    /// of the epoch. They continue where the padding of the preceding ranks ends.
+    /// The positions whose samples pad the share of `rank` in `samples` samples. They begin where
+    /// the padding of the preceding ranks ends, and wrap around after the last position of the
+    /// epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
         let before = (rank as u64 * self.least()).saturating_sub(share.start);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_order_is_asked_once_for_each_place() {
+    fn the_innermost_order_is_called_once_per_position() {
         let asked = Arc::new(AtomicU64::new(0));
         let counted: Arc<dyn Order> = Arc::new(Counted(asked.clone()));
         let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_share_each_batch_as_evenly_as_can_be() {
+    fn ranks_share_each_batch_as_evenly_as_possible() {
         // Ten samples in global batches of six for four ranks: 2 + 2 + 1 + 1, then four left.
         let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
         let (yes, no) = (true, false);

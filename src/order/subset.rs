@@ -87,7 +87,7 @@ mod tests {
     use crate::order::{Sequential, Shuffled};
 
     #[test]
-    fn a_list_is_gone_through_in_the_order_inside() {
+    fn a_list_is_traversed_in_the_inner_order() {
         let list: Vec<u64> = (0..50).map(|i| 1000 - 3 * i).collect();
         let (shuffled, order) = (Shuffled::new(50, 1), Subset::new(&list[..], Shuffled::new(50, 1)).unwrap());
         for p in 0..50 {

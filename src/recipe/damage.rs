@@ -28,7 +28,7 @@ impl Damaged {
         let number = named.len();
         drop(named);
         if number <= MOST_NAMED {
-            tracing::warn!(sample, "damaged, and decoded all the same: {}", found());
+            tracing::warn!(sample, "damaged, but decoded: {}", found());
         } else {
             tracing::warn!("more than {MOST_NAMED} damaged samples: further ones are only counted");
         }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_none() {
+    fn missing_bytes_are_none() {
         let bytes = Encoder::new(MAGIC).finish();
         let mut decoder = Decoder::new(&bytes, MAGIC).unwrap();
         assert_eq!((decoder.long(), decoder.word(), decoder.text(), decoder.longs::<2>()), (None, None, None, None));

@@ -51,7 +51,7 @@ struct Part {
     // Pixels per sample.
     u32 across;
     u32 down;
-    // 0 is none, 1 twice across, 2 twice down, 3 both, 4 repeats.
+    // 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples.
     u32 upsampling;
     // Samples that hold pixels of the picture.
     u32 width;

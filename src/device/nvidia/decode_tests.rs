@@ -162,7 +162,7 @@ fn the_kernels_give_the_pixels_of_the_host() {
 }
 
 #[test]
-fn whatever_the_data_are_the_kernels_do_what_their_model_does() {
+fn the_kernels_equal_their_model_for_any_data() {
     let Some(context) = context() else { return };
     let (mut rng, size) = (Rng::new(77, 0, 0), (48, 48));
     let mut seen = [0; 2];

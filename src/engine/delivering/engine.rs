@@ -83,7 +83,8 @@ pub(crate) struct Engine<B> {
     stage: Arc<ReadStage>,
     /// Error of a thread that has ended. Its work is lost, so every later batch is this error.
     lost: Option<Error>,
-    // Dropped last, and thereby joined: the coordinator must have dropped the channel of the workers.
+    // The last field, because dropping it joins the workers. They end after the coordinator has
+    // dropped their channel.
     _pool: Pool,
 }
 
