@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_let_go_once_however_the_tensor_ends() {
+    fn memory_is_released_once_however_the_tensor_ends() {
         let dropped = Arc::new(AtomicUsize::new(0));
         drop(tensor(&dropped));
         assert_eq!(dropped.load(SeqCst), 1);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_image_is_mixed_with_the_one_before_it_and_one_alone_stays() {
+    fn each_image_is_mixed_with_the_one_before_it_and_a_single_one_stays() {
         let sum = Mixing { weight: 0.3, cut: None };
         let cut = Mixing { weight: 0.8, cut: Some(Rect::new(4, 3, 9, 8)) };
         for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {

@@ -350,7 +350,7 @@ mod tests {
     /// Threads synchronise only by one atomic decrement per part, so every interleaving is
     /// equivalent to an order of the parts. This test tries all orders of up to five parts.
     #[test]
-    fn in_every_order_the_last_part_alone_gets_the_slot() {
+    fn in_any_order_only_the_last_part_gets_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
             if left.is_empty() {
                 visit(chosen);

@@ -134,7 +134,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn jobs_run_in_order_and_their_giver_does_not_wait() {
+    fn jobs_run_in_order_and_their_sender_does_not_wait() {
         let (gate, open) = mpsc::channel::<()>();
         let (done, order) = mpsc::channel();
         let first = done.clone();

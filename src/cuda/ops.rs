@@ -116,7 +116,7 @@ mod tests {
     use crate::transform::{Augment, ColorJitter, RandomErasing};
 
     #[test]
-    fn mixing_is_entered_into_a_record_without_touching_the_rest() {
+    fn setting_the_mixing_of_a_record_changes_nothing_else() {
         let jitter = ColorJitter::new().brightness(0.4).hue(0.1);
         let augment = Augment::resize(40, 30).jitter(jitter).erase(RandomErasing::new(1.0));
         let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();

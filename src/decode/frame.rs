@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn where_both_fit_the_option_decides_and_is_named_if_it_is_missing() {
+    fn if_the_size_is_ambiguous_the_option_decides_and_is_named_if_missing() {
         for (tag, declared) in [(2, Some(STORED)), (3, Some(STORED)), (4, Some(STORED)), (3, None), (6, None)] {
             let e = oriented(tag).frame(declared).unwrap_err();
             assert!(e.cause().contains("Loader::annotations_follow(Exif::Stored)"), "{e}");

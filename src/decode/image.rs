@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_says_what_it_is() {
+    fn bytes_that_are_not_an_image_are_an_error_that_shows_them() {
         assert_eq!(decode(b"").unwrap_err().cause(), "0 bytes, not an image");
         assert_eq!(
             decode(b"hello, this is a text file\n").unwrap_err().cause(),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_never_passes_for_the_picture() {
+    fn a_truncated_file_is_never_taken_for_the_whole_picture() {
         for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
             let whole = encode(&picture(), format);
             let pixels = decode(&whole).unwrap();

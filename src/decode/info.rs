@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jpeg_of_one_piece_is_told_from_one_with_markers() {
+    fn a_jpeg_without_restart_markers_is_distinguished_from_one_with_them() {
         let encode = |interval: u16| {
             let mut bytes = Vec::new();
             let mut encoder = Encoder::new(&mut bytes, 80);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_is_an_error() {
+    fn bytes_that_are_not_a_picture_are_an_error() {
         for bytes in [&b""[..], b"hello, I am a text", b"\xff\xd8\xff"] {
             assert!(Info::read(bytes).is_err(), "{bytes:?}");
         }

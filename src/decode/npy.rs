@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_says_something_else_has_no_shape_or_no_size() {
+    fn an_unusual_header_has_no_shape_or_no_size() {
         for shape in ["(1, x)", "3", "(-1,)", "(1, 2, 3, 4, 5, 6, 7, 8, 9)", "(99999999999999999999999,)"] {
             let bytes = file(&format!("{{'descr': '<f4', 'fortran_order': True, 'shape': {shape}, }}"));
             let npy = Npy::read(&bytes).unwrap();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_belongs_to_boxes_is_read() {
+    fn all_fields_of_boxes_are_read() {
         let found = read(&[
             ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
             ("boxes.units.txt", "relative"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error_with_both_numbers() {
+    fn annotations_that_do_not_fit_are_an_error_with_both_numbers() {
         for (fields, words) in [
             (&[("boxes.txt", "0 0 30 5")][..], "box 0: x from 0 to 30, the picture is 20 wide"),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers, there are 1 boxes"),

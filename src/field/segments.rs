@@ -486,7 +486,7 @@ mod tests {
     /// Without a bound each edge takes time for every column: 65 million steps here, and 25 times
     /// as many for 1 MB of JSON.
     #[test]
-    fn outlines_that_cross_more_often_than_the_picture_has_pixels_are_refused() {
+    fn outlines_with_more_crossings_than_pixels_are_refused() {
         let zigzag = |edges: usize| {
             let points = (0..edges).map(|i| format!("{},{}", i % 2 * 16384, i % 64)).collect::<Vec<_>>();
             format!("[[[{}]]]", points.join(","))

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_gets_its_share_and_one_that_is_bound_what_it_is_bound_to() {
+    fn a_rank_gets_its_share_and_a_bound_one_its_own_processors() {
         assert_eq!(share(64, 64, 4), 16, "unbound ranks divide the machine");
         assert_eq!(share(16, 64, 4), 16, "bound ranks have already divided it");
         assert_eq!(share(3, 3, 8), 1);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_and_epochs_give_other_orders() {
+    fn seeds_and_epochs_give_different_orders() {
         let order = |seed, epoch| (0..1000).map(|p| Shuffled::new(1000, seed).index(epoch, p)).collect::<Vec<_>>();
         assert_eq!(order(1, 1), order(1, 1));
         for (seed, epoch) in [(1, 2), (2, 1), (2, 2)] {
@@ -161,7 +161,7 @@ mod tests {
 
     /// The version number promises that orders do not change.
     #[test]
-    fn an_order_stays_what_it_was() {
+    fn an_order_is_the_same_in_every_version() {
         let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();
         assert_eq!(order(10, 0), [2, 6, 3, 5, 9, 4, 0, 8]);
         assert_eq!(order(1_281_167, 3), [1161284, 1108343, 508027, 800632, 426618, 33095, 1233993, 372415]);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_the_epochs_of_the_order_inside() {
+    fn passes_are_the_epochs_of_the_inner_order() {
         let inner = Shuffled::new(20, 4);
         let expected = [all(&inner, 6), all(&inner, 7), all(&inner, 8)].concat();
         assert_eq!(all(&Repeat::new(3, inner), 2), expected);

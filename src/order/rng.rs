@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_has_numbers_of_its_own() {
+    fn each_name_has_its_own_numbers() {
         let first = |sample: u64, name: &str| Rng::new(1, 2, sample).named(name).next_u64();
         let all = [first(0, ""), first(0, "a"), first(0, "b"), first(0, "ab"), first(0, "ba"), first(1, "a")];
         let distinct: std::collections::HashSet<_> = all.into_iter().chain([Rng::new(1, 2, 0).next_u64()]).collect();

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_stay_what_they_are_and_their_part_is_known() {
+    fn samples_do_not_change_and_their_part_is_known() {
         let all = Concat::new(vec![set("a", 2, &[]), set("none", 0, &[]), set("b", 3, &["x", "y"])]).unwrap();
         let mut scratch = Vec::new();
         let mut seen = Vec::new();

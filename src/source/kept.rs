@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_and_every_bit_counts() {
+    fn written_data_reads_back_and_every_changed_bit_is_detected() {
         let bytes = bytes();
         let mut decoder = Decoder::new(&bytes, MAGIC).unwrap();
         assert_eq!((decoder.longs(), decoder.word(), decoder.text()), (Some([1 << 40]), Some(7), Some("dög")));

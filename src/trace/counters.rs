@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn being_slow_again_but_less_so_does_not_renew_a_long_time() {
+    fn a_shorter_delay_does_not_renew_an_old_maximum() {
         let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]);
         let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
         counters.straggled(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, 7, "a");

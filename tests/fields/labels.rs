@@ -125,7 +125,7 @@ fn a_sample_without_a_label_is_skipped_like_one_that_cannot_be_decoded() {
 
 /// A picture that cannot be decoded is not reported as missing a label.
 #[test]
-fn a_sample_that_failed_otherwise_keeps_its_own_error() {
+fn a_sample_that_failed_for_another_reason_keeps_its_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
     let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
     let open = |samples| {

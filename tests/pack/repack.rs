@@ -243,7 +243,7 @@ fn another_decoder_agrees() {
 }
 
 #[test]
-fn a_segment_is_an_eighth_of_a_row_and_has_32_to_64_pixels_of_it() {
+fn a_segment_is_an_eighth_of_a_row_and_32_to_64_pixels_wide() {
     let of = |width, sampling| {
         let jpeg = Form { width, height: 40, sampling, ..PLAIN }.jpeg();
         restarts(&repacked(&jpeg))

@@ -80,7 +80,7 @@ fn every_field_comes_by_its_name() {
 }
 
 #[test]
-fn a_kept_tensor_holds_its_slot_while_a_hundred_more_batches_go_by() {
+fn a_kept_tensor_holds_its_slot_during_a_hundred_more_batches() {
     let device = Device::flex();
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();

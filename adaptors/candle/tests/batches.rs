@@ -81,7 +81,7 @@ fn every_field_comes_by_its_name() {
 }
 
 #[test]
-fn kept_tensors_stay_as_they_are_while_a_hundred_more_batches_go_by() {
+fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
     let mut batches = loader().prefetch(2).host().unwrap();
     let kept = |batch: &HostBatch| {
         let (images, _) = batch.to_candle(&Device::Cpu).unwrap();

@@ -59,7 +59,7 @@ fn device_tensors_have_the_bits_of_host_tensors() {
 }
 
 #[test]
-fn kept_tensors_stay_as_they_are_while_hundreds_of_batches_go_by() {
+fn kept_tensors_do_not_change_during_hundreds_of_batches() {
     let Some(device) = device() else { return };
     let mut host = loader(Dtype::F16, Layout::Nchw).host().unwrap();
     let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));

@@ -107,7 +107,7 @@ fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
 }
 
 #[test]
-fn a_tensor_holds_its_slot_while_a_hundred_more_batches_go_by() {
+fn a_tensor_holds_its_slot_during_a_hundred_more_batches() {
     holds_the_slot(|images| images);
 }
 
@@ -134,7 +134,7 @@ fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
 }
 
 #[test]
-fn a_copy_leaves_the_slot_free_and_stays_as_it_is() {
+fn a_copy_leaves_the_slot_free_and_does_not_change() {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let copies: Vec<(Tensor, Vec<u8>)> = batches
         .epoch(0)

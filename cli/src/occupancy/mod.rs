@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_launched_has_no_blocks() {
+    fn an_impossible_launch_has_no_blocks() {
         assert_eq!(blocks("9.0", 32, 0, 1056), (0, Factor::Warps));
         assert_eq!(blocks("9.0", 255, 0, 1024).0, 0, "1024 threads of 255 registers do not fit 65536");
         assert_eq!(blocks("9.0", 32, 227 * 1024 + 1, 128), (0, Factor::SharedMemory));

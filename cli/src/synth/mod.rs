@@ -342,7 +342,7 @@ mod tests {
     const GOLDEN: u64 = 3917195382315595342;
 
     #[test]
-    fn more_images_begin_with_the_same_ones() {
+    fn a_larger_set_begins_with_the_same_images() {
         for index in [0, 5, 17] {
             assert_eq!(SMALL.picture(index).unwrap(), SMALL.images(1000).picture(index).unwrap());
         }
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_and_the_most_can_be_drawn() {
+    fn the_smallest_pictures_and_most_classes_can_be_drawn() {
         for index in 0..64 {
             Synth::new().side(32).classes(1024).images(1024).picture(index * 16).unwrap();
         }

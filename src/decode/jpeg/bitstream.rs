@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_takes_no_memory() {
+    fn a_refused_picture_takes_no_memory() {
         let jpeg = grey(1500, 0);
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_needed_of_a_file_takes_memory() {
+    fn only_the_needed_bytes_of_a_file_take_memory() {
         let mut jpeg = grey(64, 0);
         jpeg.resize(20 << 20, 7);
         let mut stream = Bitstream::default();

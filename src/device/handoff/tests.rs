@@ -148,7 +148,7 @@ fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
 
 /// Otherwise the test above would prove nothing.
 #[test]
-fn slots_that_are_given_back_early_are_seen() {
+fn slots_that_return_early_are_detected() {
     for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
         assert!(torn(Mistake::EarlyReturn, Driver::Current, 60, 2, way, 0) > 10, "{way:?}");
     }
@@ -200,7 +200,7 @@ fn a_slot_that_waits_for_a_slow_stream_holds_up_no_other() {
 }
 
 #[test]
-fn dropping_the_loader_waits_for_no_device_and_frees_what_is_kept_in_the_end() {
+fn dropping_the_loader_waits_for_no_device_and_frees_kept_slots_later() {
     let sim = Sim::new(Mistake::None, 0);
     let stream = sim.stream().unwrap();
     let open = hold(&stream);
@@ -215,7 +215,7 @@ fn dropping_the_loader_waits_for_no_device_and_frees_what_is_kept_in_the_end() {
 }
 
 #[test]
-fn after_an_error_of_the_device_no_slot_comes_back_and_the_consumer_is_told() {
+fn after_a_device_error_no_slot_returns_and_the_consumer_gets_the_error() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();

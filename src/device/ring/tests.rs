@@ -101,7 +101,7 @@ fn thousands_of_batches_arrive_whole_and_in_order() {
 
 /// The simulation proves something only if it detects a ring that is wrong.
 #[test]
-fn each_wait_that_is_left_out_is_seen() {
+fn each_missing_wait_is_detected() {
     let cases = [
         (Mistake::ConsumerWait, "converted"),
         (Mistake::ConsumerWait, "copied"),
@@ -133,7 +133,7 @@ fn each_wait_that_is_left_out_is_seen() {
 /// Several pictures or none, with and without records, rows of different lengths with counts, and
 /// labels as rows of shares.
 #[test]
-fn whatever_a_batch_is_made_of_arrives_whole() {
+fn every_array_of_a_batch_arrives_complete() {
     let rows = |name: &str| {
         let counts = array(&format!("{name}.count"), Dtype::I64, &[], Role::Plain);
         [array(name, Dtype::F32, &[6, 4], Role::Plain), counts]
@@ -277,7 +277,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
 }
 
 #[test]
-fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_go_on() {
+fn a_consumer_that_keeps_every_batch_gets_an_error_and_may_continue() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.start(Course::one(0, 0..BATCHES));
@@ -414,7 +414,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
 }
 
 #[test]
-fn during_a_capture_next_is_an_error_and_drop_waits_and_both_go_on_after_it() {
+fn during_a_capture_next_is_an_error_and_drop_waits_and_both_continue_afterwards() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let seen = Seen::default();

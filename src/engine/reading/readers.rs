@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_admitted_within_the_bound_and_one_that_is_alone_always() {
+    fn parts_are_admitted_within_the_bound_and_a_single_one_always() {
         let mut room = room(100);
         room.usual = 1000;
         assert!(room.admits(), "a part that is larger than all of it");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_share_the_choice_is_the_users() {
+    fn without_a_share_the_users_choice_holds() {
         assert!(Balance::new(DecodeOn::Gpu, 1.0).device_now(u64::MAX));
         assert!(!Balance::new(DecodeOn::Cpu, 1.0).device_now(0));
         let auto = Balance::new(DecodeOn::Auto, 1.0);

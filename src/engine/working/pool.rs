@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_task_has_run_when_the_pool_is_gone_and_a_panic_ends_nothing_else() {
+    fn dropping_the_pool_runs_every_task_and_a_panic_ends_no_other() {
         let ran = Arc::new(AtomicUsize::new(0));
         let workers = pool(3);
         for index in 0..50 {

@@ -48,7 +48,7 @@ fn the_four_encodings_give_the_same_numbers() {
 }
 
 #[test]
-fn the_field_without_an_end_comes_first_and_a_full_name_is_taken_alone() {
+fn a_field_without_an_ending_comes_first_and_a_full_name_matches_only_itself() {
     let fields = [of("x.txt", b"3"), of("x.json", b"2"), of("x.npy", &npy("|u1", &[], &[1])), of("x", &[0])];
     for (from, expected) in [(0, 0), (1, 1), (2, 2), (3, 3)] {
         let fields = &fields[..4 - from];
@@ -66,7 +66,7 @@ fn the_field_without_an_end_comes_first_and_a_full_name_is_taken_alone() {
 }
 
 #[test]
-fn what_an_integer_cannot_hold_is_an_error_with_the_number() {
+fn a_number_that_an_integer_cannot_hold_is_an_error_that_shows_it() {
     assert_eq!(cause::<i64>("x.txt", "7 1.5"), "field \"x.txt\" has 1.5, which int64 cannot hold, as number 1");
     assert_eq!(cause::<u8>("x.txt", "256"), "field \"x.txt\" has 256, which uint8 cannot hold, as number 0");
     assert_eq!(cause::<i64>("x.txt", "cat"), "field \"x.txt\" has \"cat\", which is not a number, as number 0");

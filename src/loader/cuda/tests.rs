@@ -242,7 +242,7 @@ fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
 }
 
 #[test]
-fn where_a_picture_is_decoded_changes_no_error_and_no_replacement() {
+fn errors_and_replacements_do_not_depend_on_where_pictures_are_decoded() {
     let mut pictures = pictures(true);
     for n in [5, 23, 30] {
         let half = pictures[n].len() / 2;
@@ -262,7 +262,7 @@ fn where_a_picture_is_decoded_changes_no_error_and_no_replacement() {
 }
 
 #[test]
-fn an_epoch_that_is_resumed_or_left_goes_on_with_the_same_pixels() {
+fn an_epoch_that_is_resumed_or_abandoned_continues_with_the_same_pixels() {
     let pictures = pictures(true);
     let loader = loader(&pictures).decode_on(DecodeOn::Gpu);
     let expected = on_host(loader.clone(), 1);
@@ -402,7 +402,7 @@ impl AsRef<[u8]> for Counted {
 }
 
 #[test]
-fn a_client_that_holds_every_batch_costs_the_others_nothing_that_is_prepared() {
+fn a_client_that_holds_every_batch_loses_no_prepared_answer() {
     let (pictures, reads, sim) = (pictures(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
     let expected =
         on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);

@@ -150,7 +150,7 @@ mod tests {
 
     /// A symbol with a long code in the standard table, and one bit in an optimised table.
     #[test]
-    fn a_table_of_its_own_has_to_save_as_much_as_it_is_worth() {
+    fn an_optimised_table_must_save_more_than_it_costs() {
         let mut counts = [0; 256];
         counts[0x42] = 10;
         let saved = |counts: &[u32; 256]| {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_data_set_says_why() {
+    fn a_folder_that_is_not_a_data_set_is_an_error_that_says_why() {
         let root = tree(&["a/x.txt", "y.csv"]);
         let cause = |path: &Path| Folder::open(path).unwrap_err();
         let error = cause(root.path());

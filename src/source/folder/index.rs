@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_and_every_bit_counts() {
+    fn written_data_reads_back_and_every_changed_bit_is_detected() {
         let (names, visited) = listing();
         let bytes = encode(&names, &visited, 3);
         let (read, folders) = decode(&bytes, 3).unwrap();

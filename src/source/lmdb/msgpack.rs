@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_checked_and_nesting_is_passed_over() {
+    fn lengths_are_checked_and_nested_values_are_skipped() {
         let error = Reader::new(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).next().unwrap_err();
         assert_eq!(error.cause(), "messagepack: 4294967295 bytes claimed at 5, value ends at 6");
         let deep = [&[0x91_u8].repeat(1 << 20)[..], &[7, 9]].concat();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_for_the_same_tar_only() {
+    fn an_index_reads_back_only_for_the_same_tar() {
         let bytes = encode(&index(), 4096, 77);
         assert_eq!(decode(&bytes, 4096, 77), Some(index()));
         assert_eq!(decode(&bytes, 4097, 77), None, "another length");

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn an_invalid_element_is_an_error_with_its_line() {
         let object = |inner: &str| {
             format!(
                 "<annotation>\n<size><width>20</width><height>10</height></size>\n<object>{inner}</object></annotation>"

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_such_files_hold_is_read() {
+    fn every_entry_of_a_file_is_read() {
         let text = "\
 # COCO8\npath: ../datasets/coco8 # root\ntrain: images/train\nval: [a.txt, 'b dir']\ntest: # none\n\nnc: 3\nnames:\n  \
             0: person\n  2: \"traffic light\"\n  1: 7\nkpt_shape: [17, 3]\nflip_idx: [0, 2,\n  1]\ndownload: |\n  import os\n  x = {'a': 1}\n";
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_such_a_file_is_an_error() {
+    fn an_invalid_file_is_an_error_that_says_why() {
         let deep = ["- ".repeat(500_000), "? ".repeat(100_000)];
         for (text, words) in [
             ("", "not a data.yaml"),

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boxes_outlines_and_points_are_told_apart() {
+    fn boxes_outlines_and_points_are_distinguished() {
         let mut labels = Labels::default();
         labels.parse(b"1 0.5 0.5 0.5 0.25\n\n0 0.1 0.2 0.3 0.2 0.3 0.6\r\n", 2, None).unwrap();
         assert_eq!(labels.classes, [1, 0]);

@@ -166,7 +166,7 @@ fn each_rule_holds_on_its_numbers() {
 }
 
 #[test]
-fn the_time_without_a_processor_and_the_time_on_one_add_up() {
+fn time_on_a_processor_and_time_without_one_add_up() {
     let running = |cpu_seconds, delayed_seconds| {
         let process = ProcessStats { cpu_seconds, ..ProcessStats::default() };
         let verdict = Stats { decode: stage(6400, 30.0, 0), delayed_seconds, process, ..loader() }.verdict();
@@ -239,7 +239,7 @@ fn slow_starts_of_epochs_are_named_next_to_another_limit() {
 
 /// Checks every share in a verdict and in the table, for random counters.
 #[test]
-fn every_share_is_one() {
+fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
     let mut random = |most: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

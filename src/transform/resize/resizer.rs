@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn an_impossible_plan_is_an_error() {
         let pixels = picture(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();

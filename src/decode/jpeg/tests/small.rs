@@ -61,7 +61,7 @@ fn decode_all(group: &mut Group, files: &[Vec<u8>], regions: &[Rect]) -> Vec<Res
 }
 
 #[test]
-fn a_part_is_what_the_whole_has_there() {
+fn a_part_has_the_pixels_of_the_whole() {
     for mut group in groups() {
         let random = &mut Random::new(7);
         let files = pictures(random);

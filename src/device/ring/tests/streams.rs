@@ -94,7 +94,7 @@ fn use_on_another_stream_does_not_wait_for_the_consumers() {
 }
 
 #[test]
-fn a_batch_that_is_dropped_while_its_stream_is_captured_waits_for_the_end_of_it() {
+fn a_batch_dropped_while_its_stream_is_captured_waits_for_the_end_of_the_capture() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let other = sim.stream().unwrap();

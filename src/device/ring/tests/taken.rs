@@ -72,7 +72,7 @@ fn a_batch_is_ordered_on_the_stream_where_it_is_taken() {
 }
 
 #[test]
-fn without_a_stream_of_its_own_a_batch_is_taken_on_the_consumers() {
+fn a_batch_without_its_own_stream_is_taken_on_the_consumers() {
     let sim = Sim::new(Mistake::None, 20);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
