@@ -63,7 +63,7 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def train(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Images a second of all ranks, fed by a repeated batch and by the loader."""
+    """Images per second of all ranks together, fed by a repeated batch and by the loader."""
     torch.backends.cudnn.benchmark = True
     net = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
     net = torch.nn.parallel.DistributedDataParallel(net, device_ids=[torch.cuda.current_device()])

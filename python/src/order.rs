@@ -35,7 +35,8 @@ impl PythonOrder {
         if let Some(occurrences) = self.known(epoch) {
             return Ok(occurrences);
         }
-        let function = self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader is garbage"))?;
+        let function =
+            self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
         let indices: Vec<u64> = function.call1((epoch,))?.extract()?;
         let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
         let occurrence = |index: u64| {

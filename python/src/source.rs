@@ -200,7 +200,7 @@ impl Source for PythonSource {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let read = attached(|py| {
-            let object = self.object.get(py).ok_or_else(|| Error::in_source("the loader is garbage"))?;
+            let object = self.object.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
             let item = object.get_item(index);
             item.and_then(|item| parts(&item, index, scratch)).map_err(|e| {
                 let cause = format!(

@@ -158,9 +158,7 @@ impl Tensor {
                 return Ok(());
             }
             Some(0) => {
-                return Err(PyBufferError::new_err(
-                    "stream 0 is ambiguous; DLPack has 1 for the legacy default stream",
-                ));
+                return Err(PyBufferError::new_err("stream 0 is ambiguous; pass 1 for the legacy default stream"));
             }
             Some(raw) => raw as usize,
         };
@@ -228,7 +226,9 @@ impl Tensor {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
-            return Err(PyBufferError::new_err("a batch is shared on the device where it is; copy it there"));
+            return Err(PyBufferError::new_err(
+                "a batch is shared only on its own device; copy it to another device with the framework that takes it",
+            ));
         }
         if copy == Some(true) {
             return Err(PyBufferError::new_err("a batch is shared; copy it with the framework that takes it"));

@@ -44,9 +44,8 @@ const OPTIONS: [&str; 32] = [
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 32] = [
+const NAMES: [(&str, &str); 30] = [
     ("use .host() for", "use device=\"cpu\" for"),
-    ("asks for page-locked memory alone has called .host() already", "asks for page-locked memory alone has no device"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
     ("Loader::annotations_follow(Exif::Stored) or (Exif::Upright)", "annotations_follow=\"stored\" or \"upright\""),
     ("rank(rank, world_size)", "rank=... and world_size=..."),
@@ -65,7 +64,6 @@ const NAMES: [(&str, &str); 32] = [
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),
     ("OnError::Skip", "max_skipped=n"),
-    ("lower batch, or", "lower batch_size, or"),
     ("Image::of(", "Image("),
     ("open it with `Codecs::open`", "open it with the registry"),
     ("Boxes::new(", "Boxes("),

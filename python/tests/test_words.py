@@ -10,8 +10,6 @@ from warpfeed._warpfeed import in_python
 
 #: Texts of the crate that no user of the package gets.
 UNSEEN = {
-    # Messages of codecs, which the package does not take.
-    "the picture was opened by a codec alone; `Codecs::open` opens it",
     # A mistake in the crate itself.
     "workers decode pictures in groups and call `ImageField::write`",
 }

@@ -141,7 +141,7 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
     if distributed is None:
         raise ConfigError(
             f"{place}, and the loader, which was opened before that was known, would deliver all samples to every "
-            "rank: pass distributed=False if that is meant. For a share of every batch pass distributed=True, and "
+            "rank: pass distributed=False if that is intended. For a share of every batch pass distributed=True, and "
             + _LATER
         )
     raise ConfigError(f"{place}, but the loader was opened as rank {rank} of {world_size}: {_LATER}")

@@ -14,7 +14,8 @@ use crate::cuda::{Event, Memory, Stream};
 use crate::error::Result;
 
 /// A copy of a field of a [`CudaBatch`] in its own device memory, made by [`CudaBatch::copy_on`].
-/// It does not keep the batch. Dropping it frees the memory after the device's pending work.
+/// It does not occupy the batch's slot. Dropping it frees the memory after the device's pending
+/// work.
 pub struct CudaCopy {
     memory: Memory,
     done: Event,

@@ -190,8 +190,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Answers requests that have waited too long with an error: that all `room` batches are held,
-    /// or `cause`. Other requests keep their progress.
+    /// Answers requests that have waited too long with an error: `cause`, or that all `room`
+    /// batches are held. Other requests keep their progress.
     pub(crate) fn give_up_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
