@@ -235,5 +235,5 @@ fn packing_numbers_the_classes_of_boxes_too() {
     let text = OwnedSample::new("a").field("boxes.class.txt", "1");
     let set: Arc<dyn Source> = Arc::new(Memory::new(vec![text]).with_classes(["cat", "dog"]));
     let e = Pack::new(&*Classes::new(LIST).unwrap().number(set).unwrap()).to(root.path().join("b.lmdb")).unwrap_err();
-    assert!(e.cause().contains("npy arrays of int64 alone") && e.key() == Some("a"), "{e}");
+    assert!(e.cause().contains("only in npy arrays of int64") && e.key() == Some("a"), "{e}");
 }
