@@ -75,7 +75,7 @@ enum Driver {
     Current,
     /// Can only wait for all work.
     Old,
-    /// Marks all work, except now and then while another stream than the loader's is captured.
+    /// Marks all work, except at times while a stream other than the loader's is captured.
     Captured,
 }
 
