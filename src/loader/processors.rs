@@ -11,8 +11,8 @@ use crate::order::Rank;
 /// Number of processors for this process: those that affinity and cgroup allow, or this rank's
 /// share of the processors that it shares with the other ranks of its machine.
 ///
-/// A launcher that binds its ranks has already divided the machine: a rank that may use no more
-/// than its share of the machine uses everything it may.
+/// If a launcher binds its ranks, it has already divided the machine. So a rank that may use only
+/// its share of the machine, or less, uses all of that.
 pub(super) fn processors(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);

@@ -65,8 +65,9 @@ impl Lookahead {
     }
 
     /// The first place from `from` on at which a rank on this machine reads `sample`. Searches
-    /// `epochs` epochs, each in constant time. Ranks are on one machine as the launcher or
-    /// [`Loader::local_world_size`](crate::Loader::local_world_size) says.
+    /// `epochs` epochs, each in constant time. The launcher or
+    /// [`Loader::local_world_size`](crate::Loader::local_world_size) says which ranks are on this
+    /// machine.
     pub fn next_use(&self, sample: u64, from: Place, epochs: u64) -> NextUse {
         for epoch in from.epoch..from.epoch.saturating_add(epochs) {
             match (self.next)(epoch, sample, if epoch == from.epoch { from.batch } else { 0 }) {

@@ -78,7 +78,7 @@ impl Following {
             .map_err(|e| panicked(e, || format!("the source panicked when told of batch {batch} of epoch {epoch}")))
     }
 
-    /// Notes that all samples of the batch were read. Batches of cancelled runs are passed over.
+    /// Notes that all samples of the batch were read. Batches of cancelled runs are ignored.
     pub(crate) fn done(&self, run: u64, epoch: u64, batch: u64) {
         if self.follow.is_none() {
             return;

@@ -277,7 +277,7 @@ impl Shard {
         if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
             match self.held.check(&self.path) {
                 Ok(()) => self.looked.store(looks, Ordering::Relaxed),
-                // The store may answer the next time.
+                // The store may answer next time.
                 Err(e) if e.is_transient() => return Err(e),
                 // The error is permanent.
                 Err(e) => *changed = Some(e),
