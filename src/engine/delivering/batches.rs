@@ -32,11 +32,11 @@ pub struct Batches<B> {
     process: u32,
     /// Position at which the loader was opened.
     first: Place,
-    /// Position at which a resumed run continues. No effect after that.
+    /// Position at which a resumed run continues. It has no effect later.
     resume: Place,
     /// Number of batches that the epoch in progress has yet to deliver.
     left: u64,
-    /// The next batch of the feed, if it runs. After the last batch of an epoch, it is the first of
+    /// The next batch of the feed, if it runs. After the last batch of an epoch, this is the first of
     /// the epoch that the feed prepares.
     ahead: Option<Place>,
     /// The epoch that was begun last.
