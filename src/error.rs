@@ -33,6 +33,7 @@ struct Inner {
     key: Option<String>,
     os_code: Option<i32>,
     transient: bool,
+    throttled: bool,
     source: Option<Arc<Source>>,
 }
 
@@ -102,6 +103,7 @@ impl Error {
             key: None,
             os_code: None,
             transient: false,
+            throttled: false,
             source: None,
         }))
     }
@@ -162,6 +164,14 @@ impl Error {
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
+    }
+
+    /// Marks the error as a refusal by a server that has too much to do, such as HTTP's status 503.
+    /// The error is also [transient](Error::transient), and requests to the server slow down.
+    #[must_use]
+    pub fn throttled(mut self) -> Self {
+        self.0.throttled = true;
+        self.transient()
     }
 
     /// Adds the file that the error belongs to. An existing path stays, because the innermost place
@@ -229,6 +239,11 @@ impl Error {
     /// transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
+    }
+
+    /// Whether a server [refused](Error::throttled) because it has too much to do.
+    pub fn is_throttled(&self) -> bool {
+        self.0.throttled
     }
 
     /// The operating system's error number (`errno`), for [`ErrorKind::Io`].

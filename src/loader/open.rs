@@ -65,7 +65,7 @@ impl Loader {
         let options = options
             .lenient(matches!(self.on_error, OnError::Skip { .. }))
             .index(self.indexed)
-            .stores(self.stores.clone());
+            .with_stores(self.stores.clone());
         #[cfg(feature = "tables")]
         let options = options.table(self.table.clone());
         Ok(match self.classes.open()? {

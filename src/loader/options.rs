@@ -39,7 +39,7 @@ use crate::source::{Source, Store, Stores};
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`store`](Loader::store), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed), [`local_world_size`](Loader::local_world_size) |
@@ -133,6 +133,17 @@ impl Loader {
     /// A URL whose scheme has no store is an error when the loader opens.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {
         self.stores.add(scheme.into(), Arc::new(store));
+        self
+    }
+
+    /// Adds a store for each scheme, like [`store`](Loader::store). The crate `warpfeed-stores` has
+    /// stores for `s3://`, `gs://`, `az://`, `https://` and `hf://`:
+    ///
+    /// ```ignore
+    /// let loader = Loader::new("s3://bucket/train").stores(warpfeed_stores::all());
+    /// ```
+    pub fn stores<S: Into<String>>(mut self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Self {
+        stores.into_iter().for_each(|(scheme, store)| self.stores.add(scheme.into(), store));
         self
     }
 

@@ -99,6 +99,13 @@ impl Options {
         self
     }
 
+    /// Opens the URLs of each scheme with its store, like [`store`](Options::store).
+    #[must_use]
+    pub fn stores<S: Into<String>>(mut self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Self {
+        stores.into_iter().for_each(|(scheme, store)| self.stores.add(scheme.into(), store));
+        self
+    }
+
     /// Meaning of the columns of a table. Other data sets ignore it.
     #[cfg(feature = "tables")]
     #[must_use]
@@ -114,8 +121,8 @@ impl Options {
         self
     }
 
-    /// Adds the stores of a loader.
-    pub(crate) fn stores(mut self, stores: Stores) -> Self {
+    /// Takes the stores of a loader.
+    pub(crate) fn with_stores(mut self, stores: Stores) -> Self {
         self.stores = stores;
         self
     }

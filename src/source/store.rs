@@ -1,10 +1,13 @@
 //! [`Location`] of a data set, and [`Store`], the files that are not in a local folder.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::bytes::Medium;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Location of a data set: a local path, or a URL in a [`Store`].
 ///
@@ -92,6 +95,131 @@ pub trait Store: Send + Sync {
     /// The errors of [`read`](Store::read).
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
+    }
+
+    /// Reads `range` of `object` and passes its bytes to `reply`, on any thread. Called once for each
+    /// attempt: the caller repeats what fails with a [transient](Error::transient) error, so the store
+    /// should not.
+    ///
+    /// The default reads before it returns. A store with asynchronous I/O should start the read and
+    /// return at once; any number of reads may then be in flight.
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let mut bytes = Vec::new();
+        let read = match bytes.try_reserve_exact(len) {
+            Ok(()) => {
+                bytes.resize(len, 0);
+                self.read(object, range.start, &mut bytes)
+            }
+            Err(_) => Err(Error::new(ErrorKind::Memory, format!("no memory for {len} bytes")).at_path(&object.url)),
+        };
+        reply.done(read.map(|()| bytes));
+    }
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        (**self).list(prefix)
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        (**self).object(url)
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        (**self).read(object, at, to)
+    }
+
+    fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        (**self).read_ranges(object, ranges)
+    }
+
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        (**self).fetch(object, range, reply);
+    }
+}
+
+/// Takes the bytes of one [`Store::fetch`]. A reply that is dropped without an answer is an error of
+/// its read, so no read waits forever.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use warpfeed::source::Reply;
+///
+/// let (send, received) = mpsc::channel();
+/// let reply = Reply::new(move |bytes| send.send(bytes).unwrap());
+/// reply.done(Ok(vec![1, 2, 3]));
+/// assert_eq!(received.recv().unwrap()?, [1, 2, 3]);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+pub struct Reply {
+    begun: Instant,
+    shared: Arc<Shared>,
+    /// Locked only by its owner: the lock makes a `Reply` usable in futures that change threads.
+    done: Mutex<Option<Done>>,
+}
+
+type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
+
+/// What both sides of a request see.
+#[derive(Default)]
+struct Shared {
+    /// Nanoseconds until the first byte; 0 before.
+    first: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Reply {
+    /// A reply that passes its answer to `done`, on the thread of the store. `done` should return
+    /// soon.
+    pub fn new(done: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
+        Reply { begun: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
+    }
+
+    /// Notes that the first byte has arrived.
+    pub fn first_byte(&self) {
+        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        // The time is a measurement that publishes no memory.
+        let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits for the answer any more. A store may then drop the request.
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Answers with the bytes of the range, or with the error.
+    pub fn done(mut self, bytes: Result<Vec<u8>>) {
+        self.first_byte();
+        if let Some(done) = self.take() {
+            done(bytes);
+        }
+    }
+
+    /// Passes the answer through `then` first, for a store that wraps another.
+    #[must_use]
+    pub fn map(mut self, then: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
+        let done = self.take().map(|done| -> Done { Box::new(move |bytes| done(then(bytes))) });
+        self.done = Mutex::new(done);
+        self
+    }
+
+    fn take(&mut self) -> Option<Done> {
+        self.done.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(done) = self.take() {
+            done(Err(Error::in_source("the store dropped a request without an answer").transient()));
+        }
+    }
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reply").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,167 @@
+//! Errors that say what to do.
+
+use object_store::client::{HttpError, HttpErrorKind};
+use warpfeed::{Error, ErrorKind};
+
+use crate::http::Refused;
+
+/// The codes that S3, Azure and Google Cloud Storage put into the text of an error, with advice.
+const ADVICE: &[(&[&str], &str)] = &[
+    (
+        &["ExpiredToken", "TokenRefreshRequired", "token has expired"],
+        "the credentials have expired: renew them, for example with `aws sso login`, and start again",
+    ),
+    (
+        &["RequestTimeTooSkewed", "RequestExpired"],
+        "the clock of this machine differs from the server's: set it, for example with `chronyc makestep`",
+    ),
+    (
+        &["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidAuthenticationInfo"],
+        "the credentials are not accepted: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    ),
+    (
+        &[
+            "AuthorizationHeaderMalformed",
+            "PermanentRedirect",
+            "incorrectly configured region",
+            "IllegalLocationConstraint",
+        ],
+        "the bucket is in another region: set AWS_REGION to the region of the bucket",
+    ),
+    (&["NoSuchBucket", "ContainerNotFound"], "the bucket does not exist: check its name and the endpoint"),
+];
+
+/// The error of a request for `what` (such as bytes of an object) at `url`.
+pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Error {
+    use object_store::Error as E;
+    let text = chain(&error);
+    let found = |code: &&str| text.contains(*code);
+    let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(found)).map(|(_, advice)| *advice);
+    let (refused, http) = (find::<Refused>(&error), find::<HttpError>(&error));
+    let status = refused.map(|refused| refused.status);
+    let transient = match status {
+        Some(408 | 425 | 429 | 500..) => true,
+        Some(_) => false,
+        None => http.is_some_and(|http| http.kind() != HttpErrorKind::Decode) || text.contains("body"),
+    };
+    let throttled = matches!(status, Some(429 | 503)) || text.contains("SlowDown");
+    let advice = advice.map(str::to_owned).or_else(|| {
+        Some(match (&error, status) {
+            (E::NotFound { .. }, _) => "the object does not exist: check the URL".to_owned(),
+            (E::Precondition { .. }, _) => {
+                "the object has changed since it was opened; open the loader again".to_owned()
+            }
+            (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) => {
+                "access is denied: check the credentials, and that they permit to read and list this place".to_owned()
+            }
+            (_, Some(405 | 501)) => {
+                "this server cannot list objects: name them, for example as train-{000..099}.tar".to_owned()
+            }
+            (_, Some(416)) => "the object is shorter than when it was opened; open the loader again".to_owned(),
+            (_, Some(429 | 503)) => "the server has too many requests".to_owned(),
+            _ if text.contains("non-partial") => {
+                "this server does not support byte ranges: use another server, or copy the data set".to_owned()
+            }
+            _ if text.contains("169.254.169.254") || text.contains("metadata") || text.contains("credential") => {
+                "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or \
+                 AWS_SKIP_SIGNATURE=true for public data"
+                    .to_owned()
+            }
+            _ if http.is_some_and(|http| http.kind() == HttpErrorKind::Connect) => {
+                "no connection to the server: check the endpoint and the network".to_owned()
+            }
+            _ => return None,
+        })
+    });
+    let shown = shorten(&text);
+    let cause = match advice {
+        Some(advice) => format!("{what}: {advice} ({shown})"),
+        None => format!("{what}: {shown}"),
+    };
+    let kind = match error {
+        E::NotFound { .. } | E::Precondition { .. } => ErrorKind::Source,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => ErrorKind::Config,
+        _ => ErrorKind::Io,
+    };
+    let converted = Error::new(kind, cause).at_path(url).with_source(error);
+    match (throttled, transient) {
+        (true, _) => converted.throttled(),
+        (false, true) => converted.transient(),
+        (false, false) => converted,
+    }
+}
+
+/// The texts of an error and of its causes, without repetitions.
+fn chain(error: &dyn std::error::Error) -> String {
+    let (mut text, mut next) = (error.to_string(), error.source());
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// One line of at most 300 characters.
+fn shorten(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(source: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
+        object_store::Error::Generic { store: "S3", source: Box::new(source) }
+    }
+
+    fn refused(status: u16, text: &str) -> object_store::Error {
+        generic(HttpError::new(HttpErrorKind::Unknown, Refused { status, text: text.to_owned() }))
+    }
+
+    #[test]
+    fn an_error_says_what_to_do_and_whether_to_try_again() {
+        for (error, words, transient, throttled) in [
+            (refused(400, "<Code>ExpiredToken</Code>"), "credentials have expired", false, false),
+            (refused(400, "<Code>AuthorizationHeaderMalformed</Code>"), "set AWS_REGION", false, false),
+            (refused(405, ""), "cannot list objects", false, false),
+            (refused(416, ""), "shorter than when", false, false),
+            (refused(429, ""), "too many requests", true, true),
+            (refused(500, "oops"), "status 500: oops", true, false),
+            (refused(503, "<Code>SlowDown</Code>"), "too many requests", true, true),
+            (
+                generic(HttpError::new(HttpErrorKind::Connect, Refused { status: 0, text: "x".into() })),
+                "x",
+                false,
+                false,
+            ),
+        ] {
+            let e = convert(error, "s3://b/x", "bytes 0 to 9");
+            assert!(e.cause().starts_with("bytes 0 to 9: ") && e.cause().contains(words), "{e}");
+            assert_eq!((e.is_transient(), e.is_throttled()), (transient, throttled), "{e}");
+            assert_eq!(e.path().unwrap().to_str(), Some("s3://b/x"));
+        }
+        let denied = |text: &str| object_store::Error::PermissionDenied { path: "x".into(), source: text.into() };
+        let e = convert(denied("<Code>RequestTimeTooSkewed</Code>"), "s3://b/x", "opening");
+        assert!(e.cause().contains("clock of this machine") && !e.is_transient(), "{e}");
+        let e = convert(denied("<Code>AccessDenied</Code>"), "s3://b/x", "opening");
+        assert!(e.cause().contains("access is denied") && e.kind() == ErrorKind::Config, "{e}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The client of a URL, and the object's path in its store.
+
+use std::env;
+use std::sync::Arc;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
+use warpfeed::{Error, Result};
+
+use crate::error::convert;
+use crate::http::Connector;
+use crate::profile::Profile;
+use crate::runtime::Process;
+
+/// A place in a store: what a URL names.
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) path: Path,
+    /// Begins the URLs of all objects of the store.
+    pub(crate) root: String,
+    pub(crate) web: bool,
+}
+
+impl Place {
+    /// The place that `url` names, with the client of this process.
+    ///
+    /// # Errors
+    /// If the URL is malformed, or the store lacks configuration.
+    pub(crate) fn of(url: &str) -> Result<Self> {
+        let parts = Parts::of(url)?;
+        let web = matches!(parts.scheme, "http" | "https" | "hf");
+        let process = Process::current()?;
+        let store = process.client(parts.root.clone(), || {
+            // Builders that start tasks need the runtime.
+            let _inside = process.runtime.enter();
+            client(&parts, url).map_err(|e| convert(e, url, "opening the store"))
+        })?;
+        let path = path(parts.key, web).map_err(|cause| Error::config(cause).at_path(url))?;
+        Ok(Place { store, path, root: parts.root, web })
+    }
+
+    /// The URL of another object of this store.
+    pub(crate) fn url(&self, path: &Path) -> String {
+        let key = if self.web { encoded(path.as_ref()) } else { path.to_string() };
+        format!("{}/{key}", self.root)
+    }
+}
+
+/// The path of the object with this key.
+pub(crate) fn path(key: &str, web: bool) -> Result<Path, String> {
+    let path = if web { Path::from_url_path(key) } else { Path::parse(key) };
+    path.map_err(|e| format!("not the name of an object: {e}"))
+}
+
+/// A key as a part of a web URL.
+fn encoded(key: &str) -> String {
+    key.chars().fold(String::new(), |mut url, c| {
+        match c {
+            '%' => url.push_str("%25"),
+            '?' => url.push_str("%3F"),
+            '#' => url.push_str("%23"),
+            ' ' => url.push_str("%20"),
+            c => url.push(c),
+        }
+        url
+    })
+}
+
+/// The parts of a URL.
+#[derive(Debug, PartialEq, Eq)]
+struct Parts<'a> {
+    scheme: &'a str,
+    /// The URL up to the key, without the slash before it.
+    root: String,
+    bucket: &'a str,
+    key: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(url: &'a str) -> Result<Self> {
+        let bad = |cause: &str| Error::config(cause).at_path(url);
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
+        if scheme == "hf" {
+            let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
+            let mut parts = rest.splitn(4, '/');
+            let (Some("datasets"), Some(_), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+                return Err(bad(&format!("the URL of a data set of the hub is {example}")));
+            };
+            if name.is_empty() {
+                return Err(bad(&format!("the URL of a data set of the hub is {example}")));
+            }
+            let key = parts.next().unwrap_or_default();
+            let bucket = rest[..rest.len() - key.len()].trim_end_matches('/');
+            return Ok(Parts { scheme, root: format!("hf://{bucket}"), bucket, key });
+        }
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(bad("the URL has no bucket or host"));
+        }
+        if scheme.starts_with("http") && key.contains('?') {
+            return Err(bad(
+                "a signed URL is valid for one request, and the loader sends several; use s3://, gs:// or az:// with credentials",
+            ));
+        }
+        Ok(Parts { scheme, root: format!("{scheme}://{bucket}"), bucket, key })
+    }
+}
+
+/// Requests are sent once: the loader repeats them.
+fn once() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+fn client(parts: &Parts<'_>, url: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+    Ok(match parts.scheme {
+        "s3" | "s3a" => Arc::new(s3(parts.bucket)?),
+        "gs" => Arc::new(
+            GoogleCloudStorageBuilder::from_env()
+                .with_bucket_name(parts.bucket)
+                .with_retry(once())
+                .with_http_connector(Connector)
+                .build()?,
+        ),
+        "http" | "https" => Arc::new(web(&parts.root, HeaderMap::new())?),
+        "hf" => Arc::new(hub(parts.bucket)?),
+        _ => Arc::new(
+            MicrosoftAzureBuilder::from_env()
+                .with_url(url)
+                .with_retry(once())
+                .with_http_connector(Connector)
+                .build()?,
+        ),
+    })
+}
+
+fn s3(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
+    let profile = Profile::read();
+    let others =
+        ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
+    if missing(&builder, AmazonS3ConfigKey::AccessKeyId)
+        && others.iter().all(|name| env::var_os(name).is_none())
+        && let (Some(key), Some(secret)) = (profile.key, profile.secret)
+    {
+        builder = builder.with_access_key_id(key).with_secret_access_key(secret);
+        if let Some(token) = profile.token {
+            builder = builder.with_token(token);
+        }
+    }
+    if let Some(region) = profile.region
+        && missing(&builder, AmazonS3ConfigKey::Region)
+    {
+        builder = builder.with_region(region);
+    }
+    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+    let endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint)).or_else(|| {
+        builder = std::mem::take(&mut builder).with_endpoint(profile.endpoint.as_ref()?);
+        profile.endpoint
+    });
+    // An endpoint that is given as http:// is meant so.
+    if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+        builder = builder.with_allow_http(true);
+    }
+    builder.with_retry(once()).with_http_connector(Connector).build()
+}
+
+fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::http::HttpStore> {
+    let options = ClientOptions::new().with_allow_http(true).with_default_headers(headers);
+    HttpBuilder::new()
+        .with_url(root)
+        .with_client_options(options)
+        .with_retry(once())
+        .with_http_connector(Connector)
+        .build()
+}
+
+/// A data set of the Hugging Face hub; `bucket` is `datasets/org/name` or `datasets/org/name@revision`.
+fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
+    let (name, revision) = hub_name(bucket);
+    let mut headers = HeaderMap::new();
+    if let Ok(token) = env::var("HF_TOKEN")
+        && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {token}"))
+    {
+        value.set_sensitive(true);
+        headers.insert("authorization", value);
+    }
+    web(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
+}
+
+/// The name and the revision of a data set of the hub.
+pub(crate) fn hub_name(bucket: &str) -> (&str, &str) {
+    bucket.split_once('@').unwrap_or((bucket, "main"))
+}
+
+/// The server of the hub.
+pub(crate) fn hub_endpoint() -> String {
+    let endpoint = env::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".to_owned());
+    endpoint.trim_end_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_bucket_and_a_key() {
+        for (url, root, bucket, key) in [
+            ("s3://b/a/b c%20.jpg", "s3://b", "b", "a/b c%20.jpg"),
+            ("gs://b", "gs://b", "b", ""),
+            ("https://host:80/a/x.tar", "https://host:80", "host:80", "a/x.tar"),
+            ("hf://datasets/org/name", "hf://datasets/org/name", "datasets/org/name", ""),
+            ("hf://datasets/org/name@v1/a/b.tar", "hf://datasets/org/name@v1", "datasets/org/name@v1", "a/b.tar"),
+        ] {
+            let scheme = url.split("://").next().unwrap();
+            assert_eq!(Parts::of(url).unwrap(), Parts { scheme, root: root.to_owned(), bucket, key });
+        }
+        for (url, words) in [
+            ("hf://org/name", "hf://datasets/org/name/path"),
+            ("s3:///x", "no bucket"),
+            ("https://host/x?X-Amz-Signature=1", "signed URL"),
+        ] {
+            assert!(Parts::of(url).unwrap_err().cause().contains(words), "{url}");
+        }
+        assert_eq!(
+            (hub_name("datasets/o/n"), hub_name("datasets/o/n@v1")),
+            (("datasets/o/n", "main"), ("datasets/o/n", "v1"))
+        );
+        assert_eq!(path("a/b%20c", true).unwrap().as_ref(), "a/b c");
+        assert_eq!(path("a/b%20c", false).unwrap().as_ref(), "a/b%20c");
+        assert_eq!(encoded("a/b c%3"), "a/b%20c%253");
+    }
+}

@@ -1,0 +1,84 @@
+//! Profiles of the AWS command line, in `~/.aws/credentials` and `~/.aws/config`.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+/// Keys of a profile.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) key: Option<String>,
+    pub(crate) secret: Option<String>,
+    pub(crate) token: Option<String>,
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
+}
+
+impl Profile {
+    /// The profile that `AWS_PROFILE` names, or `default`.
+    pub(crate) fn read() -> Self {
+        let name = env::var("AWS_PROFILE").or_else(|_| env::var("AWS_DEFAULT_PROFILE")).unwrap_or_default();
+        let name = if name.is_empty() { "default" } else { &name };
+        let file = |variable: &str, name: &str| {
+            let path = env::var_os(variable).map(PathBuf::from);
+            let path = path.or_else(|| Some(env::home_dir()?.join(".aws").join(name)))?;
+            fs::read_to_string(path).ok()
+        };
+        let config = file("AWS_CONFIG_FILE", "config").unwrap_or_default();
+        let credentials = file("AWS_SHARED_CREDENTIALS_FILE", "credentials").unwrap_or_default();
+        Self::of(name, &config, &credentials)
+    }
+
+    fn of(name: &str, config: &str, credentials: &str) -> Self {
+        let mut profile = Profile::default();
+        // The sections of the two files are named differently, and the credentials take precedence.
+        let title = if name == "default" { "default".to_owned() } else { format!("profile {name}") };
+        profile.add(config, &title);
+        profile.add(credentials, name);
+        profile
+    }
+
+    fn add(&mut self, text: &str, title: &str) {
+        let mut inside = false;
+        for line in text.lines() {
+            // An indented line belongs to a nested section, such as `s3 =`.
+            let nested = line.starts_with([' ', '\t']);
+            let line = line.trim();
+            if let Some(section) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
+                inside = section.split_whitespace().eq(title.split_whitespace());
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else { continue };
+            if !inside || nested || line.starts_with(['#', ';']) {
+                continue;
+            }
+            let to = match key.trim() {
+                "aws_access_key_id" => &mut self.key,
+                "aws_secret_access_key" => &mut self.secret,
+                "aws_session_token" => &mut self.token,
+                "region" => &mut self.region,
+                "endpoint_url" => &mut self.endpoint,
+                _ => continue,
+            };
+            *to = Some(value.trim().to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_read_from_both_files() {
+        let config = "[default]\nregion = eu-west-1\n\n[profile lab]\nregion=us-west-2\ns3 =\n  region = no\n";
+        let credentials =
+            "# keys\n[default]\naws_access_key_id = A\naws_secret_access_key = B\n[lab]\naws_access_key_id=C\n";
+        let text = |text: &str| Some(text.to_owned());
+        let found = Profile::of("default", config, credentials);
+        assert_eq!((found.key, found.secret, found.region), (text("A"), text("B"), text("eu-west-1")));
+        let found = Profile::of("lab", config, credentials);
+        assert_eq!((found.key, found.secret, found.region), (text("C"), None, text("us-west-2")));
+        assert_eq!(Profile::of("none", config, credentials), Profile::default());
+    }
+}

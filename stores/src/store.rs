@@ -1,0 +1,256 @@
+//! `warpfeed`'s stores on top of `object_store`.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use warpfeed::source::{Object, Reply, Store};
+use warpfeed::{Error, ErrorKind, Result};
+
+use crate::error::convert;
+use crate::http::SILENCE;
+use crate::open::{self, Place};
+use crate::runtime::Process;
+
+/// A request that is silent for this long is an error. Longer than the client's own limit, whose
+/// message is more precise.
+const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
+/// Folders that are listed at the same time.
+const LISTS: usize = 32;
+/// Begins the tag of an object whose server gives it no ETag, before the time of its last change.
+const MODIFIED: &str = "modified ";
+
+/// The stores of all URLs, configured by the environment.
+pub(crate) struct ByUrl;
+
+/// One store, whatever the bucket of the URL.
+pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>);
+
+/// Finds the place that a URL names.
+trait Find: Send + Sync {
+    fn find(&self, url: &str) -> Result<Place>;
+}
+
+impl Find for ByUrl {
+    fn find(&self, url: &str) -> Result<Place> {
+        Place::of(url)
+    }
+}
+
+impl Find for One {
+    fn find(&self, url: &str) -> Result<Place> {
+        let start = url.find("://").map_or(0, |at| at + 3);
+        let end = url[start..].find('/').map_or(url.len(), |at| start + at);
+        let key = url[end..].trim_start_matches('/');
+        let path = open::path(key, false).map_err(|cause| Error::config(cause).at_path(url))?;
+        Ok(Place { store: self.0.clone(), path, root: url[..end].to_owned(), web: false })
+    }
+}
+
+macro_rules! is_store {
+    ($type:ty) => {
+        impl Store for $type {
+            fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+                list(self, prefix)
+            }
+
+            fn object(&self, url: &str) -> Result<Object> {
+                object(self, url)
+            }
+
+            fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+                self.read_ranges(object, &mut [(at, to)])
+            }
+
+            fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+                read_ranges(self, object, ranges)
+            }
+
+            fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+                fetch(self, object, range, reply);
+            }
+        }
+    };
+}
+
+is_store!(ByUrl);
+is_store!(One);
+
+/// Runs `task` on this process's runtime and waits for it. The caller may be a thread of another
+/// runtime, where `block_on` would panic.
+pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let (send, received) = std::sync::mpsc::sync_channel(1);
+    Process::current()?.runtime.spawn(async move {
+        // The receiver lives until the answer comes.
+        let _ = send.send(task.await);
+    });
+    received.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a request to a store was dropped").transient()))
+}
+
+/// Limits the silence of `answer`.
+async fn heard<T>(answer: impl Future<Output = object_store::Result<T>>, url: &str, what: &str) -> Result<T> {
+    match timeout(QUIET, answer).await {
+        Ok(answer) => answer.map_err(|e| convert(e, url, what)),
+        Err(_) => {
+            let cause = format!("{what}: the server was silent for {} s", QUIET.as_secs());
+            Err(Error::new(ErrorKind::Timeout, cause).at_path(url).transient())
+        }
+    }
+}
+
+/// The version of an object.
+fn tag(meta: &ObjectMeta) -> Option<String> {
+    let version = meta.e_tag.clone().or_else(|| meta.version.clone());
+    // A server without the time reports 1970.
+    version.or_else(|| {
+        (meta.last_modified.timestamp() > 0).then(|| format!("{MODIFIED}{}", meta.last_modified.to_rfc3339()))
+    })
+}
+
+fn object(stores: &impl Find, url: &str) -> Result<Object> {
+    let place = stores.find(url)?;
+    let url = url.to_owned();
+    wait(async move {
+        let meta = heard(place.store.head(&place.path), &url, "opening").await?;
+        Ok(Object { url, len: meta.size, tag: tag(&meta) })
+    })
+}
+
+fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
+    // A store lists whole folders; the rest of the prefix is compared here.
+    let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |at| at + 1)];
+    let place = Arc::new(stores.find(folder)?);
+    if folder.starts_with("hf://") {
+        return crate::hub::list(place, prefix.to_owned());
+    }
+    let prefix = prefix.to_owned();
+    wait(async move {
+        let first = heard(place.store.list_with_delimiter(Some(&place.path)), &prefix, "listing").await?;
+        let (mut found, mut folders) = (first.objects, JoinSet::new());
+        let turns = Arc::new(Semaphore::new(LISTS));
+        for folder in first.common_prefixes {
+            let (turns, place, prefix) = (turns.clone(), place.clone(), prefix.clone());
+            folders.spawn(async move {
+                let _turn = turns.acquire().await;
+                below(&place, &folder, &prefix).await
+            });
+        }
+        while let Some(part) = folders.join_next().await {
+            let lost = |e| Error::new(ErrorKind::Io, format!("listing was interrupted: {e}")).at_path(&prefix);
+            found.extend(part.map_err(lost)??);
+        }
+        let objects =
+            found.iter().map(|meta| Object { url: place.url(&meta.location), len: meta.size, tag: tag(meta) });
+        let mut objects: Vec<_> = objects.filter(|object| object.url.starts_with(&prefix)).collect();
+        objects.sort_by(|a, b| a.url.cmp(&b.url));
+        Ok(objects)
+    })
+}
+
+/// All objects below a folder.
+async fn below(place: &Place, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
+    let (mut pages, mut found) = (place.store.list(Some(folder)), Vec::new());
+    while let Some(meta) = heard(pages.try_next(), url, "listing").await? {
+        found.push(meta);
+    }
+    Ok(found)
+}
+
+fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+    let runtime = &Process::current()?.runtime;
+    let (send, received) = std::sync::mpsc::channel();
+    for (number, (at, to)) in ranges.iter().enumerate() {
+        let (place, object, range) = (stores.find(&object.url)?, object.clone(), *at..*at + to.len() as u64);
+        let (send, reply) = (send.clone(), Reply::new(|_| ()));
+        runtime.spawn(async move {
+            let _ = send.send((number, bytes(&place, &object, range, &reply).await));
+        });
+    }
+    drop(send);
+    let mut left = ranges.len();
+    for (number, bytes) in received {
+        ranges[number].1.copy_from_slice(&bytes?);
+        left -= 1;
+    }
+    match left {
+        0 => Ok(()),
+        _ => Err(Error::new(ErrorKind::Io, "a request to a store was dropped").at_path(&object.url).transient()),
+    }
+}
+
+fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: Reply) {
+    let found = Process::current().and_then(|process| Ok((process, stores.find(&object.url)?)));
+    let (process, place) = match found {
+        Ok(found) => found,
+        Err(e) => return reply.done(Err(e)),
+    };
+    let object = object.clone();
+    process.runtime.spawn(async move {
+        let bytes = bytes(&place, &object, range, &reply).await;
+        reply.done(bytes);
+    });
+}
+
+/// The bytes of `range` of the version of `object` that was opened.
+async fn bytes(place: &Place, object: &Object, range: Range<u64>, reply: &Reply) -> Result<Vec<u8>> {
+    if range.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (url, len) = (&object.url, range.end - range.start);
+    let what = format!("bytes {} to {} of {}", range.start, range.end, object.len);
+    let changed = |was: String, is: String| {
+        let cause =
+            format!("{what}: the object has changed since it was opened, from {was} to {is}; open the loader again");
+        Error::in_source(cause).at_path(url)
+    };
+    let mut options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+    match &object.tag {
+        Some(tag) if tag.starts_with(MODIFIED) => {
+            options.if_unmodified_since = tag[MODIFIED.len()..].parse().ok();
+        }
+        // Weak ETags never match by HTTP's rules; the answer's is compared below.
+        Some(tag) if !tag.starts_with("W/") => options.if_match = Some(tag.clone()),
+        _ => {}
+    }
+    let answer = heard(place.store.get_opts(&place.path, options), url, &what).await?;
+    reply.first_byte();
+    // Not every server heeds the condition.
+    let now = tag(&answer.meta);
+    if now.is_some() && object.tag.is_some() && now != object.tag {
+        let shown = |tag: &Option<String>| format!("version {}", tag.as_deref().unwrap_or("none"));
+        return Err(changed(shown(&object.tag), shown(&now)));
+    }
+    if answer.meta.size != object.len {
+        return Err(changed(format!("{} bytes", object.len), format!("{} bytes", answer.meta.size)));
+    }
+    let wrong = |came: u64| {
+        let cause = format!("{what}: {came} bytes came instead of {len}; the connection was cut");
+        Error::new(ErrorKind::Io, cause).at_path(url).transient()
+    };
+    if answer.range != range {
+        return Err(wrong(answer.range.end.saturating_sub(answer.range.start)));
+    }
+    let mut bytes = Vec::new();
+    let room = usize::try_from(len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok());
+    if room.is_none() {
+        return Err(Error::new(ErrorKind::Memory, format!("no memory for {len} bytes")).at_path(url));
+    }
+    let mut body = answer.into_stream();
+    while let Some(chunk) = heard(body.next().map(Option::transpose), url, &what).await? {
+        if reply.is_cancelled() {
+            return Err(Error::new(ErrorKind::Io, format!("{what}: cancelled")).at_path(url).transient());
+        }
+        if bytes.len() as u64 + chunk.len() as u64 > len {
+            return Err(wrong(bytes.len() as u64 + chunk.len() as u64));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    if bytes.len() as u64 == len { Ok(bytes) } else { Err(wrong(bytes.len() as u64)) }
+}
