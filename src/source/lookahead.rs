@@ -85,6 +85,11 @@ impl Lookahead {
         self.bytes
     }
 
+    /// Number of batches in `epoch`.
+    pub fn batches(&self, epoch: u64) -> u64 {
+        (self.batches)(epoch)
+    }
+
     /// The samples of the batch at `place`, in order. A sample may occur twice. `None` if the batch
     /// does not exist, or if the order fails; the failure is then an error of the batch.
     pub fn samples(&self, place: Place) -> Option<Vec<u64>> {

@@ -11,7 +11,8 @@
 //! 8. [`Concat`]: several data sets as one.
 //! 9. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
 //! 10. [`open`]: chooses the source by the content of a path; `formats` has the table of formats.
-//!     [`Store`]: files that are not on this machine, by URL; [`Reply`] takes what it reads.
+//!     [`Store`]: files that are not on this machine, by URL; [`Reply`] takes what it reads,
+//!     and [`Keep`] keeps it on this machine.
 //! 11. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
 //! 12. [`sample_error`]: adds the sample to an error. `retry`: reads again after transient errors.
 //!
@@ -74,7 +75,7 @@ pub use sample::Sample;
 pub use sample_error::sample_error;
 pub use source::Source;
 pub(crate) use store::Stores;
-pub use store::{Location, Object, Reply, Store};
+pub use store::{Keep, Location, Object, Reply, Store};
 #[cfg(feature = "tables")]
 pub use table::{Table, TableOptions};
 pub use tar::Tar;

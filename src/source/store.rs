@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::bytes::Medium;
+use super::{Lookahead, Place};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Location of a data set: a local path, or a URL in a [`Store`].
@@ -115,6 +116,37 @@ pub trait Store: Send + Sync {
         };
         reply.done(read.map(|()| bytes));
     }
+
+    /// The bytes that this store keeps on this machine, for a loader that reads in `order`. `set` is a
+    /// hash of the data set, by which samples have the same number in every process and run. `None`,
+    /// the default, if nothing is kept.
+    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
+        let _ = (set, order);
+        None
+    }
+}
+
+/// Bytes that a [`Store`] keeps on this machine, as seen by one loader in a known
+/// order. The bytes of a sample are kept as the range that was offered, and are found by the same
+/// range again.
+///
+/// A source that fetches ahead skips what is kept, and offers the bytes of every sample that it
+/// fetched.
+pub trait Keep: Send + Sync {
+    /// Reads continue at `place`. Called at least once for each batch.
+    fn start(&self, place: Place);
+
+    /// Whether the `len` bytes of `object` from `at` on are kept. [`get`](Keep::get) may still fail,
+    /// as another process may drop them.
+    fn has(&self, object: &Object, at: u64, len: u64) -> bool;
+
+    /// Fills `to` with the bytes of `object` from `at` on, if they are kept. `to` has any content
+    /// otherwise.
+    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool;
+
+    /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the place after
+    /// the one that they were fetched for. The bytes may be kept or not.
+    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: Place);
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -136,6 +168,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
         (**self).fetch(object, range, reply);
+    }
+
+    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
+        (**self).keep(set, order)
     }
 }
 

@@ -24,6 +24,7 @@
 //! the version of the object that it opened, so that bytes of two versions are never mixed. A request
 //! fails when nothing arrives for 30 seconds, however long the whole answer takes.
 
+mod cache;
 mod error;
 mod http;
 mod hub;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 
 use warpfeed::source::Store;
 
+pub use cache::{Cache, Contents, Counts, check, empty, show};
 pub use object_store;
 
 /// Schemes of the URLs that [`all`] opens.

@@ -1,0 +1,249 @@
+//! One block in a file: a header with the full name of its bytes and their checksum, then the bytes.
+//!
+//! The format is little-endian: the magic number, the offset, the number of bytes, the length of the
+//! object, the data set, the sample, the lengths of the tag and of the URL as 32 bits, the CRC-32 of the bytes, the tag, the
+//! URL, and the CRC-32 of the header. A missing tag has the length `u32::MAX`. The last byte of the
+//! magic number is the version.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+
+use warpfeed::source::Object;
+
+use super::index::{Key, Owner};
+
+const MAGIC: [u8; 8] = *b"wfblock\x01";
+const FIXED: usize = 8 + 5 * 8 + 3 * 4;
+/// Longest header that is read.
+const MOST: usize = 1 << 16;
+
+/// Range of an object of which a block holds the bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range<'a> {
+    pub(super) object: &'a Object,
+    pub(super) at: u64,
+    pub(super) len: u64,
+}
+
+impl Range<'_> {
+    /// The name of the block: 128-bit FNV-1a over URL, length and tag of the object, and the range.
+    /// The header has all of them, so a collision is a miss.
+    pub(super) fn key(&self) -> Key {
+        let tag = self.object.tag.as_deref();
+        let numbers = [self.object.len, self.at, self.len, u64::from(tag.is_some())];
+        let numbers = numbers.into_iter().flat_map(u64::to_le_bytes);
+        let url = self.object.url.bytes().chain([0]);
+        let bytes = url.chain(tag.unwrap_or_default().bytes()).chain(numbers);
+        bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        })
+    }
+
+    fn header(&self, owner: Owner, checksum: u32) -> Vec<u8> {
+        let tag = self.object.tag.as_deref();
+        let mut header = MAGIC.to_vec();
+        for number in [self.at, self.len, self.object.len, owner.set, owner.sample] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        let tag_len = tag.map_or(u32::MAX, |tag| tag.len() as u32);
+        for number in [tag_len, self.object.url.len() as u32, checksum] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(tag.unwrap_or_default().as_bytes());
+        header.extend_from_slice(self.object.url.as_bytes());
+        let checksum = crc32fast::hash(&header);
+        header.extend_from_slice(&checksum.to_le_bytes());
+        header
+    }
+
+    /// Bytes that the block takes on a disk with pages of 4 KiB.
+    pub(super) fn bytes(&self) -> u64 {
+        let names = self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len);
+        (self.len + (FIXED + names + 4) as u64).next_multiple_of(4096)
+    }
+
+    /// Whether the header fits.
+    pub(super) fn fits(&self) -> bool {
+        self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + FIXED + 4 <= MOST
+    }
+}
+
+/// Writes a block.
+pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8]) -> io::Result<()> {
+    let header = range.header(owner, crc32fast::hash(bytes));
+    // One call writes nearly every block.
+    let written = match file.write_vectored(&[IoSlice::new(&header), IoSlice::new(bytes)]) {
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
+        written => written?,
+    };
+    file.write_all(&header[written.min(header.len())..])?;
+    file.write_all(&bytes[written.saturating_sub(header.len())..])
+}
+
+/// Fills `to` from a block. `false` if the block is damaged, or is that of another range.
+pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Result<bool> {
+    // The owner and the checksum are read from the file.
+    let mut header = range.header(Owner::default(), 0);
+    let expected = header.clone();
+    // One more byte would be a longer file.
+    let mut more = [0];
+    let want = header.len() + to.len();
+    let mut read = 0;
+    loop {
+        let parts = (read.min(header.len()), read.saturating_sub(header.len()).min(to.len()));
+        let buffers = &mut [
+            IoSliceMut::new(&mut header[parts.0..]),
+            IoSliceMut::new(&mut to[parts.1..]),
+            IoSliceMut::new(&mut more),
+        ];
+        match file.read_vectored(buffers) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        if read > want {
+            return Ok(false);
+        }
+    }
+    let (body, end) = header.split_at(header.len() - 4);
+    let sound = read == want && crc32fast::hash(body).to_le_bytes() == end;
+    // All but the owner and the checksum are those of the range.
+    let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
+    Ok(sound && same && crc32fast::hash(to).to_le_bytes() == body[56..60])
+}
+
+/// What a block's own header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) object: Object,
+    pub(super) at: u64,
+    pub(super) len: u64,
+    pub(super) owner: Owner,
+    checksum: u32,
+}
+
+impl Header {
+    /// Reads the header of a file. `None` if the file does not begin with one.
+    pub(super) fn read(file: &mut File) -> io::Result<Option<Self>> {
+        let mut bytes = vec![0; FIXED];
+        if let Err(e) = file.read_exact(&mut bytes) {
+            return if e.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(e) };
+        }
+        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let (tag_len, url_len, checksum) = (word(48), word(52) as usize, word(56));
+        let tagged = if tag_len == u32::MAX { 0 } else { tag_len as usize };
+        let owner = Owner { set: long(32), sample: long(40) };
+        let (at, len, object_len) = (long(8), long(16), long(24));
+        if bytes[..8] != MAGIC || tagged + url_len > MOST {
+            return Ok(None);
+        }
+        let mut rest = vec![0; tagged + url_len + 4];
+        if let Err(e) = file.read_exact(&mut rest) {
+            return if e.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(e) };
+        }
+        let (names, end) = rest.split_at(tagged + url_len);
+        bytes.extend_from_slice(names);
+        let Ok(names) = std::str::from_utf8(names) else { return Ok(None) };
+        let Some((tag, url)) = names.split_at_checked(tagged) else { return Ok(None) };
+        if crc32fast::hash(&bytes).to_le_bytes() != end {
+            return Ok(None);
+        }
+        let tag = (tag_len != u32::MAX).then(|| tag.to_owned());
+        let object = Object { url: url.to_owned(), len: object_len, tag };
+        Ok(Some(Header { object, at, len, owner, checksum }))
+    }
+
+    pub(super) fn range(&self) -> Range<'_> {
+        Range { object: &self.object, at: self.at, len: self.len }
+    }
+
+    /// Whether the rest of the file, after the header, is as it was written.
+    pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
+        let (mut hasher, mut left) = (crc32fast::Hasher::new(), self.len);
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(left == 0 && hasher.finalize() == self.checksum),
+                n if n as u64 > left => return Ok(false),
+                n => {
+                    hasher.update(&buffer[..n]);
+                    left -= n as u64;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn object(tag: Option<&str>) -> Object {
+        Object { url: "s3://b/x.tar".to_owned(), len: 99, tag: tag.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_block_reads_back_and_every_bit_and_the_length_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("block");
+        let (object, owner) = (object(Some("v\"1\"")), Owner { set: 3, sample: 5 });
+        let range = Range { object: &object, at: 7, len: 9 };
+        write(&mut File::create(&path).unwrap(), range, owner, b"the bytes").unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let mut to = [0; 9];
+        let mut reads = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            let sound = read(&mut File::open(&path).unwrap(), range, &mut to).unwrap();
+            let header = Header::read(&mut File::open(&path).unwrap()).unwrap();
+            let mut file = File::open(&path).unwrap();
+            let whole = Header::read(&mut file).unwrap().is_some_and(|header| header.check(&mut file).unwrap());
+            assert_eq!(sound, whole, "both ways to read agree");
+            (sound, header)
+        };
+        let (sound, header) = reads(&bytes);
+        let header = header.unwrap();
+        assert!(sound && header.owner == owner && header.object == object && header.range().key() == range.key());
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!reads(&flipped).0, "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(!reads(&bytes[..len]).0, "{len} bytes");
+        }
+        assert!(!reads(&[&bytes[..], b"x"].concat()).0);
+        assert!(reads(&bytes).0);
+        assert_eq!(to, *b"the bytes");
+    }
+
+    #[test]
+    fn a_block_is_that_of_its_object_version_and_range_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("block");
+        let own = object(Some("1"));
+        let range = Range { object: &own, at: 7, len: 9 };
+        write(&mut File::create(&path).unwrap(), range, Owner::default(), b"the bytes").unwrap();
+        let others = [
+            object(Some("2")),
+            object(None),
+            object(Some("")),
+            Object { len: 98, ..own.clone() },
+            Object { url: "s3://b/x.taq".to_owned(), ..own.clone() },
+            // The end of the URL and the beginning of the tag change places.
+            Object { url: "s3://b/x.ta".to_owned(), len: 99, tag: Some("r1".to_owned()) },
+        ];
+        let mut ranges = vec![Range { at: 8, ..range }, Range { len: 8, ..range }];
+        ranges.extend(others.iter().map(|object| Range { object, ..range }));
+        for other in ranges {
+            assert_ne!(other.key(), range.key());
+            let mut to = vec![0; other.len as usize];
+            assert!(!read(&mut File::open(&path).unwrap(), other, &mut to).unwrap(), "{other:?}");
+        }
+        // The name of a file outlives the program.
+        assert_eq!(range.key(), 0x4baf_da83_b638_7a9b_bd93_9c9a_6298_ca90);
+    }
+}

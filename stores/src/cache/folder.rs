@@ -1,0 +1,390 @@
+//! The folder of a cache, shared by processes.
+//!
+//! Every block is a file of its own, so that any process finds it without a list. A journal tells the
+//! processes which blocks there are and who they belong to: it bounds the bytes and finds the block
+//! that goes. Changes to the journal take a lock that the system releases when a process dies.
+//!
+//! A process may be killed at any moment. A block gets its name when it is whole. A block that goes
+//! loses its file before the journal says so, and a new one gets its name after the journal says so.
+//! The journal therefore lists every block, and perhaps some without a file; those are found missing
+//! and written again. Power loss may leave damaged blocks, which their checksums show.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use warpfeed::{Error, Result};
+
+use super::block::Header;
+use super::index::{Index, Key, Owner};
+
+/// The file that marks a folder as a cache.
+const MARKER: &str = "warpfeed-cache";
+const MARK: &str =
+    "warpfeed cache, version 1\nFiles below blocks/ and files/ may be deleted by the cache at any time.\n";
+const JOURNAL: &str = "journal";
+const LOCK: &str = "lock";
+const BLOCKS: &str = "blocks";
+const PARTIAL: &str = "partial";
+pub(super) const FILES: &str = "files";
+
+/// Magic number of a journal, with its version.
+const MAGIC: [u8; 8] = *b"wfcache\x01";
+const RECORD: usize = 48;
+/// A journal with this many records for each block is written again.
+const SPARSE: u64 = 4;
+/// Longest wait for the lock. A process that holds it longer is stopped; a block is then not kept.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Age of a partial file whose process is certainly gone.
+const STALE: Duration = Duration::from_secs(3600);
+
+/// Blocks with their headers, and the bytes that they take.
+pub(super) type Blocks = Vec<(Key, Header, u64)>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+}
+
+impl Folder {
+    /// Opens the cache in the folder at `path`, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// If the folder has other files, or is a cache of another version. The inner error says that
+    /// the folder cannot be written to or does not exist.
+    pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
+        let folder = Folder { path: path.to_owned() };
+        Ok(match folder.prepare(true) {
+            Err(Refused::Not(cause)) => return Err(Error::config(cause).at_path(path)),
+            Err(Refused::Io(e)) => Err(e),
+            Ok(()) => Ok(folder),
+        })
+    }
+
+    /// Opens the cache that is in the folder at `path`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn existing(path: &Path) -> Result<Self> {
+        let folder = Folder { path: path.to_owned() };
+        match folder.prepare(false) {
+            Ok(()) => Ok(folder),
+            Err(Refused::Not(cause)) => Err(Error::config(cause).at_path(path)),
+            Err(Refused::Io(e)) => Err(Error::io(path, &e)),
+        }
+    }
+
+    fn prepare(&self, create: bool) -> std::result::Result<(), Refused> {
+        if create {
+            fs::create_dir_all(&self.path)?;
+        }
+        let mark = match fs::read(self.path.join(MARKER)) {
+            Ok(mark) => Some(mark),
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(e.into()),
+        };
+        if let Some(mark) = &mark
+            && mark != MARK.as_bytes()
+        {
+            let version = String::from_utf8_lossy(mark).lines().next().unwrap_or_default().to_owned();
+            return Err(Refused::Not(format!(
+                "this folder is a cache of another version ({version:?}): choose another folder, or delete this one"
+            )));
+        }
+        let own = [MARKER, JOURNAL, LOCK, BLOCKS, PARTIAL, FILES];
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let name = name.to_string_lossy();
+            // A process that opens the folder at the same time has a marker with a name of its own.
+            if !own.contains(&&*name) && !name.starts_with("warpfeed-cache.") {
+                return Err(Refused::Not(format!(
+                    "a cache has a folder of its own, and this one contains {name:?}: choose an empty folder"
+                )));
+            }
+        }
+        match (mark, create) {
+            (None, false) => return Err(Refused::Not("this folder is not a cache of warpfeed".to_owned())),
+            (None, true) => {
+                let partial = self.path.join(format!("warpfeed-cache.{}", unique()));
+                fs::write(&partial, MARK)?;
+                fs::rename(partial, self.path.join(MARKER))?;
+            }
+            _ => {}
+        }
+        if create {
+            for name in [BLOCKS, PARTIAL, FILES] {
+                fs::create_dir_all(self.path.join(name))?;
+            }
+            self.remove_stale();
+        }
+        Ok(())
+    }
+
+    /// Removes the partial files of processes that were killed.
+    fn remove_stale(&self) {
+        for entry in fs::read_dir(self.path.join(PARTIAL)).into_iter().flatten().flatten() {
+            let age = entry.metadata().and_then(|metadata| metadata.modified());
+            let age = age.ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
+            if age.is_some_and(|age| age > STALE) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    pub(super) fn block(&self, key: Key) -> PathBuf {
+        self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
+    }
+
+    /// A name for a new file. Renaming publishes it.
+    pub(super) fn partial(&self) -> PathBuf {
+        self.path.join(PARTIAL).join(unique())
+    }
+
+    /// Renames a whole file to a block.
+    pub(super) fn publish(&self, partial: &Path, key: Key) -> io::Result<()> {
+        let target = self.block(key);
+        match fs::rename(partial, &target) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(target.parent().expect("blocks are in folders"))?;
+                fs::rename(partial, &target)
+            }
+            renamed => renamed,
+        }
+    }
+
+    /// Takes the lock of the folder. `None` if another process holds it for long.
+    pub(super) fn lock(&self) -> io::Result<Option<File>> {
+        // A lock belongs to an open file, which a fork would share.
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
+        let begun = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(file)),
+                Err(TryLockError::Error(e)) => return Err(e),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => return Ok(None),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+    }
+
+    /// All blocks in the folder, by their own headers. Files that are not blocks are returned apart.
+    pub(super) fn scan(&self) -> io::Result<(Blocks, Vec<PathBuf>)> {
+        let (mut blocks, mut others) = (Vec::new(), Vec::new());
+        let listed = |path: &Path| match fs::read_dir(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            found => found?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
+        };
+        for part in listed(&self.path.join(BLOCKS))? {
+            if !part.is_dir() {
+                others.push(part);
+                continue;
+            }
+            for path in listed(&part)? {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let key = Key::from_str_radix(&name, 16).ok().filter(|&key| self.block(key) == path);
+                let header = match File::open(&path) {
+                    Ok(mut file) if key.is_some() => Header::read(&mut file)?,
+                    // Another process removed it.
+                    Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                    Err(e) => return Err(e),
+                    Ok(_) => None,
+                };
+                match (key, header) {
+                    (Some(key), Some(header)) if header.range().key() == key => {
+                        let bytes = header.range().bytes();
+                        blocks.push((key, header, bytes));
+                    }
+                    _ => others.push(path),
+                }
+            }
+        }
+        Ok((blocks, others))
+    }
+}
+
+/// Why a folder is not opened.
+enum Refused {
+    Not(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(e: io::Error) -> Self {
+        // What is at the path is not a folder.
+        match e.kind() {
+            ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+                Refused::Not("not a folder: choose the path of a folder for the cache".to_owned())
+            }
+            _ => Refused::Io(e),
+        }
+    }
+}
+
+/// A name that no other process, thread or container uses.
+fn unique() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // Only uniqueness matters, so no order is needed.
+    format!("{}-{}-{}", std::process::id(), now.as_nanos(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A change of the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Record {
+    Add(Key, u64, Owner),
+    Remove(Key),
+}
+
+impl Record {
+    fn encode(self) -> [u8; RECORD] {
+        let (kind, key, bytes, owner) = match self {
+            Record::Add(key, bytes, owner) => (1u32, key, bytes, owner),
+            Record::Remove(key) => (2, key, 0, Owner::default()),
+        };
+        let mut record = [0; RECORD];
+        record[4..8].copy_from_slice(&kind.to_le_bytes());
+        record[8..24].copy_from_slice(&key.to_le_bytes());
+        record[24..32].copy_from_slice(&bytes.to_le_bytes());
+        record[32..40].copy_from_slice(&owner.set.to_le_bytes());
+        record[40..].copy_from_slice(&owner.sample.to_le_bytes());
+        let checksum = crc32fast::hash(&record[4..]);
+        record[..4].copy_from_slice(&checksum.to_le_bytes());
+        record
+    }
+
+    fn decode(record: &[u8]) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
+        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
+        let key = Key::from_le_bytes(std::array::from_fn(|i| record[8 + i]));
+        match (crc32fast::hash(&record[4..]) == word(0), word(4)) {
+            (true, 1) => Some(Record::Add(key, long(24), Owner { set: long(32), sample: long(40) })),
+            (true, 2) => Some(Record::Remove(key)),
+            _ => None,
+        }
+    }
+}
+
+/// What a process has read of the journal.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    /// Number of the journal: it changes when the journal is written again.
+    generation: u64,
+    /// Bytes that were read.
+    read: u64,
+}
+
+impl Journal {
+    /// Brings `index` up to date. The folder must be locked.
+    pub(super) fn sync(&mut self, folder: &Folder, index: &mut Index) -> io::Result<()> {
+        let path = folder.path.join(JOURNAL);
+        let mut bytes = Vec::new();
+        let mut sound = false;
+        match File::open(&path) {
+            Ok(mut file) => {
+                let mut head = [0; 16];
+                if file.read_exact(&mut head).is_ok() && head[..8] == MAGIC {
+                    let generation = u64::from_le_bytes(std::array::from_fn(|i| head[8 + i]));
+                    if generation != self.generation {
+                        *self = Journal { generation, read: 0 };
+                    }
+                    let from = self.read.max(16);
+                    sound = file.metadata()?.len() >= from;
+                    file.seek(SeekFrom::Start(from))?;
+                    file.read_to_end(&mut bytes)?;
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let records: Option<Vec<_>> =
+            bytes.chunks(RECORD).map(|r| (r.len() == RECORD).then(|| Record::decode(r))?).collect();
+        let Some(records) = records.filter(|_| sound) else {
+            // The journal is new, or power loss damaged it.
+            let (blocks, _) = folder.scan()?;
+            return self.write(
+                folder,
+                index,
+                blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect(),
+            );
+        };
+        if self.read == 0 {
+            let mut all = HashMap::new();
+            for record in records {
+                match record {
+                    Record::Add(key, bytes, owner) => all.insert(key, (bytes, owner)),
+                    Record::Remove(key) => all.remove(&key),
+                };
+            }
+            replace(index, &all);
+        } else {
+            records.into_iter().for_each(|record| apply(index, record));
+        }
+        self.read = self.read.max(16) + bytes.len() as u64;
+        if self.read > 1 << 16 && self.read / RECORD as u64 > SPARSE * index.len() as u64 {
+            let all = index.iter().map(|(key, bytes, owner)| (key, (bytes, owner))).collect();
+            self.write(folder, index, all)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the journal again.
+    fn write(&mut self, folder: &Folder, index: &mut Index, all: HashMap<Key, (u64, Owner)>) -> io::Result<()> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let generation = (now.as_nanos() as u64).max(self.generation.wrapping_add(1));
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&generation.to_le_bytes());
+        for (&key, &(size, owner)) in &all {
+            bytes.extend_from_slice(&Record::Add(key, size, owner).encode());
+        }
+        let partial = folder.partial();
+        let written = fs::write(&partial, &bytes).and_then(|()| fs::rename(&partial, folder.path.join(JOURNAL)));
+        if written.is_err() {
+            let _ = fs::remove_file(partial);
+        }
+        written?;
+        replace(index, &all);
+        *self = Journal { generation, read: bytes.len() as u64 };
+        Ok(())
+    }
+
+    /// Adds records after [`sync`](Journal::sync), under the same lock.
+    pub(super) fn append(&mut self, folder: &Folder, index: &mut Index, records: &[Record]) -> io::Result<()> {
+        let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
+        let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
+        file.seek(SeekFrom::Start(self.read))?;
+        if let Err(e) = file.write_all(&bytes) {
+            // A full disk may take a part of the records.
+            let _ = file.set_len(self.read);
+            return Err(e);
+        }
+        self.read += bytes.len() as u64;
+        records.iter().for_each(|&record| apply(index, record));
+        Ok(())
+    }
+
+    /// Writes the journal from the blocks that are there. The folder must be locked.
+    pub(super) fn rebuild(&mut self, folder: &Folder, index: &mut Index) -> io::Result<()> {
+        let (blocks, _) = folder.scan()?;
+        self.write(folder, index, blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect())
+    }
+}
+
+fn apply(index: &mut Index, record: Record) {
+    match record {
+        Record::Add(key, bytes, owner) => index.add(key, bytes, owner),
+        Record::Remove(key) => index.remove(key),
+    }
+}
+
+fn replace(index: &mut Index, all: &HashMap<Key, (u64, Owner)>) {
+    let gone: Vec<_> = index.iter().map(|(key, ..)| key).filter(|key| !all.contains_key(key)).collect();
+    gone.into_iter().for_each(|key| index.remove(key));
+    for (&key, &(bytes, owner)) in all {
+        if !index.contains(key) {
+            index.add(key, bytes, owner);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Chooses the blocks that stay.
+//!
+//! With a known order, the block whose next use is farthest goes first, and a new block that would
+//! go first is not taken: Belady's optimum ("A study of replacement algorithms for a virtual-storage
+//! computer", 1966), extended by the choice not to take a block. Next uses come from the inverse of
+//! the order, so nothing is stored for the future. Without a known order, the block that was used
+//! longest ago goes first.
+//!
+//! Next uses of several data sets are compared by their distance in epochs: training and validation
+//! alternate once per epoch.
+
+use std::collections::{BTreeSet, HashMap};
+
+use warpfeed::source::{Lookahead, NextUse, Place};
+
+/// Name of a block: a hash of its object, version and range.
+pub(super) type Key = u128;
+
+/// Epochs that are searched for the next use of a sample. On n machines a sample comes back to the
+/// same machine after n epochs on average.
+const EPOCHS: u64 = 256;
+
+/// The sample that a block belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Owner {
+    /// Hash of the data set; 0 for none.
+    pub(super) set: u64,
+    pub(super) sample: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    bytes: u64,
+    owner: Owner,
+    rank: Rank,
+}
+
+/// Place of a block among those that may go.
+#[derive(Debug, Clone, Copy)]
+enum Rank {
+    /// Number of the last use. The next one is unknown.
+    Used(u64),
+    /// Time of the next use by the set of the owner; see [`Follower::time`].
+    Next(u64),
+}
+
+/// A loader that reads in a known order.
+struct Follower {
+    number: u64,
+    order: Lookahead,
+    now: Place,
+}
+
+impl Follower {
+    /// A place as a fixed-point number of epochs with 32 fractional bits.
+    fn time(&self, place: Place) -> u64 {
+        let batches = self.order.batches(place.epoch).max(1);
+        let fraction = (u128::from(place.batch.min(batches)) << 32) / u128::from(batches);
+        (place.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
+    }
+
+    /// Time of the next use of `sample` from `from` on. `None` if the order has no inverse.
+    fn next(&self, sample: u64, from: Place) -> Option<u64> {
+        match self.order.next_use(sample, from, EPOCHS) {
+            NextUse::At(place) => Some(self.time(place)),
+            NextUse::Later => Some(u64::MAX),
+            NextUse::Unknown => None,
+        }
+    }
+
+    /// Distance of `time` from now. A time in the past has none.
+    fn distance(&self, time: u64) -> u64 {
+        time.saturating_sub(self.time(self.now))
+    }
+}
+
+/// The blocks of one data set whose next use is known.
+#[derive(Default)]
+struct Set {
+    /// Loaders that read the set. The last one counts.
+    followers: Vec<Follower>,
+    /// Blocks by the time of their next use.
+    queue: BTreeSet<(u64, Key)>,
+}
+
+/// The blocks of one tier, and which of them go first.
+pub(super) struct Index {
+    /// Most bytes of all blocks.
+    limit: u64,
+    bytes: u64,
+    entries: HashMap<Key, Entry>,
+    /// Blocks whose next use is unknown, by their last use.
+    used: BTreeSet<(u64, Key)>,
+    sets: HashMap<u64, Set>,
+    uses: u64,
+    followers: u64,
+}
+
+impl Index {
+    pub(super) fn new(limit: u64) -> Self {
+        Index {
+            limit,
+            bytes: 0,
+            entries: HashMap::new(),
+            used: BTreeSet::new(),
+            sets: HashMap::new(),
+            uses: 0,
+            followers: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.entries.contains_key(&key)
+    }
+
+    /// Keys and bytes of all blocks.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, Owner)> {
+        self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
+    }
+
+    /// Adds the order of a loader of `set`. Returns its number.
+    pub(super) fn follow(&mut self, set: u64, order: Lookahead) -> u64 {
+        self.followers += 1;
+        let number = self.followers;
+        let follower = Follower { number, order, now: Place::default() };
+        self.sets.entry(set).or_default().followers.push(follower);
+        self.rank_set(set);
+        number
+    }
+
+    /// Removes the order with this number.
+    pub(super) fn unfollow(&mut self, set: u64, number: u64) {
+        if let Some(set) = self.sets.get_mut(&set) {
+            set.followers.retain(|follower| follower.number != number);
+        }
+        self.rank_set(set);
+        self.sets.retain(|_, set| !set.followers.is_empty());
+    }
+
+    /// Notes that the loader with this number reads at `now`.
+    pub(super) fn start(&mut self, set: u64, number: u64, now: Place) {
+        let followers = self.sets.get_mut(&set).map(|set| &mut set.followers);
+        let Some(follower) = followers.and_then(|all| all.iter_mut().find(|follower| follower.number == number)) else {
+            return;
+        };
+        let back = now < follower.now;
+        follower.now = now;
+        // Uses that were passed are found as they come up, but uses that come again are not.
+        if back {
+            self.rank_set(set);
+        }
+    }
+
+    /// Finds the next use of all blocks of a set again.
+    fn rank_set(&mut self, set: u64) {
+        let keys: Vec<_> = self.iter().filter(|(_, _, owner)| owner.set == set).map(|(key, ..)| key).collect();
+        for key in keys {
+            self.rank(key);
+        }
+    }
+
+    /// Finds the next use of a block again.
+    fn rank(&mut self, key: Key) {
+        let Some(mut entry) = self.take(key) else { return };
+        let follower = self.sets.get(&entry.owner.set).and_then(|set| set.followers.last());
+        let next = follower.and_then(|follower| follower.next(entry.owner.sample, follower.now));
+        entry.rank = match (next, entry.rank) {
+            (Some(next), _) => Rank::Next(next),
+            (None, Rank::Used(used)) => Rank::Used(used),
+            (None, Rank::Next(_)) => Rank::Used(self.tick()),
+        };
+        self.put(key, entry);
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    fn put(&mut self, key: Key, entry: Entry) {
+        match entry.rank {
+            Rank::Used(used) => self.used.insert((used, key)),
+            Rank::Next(next) => self.sets.entry(entry.owner.set).or_default().queue.insert((next, key)),
+        };
+        self.bytes += entry.bytes;
+        self.entries.insert(key, entry);
+    }
+
+    fn take(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.entries.remove(&key)?;
+        match entry.rank {
+            Rank::Used(used) => {
+                self.used.remove(&(used, key));
+            }
+            Rank::Next(next) => {
+                if let Some(set) = self.sets.get_mut(&entry.owner.set) {
+                    set.queue.remove(&(next, key));
+                }
+            }
+        }
+        self.bytes -= entry.bytes;
+        Some(entry)
+    }
+
+    /// Notes a use of a block.
+    pub(super) fn used(&mut self, key: Key) {
+        if let Some(Entry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
+            && let Some(entry) = self.take(key)
+        {
+            let rank = Rank::Used(self.tick());
+            self.put(key, Entry { rank, ..entry });
+        }
+    }
+
+    /// Adds a block that is there already, whether it fits or not.
+    pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
+        self.take(key);
+        let rank = Rank::Used(self.tick());
+        self.put(key, Entry { bytes, owner, rank });
+        self.rank(key);
+    }
+
+    pub(super) fn remove(&mut self, key: Key) {
+        self.take(key);
+    }
+
+    /// Blocks that must go so that a new block fits, whose next use is looked for from `from` on, or
+    /// from now on. `None` if the new block would go before them. Changes nothing but the ranks of
+    /// blocks.
+    pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<Place>) -> Option<Vec<Key>> {
+        if bytes > self.limit {
+            return None;
+        }
+        self.pass();
+        let mut excess = (self.bytes + bytes).saturating_sub(self.limit);
+        if excess == 0 {
+            return Some(Vec::new());
+        }
+        let follower = self.sets.get(&owner.set).and_then(|set| set.followers.last());
+        let next =
+            follower.and_then(|follower| Some((follower, follower.next(owner.sample, from.unwrap_or(follower.now))?)));
+        let distance = next.map(|(follower, next)| match next {
+            u64::MAX => u64::MAX,
+            next => follower.distance(next),
+        });
+        let mut going = Vec::new();
+        let mut used = self.used.iter();
+        let mut queues: Vec<_> = self
+            .sets
+            .values()
+            .filter_map(|set| Some((set.followers.last()?, set.queue.iter().rev().peekable())))
+            .collect();
+        while excess > 0 {
+            let key = match (used.next(), distance) {
+                (Some((_, key)), _) => *key,
+                (None, None) => return None,
+                (None, Some(distance)) => {
+                    let last = |(follower, queue): &mut (&Follower, std::iter::Peekable<_>)| {
+                        let (next, _): &&(u64, Key) = queue.peek()?;
+                        Some(if *next == u64::MAX { u64::MAX } else { follower.distance(*next) })
+                    };
+                    let distances = queues.iter_mut().enumerate().filter_map(|(i, queue)| Some((last(queue)?, i)));
+                    let (farthest, i) = distances.max()?;
+                    if farthest <= distance {
+                        return None;
+                    }
+                    queues[i].1.next()?.1
+                }
+            };
+            excess = excess.saturating_sub(self.entries[&key].bytes);
+            going.push(key);
+        }
+        Some(going)
+    }
+
+    /// Finds the next use of blocks whose last one has passed.
+    fn pass(&mut self) {
+        let mut passed = Vec::new();
+        for set in self.sets.values() {
+            let Some(follower) = set.followers.last() else { continue };
+            let now = follower.time(follower.now);
+            passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).map(|(_, key)| *key));
+        }
+        for key in passed {
+            self.rank(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use warpfeed::order::{Order, Position, Shuffled};
+
+    use super::*;
+
+    /// The order of node `node` of `nodes`, in batches of `batch` samples on each.
+    fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
+        let order = Arc::new(Shuffled::new(len, seed));
+        let (global, of) = (nodes * batch, order.clone());
+        let samples = move |at: Place| {
+            let first = at.batch * global + node * batch;
+            Some((first..first + batch).map(|position| of.index(at.epoch, position)).collect())
+        };
+        let of = order.clone();
+        let next = move |epoch, sample, from| match of.position(epoch, sample, from * global) {
+            Position::At(at) if at % global / batch == node => Position::At(at / global),
+            _ => Position::Absent,
+        };
+        (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
+    }
+
+    /// Hits of an index of `limit` blocks over the epochs `epochs`, and hits of the best choice.
+    fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
+        let all: Vec<(Place, Vec<u64>)> =
+            order.from(Place::default()).take_while(|(at, _)| at.epoch < epochs + 40).collect();
+        let reads: Vec<(Place, u64)> = all.iter().flat_map(|(at, samples)| samples.iter().map(|&s| (*at, s))).collect();
+        // The next read of each read, from the list.
+        let mut next = vec![usize::MAX; reads.len()];
+        let mut last = HashMap::new();
+        for (i, (_, sample)) in reads.iter().enumerate().rev() {
+            next[i] = last.insert(*sample, i).unwrap_or(usize::MAX);
+        }
+        let mut index = Index::new(limit as u64);
+        let number = index.follow(7, order.clone());
+        let (mut best, mut queue) = (HashMap::<u64, usize>::new(), BTreeSet::new());
+        let (mut ours, mut optimum) = (0, 0);
+        for (i, &(at, sample)) in reads.iter().enumerate().take_while(|(_, (at, _))| at.epoch < epochs) {
+            index.start(7, number, at);
+            let counts = u64::from(at.epoch >= from);
+            if index.contains(Key::from(sample)) {
+                ours += counts;
+            } else {
+                let owner = Owner { set: 7, sample };
+                if let Some(going) = index.admit(1, owner, Some(order.after(at))) {
+                    going.into_iter().for_each(|key| index.remove(key));
+                    index.add(Key::from(sample), 1, owner);
+                }
+            }
+            if let Some(old) = best.insert(sample, next[i]) {
+                optimum += counts;
+                queue.remove(&(old, sample));
+            }
+            queue.insert((next[i], sample));
+            if queue.len() > limit {
+                let (_, farthest) = queue.pop_last().unwrap();
+                best.remove(&farthest);
+            }
+            assert!(index.len() <= limit);
+        }
+        (ours, optimum)
+    }
+
+    #[test]
+    fn the_blocks_that_stay_are_the_best_choice_on_one_node_and_on_eight() {
+        for (nodes, len) in [(1, 600), (8, 1600)] {
+            let (order, _) = order(len, 3, 0, nodes, 10);
+            let (from, epochs) = (4 * nodes, 4 * nodes + 24);
+            for limit in [len / 20, len / 3] {
+                let (ours, optimum) = hits(&order, limit as usize, from, epochs);
+                let reads = (epochs - from) * len / nodes;
+                let (ours, optimum) = (ours as f64 / reads as f64, optimum as f64 / reads as f64);
+                assert!((ours - optimum).abs() < 0.01, "{nodes} nodes, {limit} of {len}: {ours:.3}, best {optimum:.3}");
+                assert!(ours > limit as f64 / len as f64 - 0.01);
+            }
+        }
+    }
+
+    #[test]
+    fn without_an_order_the_block_that_was_used_longest_ago_goes() {
+        let mut index = Index::new(30);
+        let owner = Owner::default();
+        for key in 0..3 {
+            assert_eq!(index.admit(10, owner, None), Some(vec![]));
+            index.add(key, 10, owner);
+        }
+        index.used(0);
+        assert_eq!(index.admit(10, owner, None), Some(vec![1]));
+        assert_eq!(index.admit(11, owner, None), Some(vec![1, 2]));
+        assert_eq!(index.admit(30, owner, None), Some(vec![1, 2, 0]));
+        assert_eq!(index.admit(31, owner, None), None, "larger than the cache");
+        index.remove(1);
+        assert_eq!(index.admit(10, owner, None), Some(vec![]));
+        assert_eq!(index.iter().count(), 2);
+    }
+
+    #[test]
+    fn sets_without_a_loader_go_first_and_loaders_are_compared_by_distance_in_epochs() {
+        let (train, _) = order(100, 1, 0, 1, 1);
+        // Its only sample comes in the middle of each epoch.
+        let middle = |_, _, from: u64| if from <= 1 { Position::At(1) } else { Position::Absent };
+        let validation = Lookahead::new(0, |_| 2, |_| Some(vec![0])).with_next(middle);
+        let mut index = Index::new(2);
+        let old = Owner { set: 5, sample: 9 };
+        index.add(1, 1, old);
+        let val = Owner { set: 6, sample: 0 };
+        index.add(2, 1, val);
+        let followers = (index.follow(7, train.clone()), index.follow(6, validation));
+        let order = |position| Shuffled::new(100, 1).index(0, position);
+        let soon = Owner { set: 7, sample: order(20) };
+        let late = Owner { set: 7, sample: order(80) };
+        assert_eq!(index.admit(1, soon, None), Some(vec![1]));
+        index.remove(1);
+        index.add(3, 1, late);
+        assert_eq!(index.admit(1, soon, None), Some(vec![3]), "0.8 epochs ahead, the other 0.5");
+        index.remove(3);
+        index.add(3, 1, soon);
+        assert_eq!(index.admit(1, late, None), None, "farther than both");
+        index.start(7, followers.0, Place { epoch: 0, batch: 21 });
+        let again = Owner { set: 7, sample: order(60) };
+        assert_eq!(index.admit(1, again, None), Some(vec![3]), "its use has passed");
+        index.unfollow(6, followers.1);
+        assert_eq!(index.admit(1, late, None), Some(vec![2]), "nobody reads the set any more");
+    }
+}

@@ -1,0 +1,348 @@
+//! The blocks of one process: memory, then the shared folder.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use warpfeed::Result;
+use warpfeed::source::{Lookahead, Object, Place};
+
+use super::Counts;
+use super::block::{self, Range};
+use super::folder::{Folder, Journal, Record};
+use super::index::{Index, Key, Owner};
+
+/// Blocks in memory and in a folder.
+pub(super) struct Kept {
+    folder: Option<Folder>,
+    /// Whether new blocks are written. Ends with the first error, such as a full disk.
+    writable: AtomicBool,
+    tiers: Mutex<Tiers>,
+    /// The process that opened it. A child after a fork has no threads, and perhaps a locked mutex.
+    process: u32,
+    counts: Counters,
+}
+
+struct Tiers {
+    memory: Index,
+    blocks: HashMap<Key, Block>,
+    disk: Index,
+    journal: Journal,
+    /// Blocks that the journal lists and that have no file.
+    lost: HashSet<Key>,
+    /// The numbers of a follower in both indices.
+    followers: HashMap<u64, (u64, u64)>,
+}
+
+/// A block in memory.
+struct Block {
+    object: Object,
+    at: u64,
+    owner: Owner,
+    bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Counters {
+    memory: AtomicU64,
+    memory_bytes: AtomicU64,
+    disk: AtomicU64,
+    disk_bytes: AtomicU64,
+    misses: AtomicU64,
+    missed_bytes: AtomicU64,
+    written: AtomicU64,
+    damaged: AtomicU64,
+}
+
+impl Kept {
+    /// Opens the folder at `path` for `disk` bytes, with `memory` bytes in memory before it.
+    ///
+    /// # Errors
+    /// If the folder is not that of a cache. A folder that cannot be written to is a warning.
+    pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
+        let (folder, writable) = match Folder::open(path)? {
+            Ok(folder) => (Some(folder), true),
+            Err(e) => {
+                // Blocks that are there can be read.
+                let folder = Folder::existing(path).ok();
+                warn(path, &e, if folder.is_some() { "nothing new is kept" } else { "nothing is kept" });
+                (folder, false)
+            }
+        };
+        let kept = Self::new(folder, writable, disk, memory);
+        kept.with_lock(|_, _| Ok(()));
+        Ok(kept)
+    }
+
+    /// Keeps `bytes` bytes in memory alone.
+    pub(super) fn in_memory(bytes: u64) -> Self {
+        Self::new(None, false, 0, bytes)
+    }
+
+    fn new(folder: Option<Folder>, writable: bool, disk: u64, memory: u64) -> Self {
+        Kept {
+            folder,
+            writable: AtomicBool::new(writable),
+            tiers: Mutex::new(Tiers {
+                memory: Index::new(memory),
+                blocks: HashMap::new(),
+                disk: Index::new(disk),
+                journal: Journal::default(),
+                lost: HashSet::new(),
+                followers: HashMap::new(),
+            }),
+            process: std::process::id(),
+            counts: Counters::default(),
+        }
+    }
+
+    fn tiers(&self) -> MutexGuard<'_, Tiers> {
+        self.tiers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_here(&self) -> bool {
+        static FORKED: AtomicBool = AtomicBool::new(false);
+        let here = std::process::id() == self.process;
+        if !here && !FORKED.swap(true, Relaxed) {
+            tracing::warn!(
+                "the cache was opened before this process was forked, so nothing is kept; open it after the fork"
+            );
+        }
+        here
+    }
+
+    /// Runs `change` with the folder locked and the index up to date. Writing ends with an error.
+    fn with_lock(&self, change: impl FnOnce(&Folder, &mut Tiers) -> io::Result<()>) {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
+        let mut tiers = self.tiers();
+        let changed = folder.lock().and_then(|lock| {
+            // Another process is stopped with the lock: this change is left out.
+            let Some(_lock) = lock else { return Ok(()) };
+            let Tiers { disk, journal, .. } = &mut *tiers;
+            journal.sync(folder, disk)?;
+            change(folder, &mut tiers)
+        });
+        drop(tiers);
+        if let Err(e) = changed {
+            self.stop_writing(&folder.path, &e);
+        }
+    }
+
+    fn stop_writing(&self, path: &Path, e: &io::Error) {
+        if self.writable.swap(false, Relaxed) {
+            warn(path, e, "no more is kept");
+        }
+    }
+
+    /// Fills `to` with the bytes of `object` from `at` on, if exactly this range is kept.
+    pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool {
+        if !self.is_here() {
+            return false;
+        }
+        let range = Range { object, at, len: to.len() as u64 };
+        let key = range.key();
+        if self.get_in_memory(key, range, to) {
+            self.counts.memory.fetch_add(1, Relaxed);
+            self.counts.memory_bytes.fetch_add(range.len, Relaxed);
+            return true;
+        }
+        if self.get_in_folder(key, range, to) {
+            self.counts.disk.fetch_add(1, Relaxed);
+            self.counts.disk_bytes.fetch_add(range.len, Relaxed);
+            return true;
+        }
+        self.counts.misses.fetch_add(1, Relaxed);
+        self.counts.missed_bytes.fetch_add(range.len, Relaxed);
+        false
+    }
+
+    /// Whether these bytes are kept, without reading them.
+    pub(super) fn has(&self, object: &Object, at: u64, len: u64) -> bool {
+        if !self.is_here() || !versioned(object) {
+            return false;
+        }
+        let key = Range { object, at, len }.key();
+        let tiers = self.tiers();
+        if tiers.blocks.contains_key(&key) {
+            return true;
+        }
+        // Other processes' blocks are in the folder before they are in this index.
+        let unknown = !tiers.disk.contains(key) || tiers.lost.contains(&key);
+        drop(tiers);
+        let Some(folder) = &self.folder else { return false };
+        !unknown || folder.block(key).exists()
+    }
+
+    fn get_in_memory(&self, key: Key, range: Range<'_>, to: &mut [u8]) -> bool {
+        let mut tiers = self.tiers();
+        let Some(block) = tiers.blocks.get(&key) else { return false };
+        if block.object != *range.object || block.at != range.at || block.bytes.len() != to.len() {
+            return false;
+        }
+        to.copy_from_slice(&block.bytes);
+        tiers.memory.used(key);
+        true
+    }
+
+    fn get_in_folder(&self, key: Key, range: Range<'_>, to: &mut [u8]) -> bool {
+        let Some(folder) = self.folder.as_ref().filter(|_| versioned(range.object)) else { return false };
+        match File::open(folder.block(key)).and_then(|mut file| block::read(&mut file, range, to)) {
+            Ok(true) => {
+                self.tiers().disk.used(key);
+                return true;
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let mut tiers = self.tiers();
+                if tiers.disk.contains(key) {
+                    tiers.lost.insert(key);
+                }
+                return false;
+            }
+            Ok(false) => {
+                tracing::warn!("{}: damaged, fetched again", folder.block(key).display());
+            }
+            Err(e) => tracing::warn!("{}: {e}; fetched again", folder.block(key).display()),
+        }
+        self.counts.damaged.fetch_add(1, Relaxed);
+        self.with_lock(|folder, tiers| {
+            remove(folder, key)?;
+            let Tiers { disk, journal, .. } = tiers;
+            journal.append(folder, disk, &[Record::Remove(key)])
+        });
+        false
+    }
+
+    /// Offers the bytes of `object` from `at` on, which are next used at `from` or later.
+    pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<Place>) {
+        if !self.is_here() || !versioned(object) {
+            return;
+        }
+        let range = Range { object, at, len: bytes.len() as u64 };
+        if !range.fits() {
+            return;
+        }
+        let key = range.key();
+        let mut tiers = self.tiers();
+        if tiers.blocks.contains_key(&key) {
+            return;
+        }
+        let Some(going) = tiers.memory.admit(range.len, owner, from) else {
+            drop(tiers);
+            self.write(range, bytes, owner, from);
+            return;
+        };
+        let going: Vec<_> = going
+            .into_iter()
+            .filter_map(|key| {
+                tiers.memory.remove(key);
+                tiers.blocks.remove(&key)
+            })
+            .collect();
+        tiers.memory.add(key, range.len, owner);
+        tiers.blocks.insert(key, Block { object: object.clone(), at, owner, bytes: bytes.to_vec() });
+        drop(tiers);
+        for Block { object, at, owner, bytes } in going {
+            let range = Range { object: &object, at, len: bytes.len() as u64 };
+            self.write(range, &bytes, owner, None);
+        }
+    }
+
+    /// Writes a block to the folder, if it is not one that would go first.
+    fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<Place>) {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
+        let (key, size) = (range.key(), range.bytes());
+        {
+            let mut tiers = self.tiers();
+            let again = tiers.lost.contains(&key);
+            if !again && (tiers.disk.contains(key) || tiers.disk.admit(size, owner, from).is_none()) {
+                return;
+            }
+        }
+        let partial = folder.partial();
+        let created = OpenOptions::new().write(true).create_new(true).open(&partial);
+        let written = created.and_then(|mut file| block::write(&mut file, range, owner, bytes));
+        if let Err(e) = written {
+            let _ = fs::remove_file(&partial);
+            self.stop_writing(&folder.path, &e);
+            return;
+        }
+        self.with_lock(|folder, tiers| {
+            let Tiers { disk, journal, lost, .. } = tiers;
+            if lost.remove(&key) && disk.contains(key) {
+                return folder.publish(&partial, key);
+            }
+            let Some(going) = disk.admit(size, owner, from).filter(|_| !disk.contains(key)) else { return Ok(()) };
+            // Files go before their records, so that no file is ever without one.
+            going.iter().try_for_each(|&key| remove(folder, key))?;
+            let mut records: Vec<_> = going.into_iter().map(Record::Remove).collect();
+            records.push(Record::Add(key, size, owner));
+            journal.append(folder, disk, &records)?;
+            folder.publish(&partial, key)?;
+            self.counts.written.fetch_add(range.len, Relaxed);
+            Ok(())
+        });
+        // It is still there if another process has written the block, or the lock was not free.
+        let _ = fs::remove_file(&partial);
+    }
+
+    /// Takes the order in which a loader reads a set. Returns the number of the loader.
+    pub(super) fn follow(&self, set: u64, order: &Lookahead) -> u64 {
+        let mut tiers = self.tiers();
+        let numbers = (tiers.memory.follow(set, order.clone()), tiers.disk.follow(set, order.clone()));
+        let number = tiers.followers.keys().max().map_or(0, |last| last + 1);
+        tiers.followers.insert(number, numbers);
+        number
+    }
+
+    pub(super) fn unfollow(&self, set: u64, number: u64) {
+        let mut tiers = self.tiers();
+        if let Some((memory, disk)) = tiers.followers.remove(&number) {
+            tiers.memory.unfollow(set, memory);
+            tiers.disk.unfollow(set, disk);
+        }
+    }
+
+    pub(super) fn start(&self, set: u64, number: u64, place: Place) {
+        let mut tiers = self.tiers();
+        if let Some(&(memory, disk)) = tiers.followers.get(&number) {
+            tiers.memory.start(set, memory, place);
+            tiers.disk.start(set, disk, place);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let counts = &self.counts;
+        let [memory, memory_bytes, disk, disk_bytes, misses, missed_bytes, written_bytes, damaged] = [
+            &counts.memory,
+            &counts.memory_bytes,
+            &counts.disk,
+            &counts.disk_bytes,
+            &counts.misses,
+            &counts.missed_bytes,
+            &counts.written,
+            &counts.damaged,
+        ]
+        .map(|count| count.load(Relaxed));
+        Counts { memory, memory_bytes, disk, disk_bytes, misses, missed_bytes, written_bytes, damaged }
+    }
+}
+
+/// Whether a changed object has another name: its tag is part of the name of a block.
+fn versioned(object: &Object) -> bool {
+    object.tag.is_some()
+}
+
+/// Removes a block.
+pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
+    match fs::remove_file(folder.block(key)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn warn(path: &Path, e: &io::Error, result: &str) {
+    tracing::warn!("the cache {}: {result}, and everything is read from the store ({e})", path.display());
+}

@@ -1,0 +1,115 @@
+//! Shows, checks and empties the folder of a cache.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use warpfeed::{Error, Result};
+
+use super::block::Header;
+use super::folder::{Blocks, Folder, Journal};
+use super::index::{Index, Key};
+use super::kept::remove;
+
+/// Blocks in the folder of a cache.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Contents {
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Bytes that they take on the disk, rounded up to its pages.
+    pub bytes: u64,
+    /// Number of blocks and their bytes by the folder of their object's URL.
+    pub sets: BTreeMap<String, (u64, u64)>,
+    /// Damaged blocks; [`check`] drops them.
+    pub damaged: u64,
+    /// Files that the cache did not write. They are left alone.
+    pub others: Vec<PathBuf>,
+}
+
+/// The blocks of the cache in the folder `path`.
+///
+/// # Errors
+/// If the folder is not a cache, or cannot be read.
+pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
+    let folder = Folder::existing(path.as_ref())?;
+    Ok(listed(&folder)?.0)
+}
+
+/// Reads all blocks of the cache in the folder `path` and drops the damaged ones.
+///
+/// # Errors
+/// If the folder is not a cache, or cannot be read or written.
+pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
+    let folder = Folder::existing(path.as_ref())?;
+    let (mut contents, blocks) = listed(&folder)?;
+    let mut damaged = Vec::new();
+    for (key, header, bytes) in blocks {
+        let sound = match File::open(folder.block(key)) {
+            Ok(mut file) => {
+                Header::read(&mut file).and_then(|again| Ok(again == Some(header.clone()) && header.check(&mut file)?))
+            }
+            // Another process dropped it.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
+            Err(e) => Err(e),
+        };
+        if !sound.map_err(|e| Error::io(folder.block(key), &e))? {
+            contents.blocks -= 1;
+            contents.bytes -= bytes;
+            contents.damaged += 1;
+            damaged.push(key);
+        }
+    }
+    // Blocks with a damaged header have the name of a block, so the cache wrote them.
+    let named = |path: &PathBuf| {
+        let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
+        (folder.block(key) == *path).then_some(key)
+    };
+    let headless: Vec<_> = contents.others.iter().filter_map(named).collect();
+    contents.damaged += headless.len() as u64;
+    contents.others.retain(|path| named(path).is_none());
+    damaged.extend(headless);
+    drop_blocks(&folder, &damaged)?;
+    Ok(contents)
+}
+
+/// Removes all blocks of the cache in the folder `path`. The folder stays a cache. Returns what was
+/// there.
+///
+/// # Errors
+/// If the folder is not a cache, or cannot be read or written.
+pub fn empty(path: impl AsRef<Path>) -> Result<Contents> {
+    let folder = Folder::existing(path.as_ref())?;
+    let (contents, blocks) = listed(&folder)?;
+    drop_blocks(&folder, &blocks.iter().map(|(key, ..)| *key).collect::<Vec<_>>())?;
+    Ok(contents)
+}
+
+fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
+    let (blocks, others) = folder.scan().map_err(|e| Error::io(&folder.path, &e))?;
+    let mut contents = Contents { others, ..Contents::default() };
+    for (_, header, bytes) in &blocks {
+        contents.blocks += 1;
+        contents.bytes += bytes;
+        let url = &header.object.url;
+        let set = url.rsplit_once('/').map_or(&url[..], |(set, _)| set);
+        let set = contents.sets.entry(set.to_owned()).or_default();
+        *set = (set.0 + 1, set.1 + bytes);
+    }
+    Ok((contents, blocks))
+}
+
+/// Removes blocks, and writes the journal from those that are left.
+fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let failed = |e: &std::io::Error| Error::io(&folder.path, e);
+    let busy = || Error::config("another process holds the lock of the cache: is it stopped?").at_path(&folder.path);
+    let _lock = folder.lock().map_err(|e| failed(&e))?.ok_or_else(busy)?;
+    for &key in keys {
+        remove(folder, key).map_err(|e| failed(&e))?;
+    }
+    Journal::default().rebuild(folder, &mut Index::new(0)).map_err(|e| failed(&e))
+}

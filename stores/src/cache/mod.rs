@@ -1,0 +1,147 @@
+//! [`Cache`]: bytes of stores on this machine.
+//!
+//! 1. `index` chooses the blocks that stay, by their next use in the order of a loader.
+//! 2. `block` is one block in a file; `folder` is the folder with its journal.
+//! 3. `kept` has the blocks of this process: in memory, and in the folder.
+//! 4. `store` wraps a store with the cache.
+//! 5. `manage` shows, checks and empties a folder.
+//!
+//! A block is one range of one version of an object: usually one sample. Blocks are not fixed parts
+//! of an object, because a shuffle would then fetch and keep much that it does not use.
+
+mod block;
+mod folder;
+mod index;
+mod kept;
+mod manage;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use warpfeed::source::Store;
+use warpfeed::{Error, Result};
+
+pub use manage::{Contents, check, empty, show};
+
+use kept::Kept;
+
+/// Bytes of stores on this machine: in memory, and in a folder of bounded size.
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed_stores::Cache;
+///
+/// let cache = Cache::open("/local/cache", 500_000_000_000)?;
+/// let loader = Loader::new("s3://bucket/train").stores(cache.stores(warpfeed_stores::all())).shuffle(42);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// **What stays.** The cache knows the order of the loader. It keeps the samples that are read
+/// soonest, and does not take a sample that it would drop first. That is the best possible choice
+/// (Belady's optimum). On one machine, the hit rate of reshuffled epochs is the share of the data
+/// that fits; on several, it is higher, because each sample may next be read by another machine.
+/// Samples of other orders, such as draws with replacement, leave in the order of their last use.
+///
+/// **Sharing.** All processes of a machine may use one folder at once, with any data sets and
+/// versions of the data. Each process fetches what it does not find. A process may be killed at any
+/// time. A restarted job finds the blocks that are there.
+///
+/// **Safety.** Every block has a checksum that is verified when it is read. A damaged block is dropped
+/// and fetched again. The version (ETag or generation) of an object is part of the name of its
+/// blocks, so bytes of two versions are never mixed. Objects without a version are not kept. The
+/// cache deletes only blocks that it has written, and refuses a folder with other files.
+///
+/// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the store
+/// what the cache does not have.
+#[derive(Clone)]
+pub struct Cache(Arc<Kept>);
+
+impl Cache {
+    /// Opens the cache in the folder `path`, with up to `bytes` bytes of blocks. Creates the folder if
+    /// it does not exist.
+    ///
+    /// # Errors
+    /// If the folder has files that are not those of a cache, or is a cache of another version.
+    pub fn open(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
+        Self::with_memory(path, bytes, 0)
+    }
+
+    /// Like [`open`](Cache::open), with up to `memory` bytes of blocks in the memory of this process,
+    /// before the folder. The system keeps recently used files in memory anyway, so this helps if the
+    /// folder is slow.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Cache::open).
+    pub fn with_memory(path: impl AsRef<Path>, bytes: u64, memory: u64) -> Result<Self> {
+        Ok(Cache(Arc::new(Kept::open(path.as_ref(), bytes, memory)?)))
+    }
+
+    /// A cache of `bytes` bytes in the memory of this process, without a folder.
+    pub fn in_memory(bytes: u64) -> Self {
+        Cache(Arc::new(Kept::in_memory(bytes)))
+    }
+
+    /// The folder of a cache that users do not name: `warpfeed` in `$XDG_CACHE_HOME`, or in
+    /// `~/.cache`.
+    ///
+    /// # Errors
+    /// If neither variable is set.
+    pub fn default_path() -> Result<PathBuf> {
+        let home = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let folder = home("XDG_CACHE_HOME").or_else(|| Some(home("HOME")?.join(".cache")));
+        let unknown = || Error::config("neither XDG_CACHE_HOME nor HOME is set: name the folder of the cache");
+        Ok(folder.ok_or_else(unknown)?.join("warpfeed"))
+    }
+
+    /// `store` with this cache before it.
+    pub fn store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        Arc::new(store::Cached { cache: self.clone(), store })
+    }
+
+    /// Stores by scheme, such as [`all`](crate::all), with this cache before them.
+    pub fn stores<S>(&self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Vec<(S, Arc<dyn Store>)> {
+        stores.into_iter().map(|(scheme, store)| (scheme, self.store(store))).collect()
+    }
+
+    /// The reads of this process until now.
+    pub fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cache").field(&self.counts()).finish()
+    }
+}
+
+/// Reads of one process through a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Reads from memory.
+    pub memory: u64,
+    /// Bytes read from memory.
+    pub memory_bytes: u64,
+    /// Reads from the folder.
+    pub disk: u64,
+    /// Bytes read from the folder.
+    pub disk_bytes: u64,
+    /// Reads of ranges that are not in the cache.
+    pub misses: u64,
+    /// Bytes of ranges that are not in the cache.
+    pub missed_bytes: u64,
+    /// Bytes written to the folder.
+    pub written_bytes: u64,
+    /// Damaged blocks that were dropped.
+    pub damaged: u64,
+}
+
+impl Counts {
+    /// Share of the bytes that came from the cache, 0 to 1. `None` before the first read.
+    pub fn hit_rate(&self) -> Option<f64> {
+        let hits = self.memory_bytes + self.disk_bytes;
+        (hits + self.missed_bytes > 0).then(|| hits as f64 / (hits + self.missed_bytes) as f64)
+    }
+}

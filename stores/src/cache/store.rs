@@ -1,0 +1,101 @@
+//! A store with a cache before it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use warpfeed::Result;
+use warpfeed::source::{Keep, Lookahead, Object, Place, Reply, Store};
+
+use super::Cache;
+use super::index::Owner;
+
+/// Reads outside the order are kept from this length on. Shorter ones are headers, which belong to an
+/// index that is kept as a whole.
+const LEAST: usize = 4096;
+
+pub(super) struct Cached {
+    pub(super) cache: Cache,
+    pub(super) store: Arc<dyn Store>,
+}
+
+impl Cached {
+    /// Offers bytes that were read outside a known order.
+    fn offer(&self, object: &Object, at: u64, bytes: &[u8]) {
+        if bytes.len() >= LEAST {
+            self.cache.0.offer(object, at, bytes, Owner::default(), None);
+        }
+    }
+}
+
+impl Store for Cached {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.store.list(prefix)
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        self.store.object(url)
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        if !self.cache.0.get(object, at, to) {
+            self.store.read(object, at, to)?;
+            self.offer(object, at, to);
+        }
+        Ok(())
+    }
+
+    fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let missing =
+            ranges.iter_mut().filter_map(|(at, to)| (!self.cache.0.get(object, *at, to)).then_some((*at, &mut **to)));
+        let mut missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.store.read_ranges(object, &mut missing)?;
+        missing.iter().for_each(|(at, bytes)| self.offer(object, *at, bytes));
+        Ok(())
+    }
+
+    /// Reads from the store: who fetches has asked the cache for each sample.
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        self.store.fetch(object, range, reply);
+    }
+
+    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
+        // 0 is for reads outside a known order.
+        let set = set.max(1);
+        let number = self.cache.0.follow(set, order);
+        Some(Arc::new(Following { cache: self.cache.clone(), set, number }))
+    }
+}
+
+/// A loader that reads through the cache in a known order.
+struct Following {
+    cache: Cache,
+    set: u64,
+    number: u64,
+}
+
+impl Keep for Following {
+    fn start(&self, place: Place) {
+        self.cache.0.start(self.set, self.number, place);
+    }
+
+    fn has(&self, object: &Object, at: u64, len: u64) -> bool {
+        self.cache.0.has(object, at, len)
+    }
+
+    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool {
+        self.cache.0.get(object, at, to)
+    }
+
+    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: Place) {
+        self.cache.0.offer(object, at, bytes, Owner { set: self.set, sample }, Some(next));
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.cache.0.unfollow(self.set, self.number);
+    }
+}

@@ -1,0 +1,423 @@
+//! Promise: reads through the cache are those of the store, for any size of the cache, any number of
+//! processes, and whatever happens to the folder: killed processes, damaged blocks, a full disk, a
+//! folder that cannot be written to, and objects that change. The cache deletes only what it wrote.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use warpfeed::order::{Order, Position, Rng, Shuffled};
+use warpfeed::source::{Lookahead, Object, Place, Reply, Store};
+use warpfeed::{Error, Result};
+use warpfeed_stores::{Cache, check, empty, show};
+
+/// Bytes of an object, 40 to 20,000 at a time.
+const SAMPLES: u64 = 200;
+
+/// Where sample `sample` begins in the object.
+fn at(sample: u64) -> u64 {
+    (0..sample).map(len).sum()
+}
+
+fn len(sample: u64) -> u64 {
+    40 + sample * 7919 % 19_960
+}
+
+/// An object with bytes that follow from its version. Counts what is read.
+struct Objects {
+    version: Mutex<u64>,
+    bytes: AtomicU64,
+}
+
+impl Objects {
+    fn new(version: u64) -> Arc<Self> {
+        Arc::new(Objects { version: Mutex::new(version), bytes: AtomicU64::new(0) })
+    }
+}
+
+fn content(version: u64, at: u64, to: &mut [u8]) {
+    for (i, byte) in (at..).zip(to) {
+        *byte = ((i ^ version).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8;
+    }
+}
+
+impl Store for Objects {
+    fn list(&self, _: &str) -> Result<Vec<Object>> {
+        Ok(vec![self.object("mem://set/x")?])
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        Ok(Object { url: url.to_owned(), len: at(SAMPLES), tag: Some(self.version.lock().unwrap().to_string()) })
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        let version = *self.version.lock().unwrap();
+        if object.tag != Some(version.to_string()) {
+            return Err(Error::in_source("another version"));
+        }
+        self.bytes.fetch_add(to.len() as u64, Relaxed);
+        content(version, at, to);
+        Ok(())
+    }
+}
+
+/// Shuffled epochs of batches of 10 samples.
+fn lookahead() -> Lookahead {
+    let of = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
+    let samples = move |place: Place| Some((0..10).map(|i| of(place.epoch, place.batch * 10 + i)).collect());
+    Lookahead::new(0, |_| SAMPLES / 10, samples).with_next(|epoch, sample, batch| {
+        match Shuffled::new(SAMPLES, 3).position(epoch, sample, batch * 10) {
+            Position::At(position) => Position::At(position / 10),
+            other => other,
+        }
+    })
+}
+
+/// Reads `batches` batches from `place` on, as a loader that fetches does, and compares every byte.
+fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
+    let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
+    let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
+    let keep = store.keep(9, &order).unwrap();
+    let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+    for _ in 0..batches {
+        keep.start(place);
+        for sample in order.samples(place).unwrap() {
+            bytes.clear();
+            bytes.resize(len(sample) as usize, 0);
+            expected.resize(bytes.len(), 0);
+            content(version, at(sample), &mut expected);
+            let has = keep.has(&object, at(sample), len(sample));
+            let found = keep.get(&object, at(sample), &mut bytes);
+            if !found {
+                let (send, fetched) = mpsc::channel();
+                let range = at(sample)..at(sample) + len(sample);
+                store.fetch(&object, range, Reply::new(move |bytes| send.send(bytes).unwrap()));
+                bytes = fetched.recv().unwrap().unwrap();
+                keep.offer(&object, at(sample), &bytes, sample, order.after(place));
+            }
+            assert!(bytes == expected, "sample {sample} at {place:?}");
+            // Damaged blocks, and those that another process dropped meanwhile, are not found.
+            assert!(found <= has, "sample {sample} at {place:?}");
+        }
+        place = order.after(place);
+    }
+    place
+}
+
+/// All files below a folder, with their lengths.
+fn files(path: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
+        // Another process may have removed it.
+        match fs::metadata(&entry) {
+            Ok(metadata) if metadata.is_dir() => found.extend(files(&entry)),
+            Ok(metadata) => found.push((entry, metadata.len())),
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
+    files(&path.join("blocks"))
+}
+
+#[test]
+fn reads_are_those_of_the_store_for_any_size_of_the_cache_and_stay_within_it() {
+    let all = at(SAMPLES);
+    for (limit, memory) in [(0, 0), (1, 1), (10_000, 0), (all / 3, 0), (all / 3, all / 10), (4 * all, 0), (0, all / 2)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Objects::new(1);
+        let cache = Cache::with_memory(folder.path(), limit, memory).unwrap();
+        let store = cache.store(objects.clone());
+        epochs(&store, Place::default(), 6 * SAMPLES / 10);
+        let written: u64 = blocks(folder.path()).iter().map(|(_, len)| len.next_multiple_of(4096)).sum();
+        assert!(written <= limit, "{written} of {limit}");
+        let counts = cache.counts();
+        assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * all);
+        if limit > all {
+            assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (all, Some(5.0 / 6.0)));
+            // Another process, or the next run, finds the blocks.
+            let again = Cache::open(folder.path(), limit).unwrap();
+            epochs(&again.store(objects.clone()), Place::default(), SAMPLES / 10);
+            assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (all, Some(1.0)));
+        }
+        // Reads without an order.
+        let object = store.object("mem://set/x").unwrap();
+        for sample in (0..SAMPLES).chain(0..SAMPLES) {
+            let mut ranges = vec![0; 2 * len(sample) as usize];
+            let (bytes, half) = ranges.split_at_mut(len(sample) as usize);
+            store.read_ranges(&object, &mut [(at(sample), &mut *bytes), (at(sample) + 1, &mut half[1..])]).unwrap();
+            let mut expected = vec![0; bytes.len()];
+            content(1, at(sample), &mut expected);
+            assert!(
+                bytes == expected
+                    && half[1..expected.len()] == {
+                        content(1, at(sample) + 1, &mut expected);
+                        expected
+                    }[..half.len() - 1]
+            );
+        }
+    }
+}
+
+#[test]
+fn a_third_of_the_set_gives_a_third_of_the_bytes_on_one_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    // Blocks take whole pages of the disk.
+    let pages: u64 = (0..SAMPLES).map(|sample| (len(sample) + 100).next_multiple_of(4096)).sum();
+    let cache = Cache::open(folder.path(), pages / 3).unwrap();
+    let store = cache.store(Objects::new(1));
+    let place = epochs(&store, Place::default(), SAMPLES / 10);
+    let before = cache.counts();
+    epochs(&store, place, 20 * SAMPLES / 10);
+    let counts = cache.counts();
+    let hits = (counts.disk - before.disk) as f64 / (20 * SAMPLES) as f64;
+    assert!(hits > 0.31, "{hits:.3}");
+    // LRU writes nearly every block that it reads. The best choice does not take most of them.
+    assert!(counts.written_bytes < 15 * at(SAMPLES), "{counts:?}");
+}
+
+/// Started as a process by the tests below: reads for as long as it lives.
+#[test]
+fn fills_the_folder_of_the_environment() {
+    let Some(folder) = std::env::var_os("WARPFEED_TEST_CACHE") else { return };
+    let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let cache = Cache::open(folder, number("WARPFEED_TEST_BYTES")).unwrap();
+    let store = cache.store(Objects::new(1));
+    let place = Place { epoch: number("WARPFEED_TEST_EPOCH"), batch: 0 };
+    epochs(&store, place, number("WARPFEED_TEST_BATCHES"));
+}
+
+fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "fills_the_folder_of_the_environment"]);
+    command.env("WARPFEED_TEST_CACHE", folder).env("WARPFEED_TEST_BYTES", bytes.to_string());
+    command.env("WARPFEED_TEST_EPOCH", epoch.to_string()).env("WARPFEED_TEST_BATCHES", batches.to_string());
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The folder after its processes have ended: all blocks sound, within the limit, nothing else.
+fn sound(folder: &Path, limit: u64) {
+    let cache = Cache::open(folder, limit).unwrap();
+    epochs(&cache.store(Objects::new(1)), Place::default(), 2 * SAMPLES / 10);
+    assert_eq!(cache.counts().damaged, 0);
+    let contents = check(folder).unwrap();
+    assert_eq!((contents.damaged, &contents.others[..]), (0, &[][..]));
+    assert!(contents.bytes <= limit, "{} of {limit}", contents.bytes);
+    assert_eq!(contents.blocks as usize, blocks(folder).len());
+}
+
+#[test]
+fn processes_share_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let limit = at(SAMPLES) / 2;
+    // They open the folder, which does not exist yet, at the same time.
+    let path = folder.path().join("new/cache");
+    let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
+    for mut filler in fillers {
+        assert!(filler.wait().unwrap().success(), "a process read other bytes");
+    }
+    assert!(!blocks(&path).is_empty());
+    sound(&path, limit);
+}
+
+#[test]
+fn processes_that_are_killed_while_they_fill_leave_a_sound_folder() {
+    let mut rng = Rng::new(25, 0, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let limit = at(SAMPLES) / 3;
+    for schedule in 0..60 {
+        // Some schedules continue in the folder of the one before.
+        let path = folder.path().join((schedule / 4).to_string());
+        let mut fillers: Vec<_> = (0..1 + schedule % 3).map(|i| filler(&path, limit, schedule + i, 1 << 40)).collect();
+        for filler in &mut fillers {
+            std::thread::sleep(Duration::from_micros(rng.below(40_000)));
+            filler.kill().unwrap();
+            assert!(!filler.wait().unwrap().success(), "it ended before it was killed: it read other bytes");
+        }
+        if path.join("warpfeed-cache").exists() {
+            sound(&path, limit);
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_that_held_the_lock_or_had_announced_a_block_stops_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(folder.path(), 1 << 30).unwrap();
+    epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+    // Announced blocks without files: killed between the journal and the rename.
+    let all = blocks(folder.path());
+    all.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
+    // A partial record: killed or out of power in the middle of a write.
+    let journal = folder.path().join("journal");
+    let mut records = fs::read(&journal).unwrap();
+    records.extend_from_slice(b"part of a record");
+    fs::write(&journal, records).unwrap();
+    let again = Cache::open(folder.path(), 1 << 30).unwrap();
+    epochs(&again.store(Objects::new(1)), Place::default(), 2 * SAMPLES / 10);
+    assert_eq!(blocks(folder.path()).len(), all.len(), "missing blocks are written again");
+    sound(folder.path(), 1 << 30);
+    // A journal that is gone, and one that is not a journal.
+    for content in [None, Some("not a journal at all")] {
+        fs::remove_file(&journal).unwrap();
+        if let Some(content) = content {
+            fs::write(&journal, content).unwrap();
+        }
+        let objects = Objects::new(1);
+        epochs(&Cache::open(folder.path(), 1 << 30).unwrap().store(objects.clone()), Place::default(), SAMPLES / 10);
+        assert_eq!(objects.bytes.load(Relaxed), 0);
+        sound(folder.path(), 1 << 30);
+    }
+}
+
+#[test]
+fn a_damaged_block_is_fetched_again() {
+    let mut rng = Rng::new(1, 2, 3);
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Objects::new(1);
+    epochs(&Cache::open(folder.path(), 1 << 30).unwrap().store(objects.clone()), Place::default(), SAMPLES / 10);
+    let all = blocks(folder.path());
+    for (number, (path, _)) in all.iter().enumerate() {
+        let mut bytes = fs::read(path).unwrap();
+        match number % 4 {
+            0 => {
+                let bit = rng.below(8 * bytes.len() as u64);
+                bytes[bit as usize / 8] ^= 1 << (bit % 8);
+            }
+            1 => bytes.truncate(rng.below(bytes.len() as u64) as usize),
+            2 => bytes.push(0),
+            // Another block in its place.
+            _ => bytes = fs::read(&all[number - 1].0).unwrap(),
+        }
+        fs::write(path, bytes).unwrap();
+    }
+    let cache = Cache::open(folder.path(), 1 << 30).unwrap();
+    epochs(&cache.store(objects.clone()), Place::default(), SAMPLES / 10);
+    assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * at(SAMPLES)));
+    sound(folder.path(), 1 << 30);
+    // `check` finds them without a loader.
+    fs::write(&all[0].0, "").unwrap();
+    let mut bytes = fs::read(&all[1].0).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&all[1].0, bytes).unwrap();
+    assert_eq!(check(folder.path()).unwrap().damaged, 2);
+    assert!(!all[0].0.exists() && !all[1].0.exists());
+    sound(folder.path(), 1 << 30);
+}
+
+#[test]
+fn a_changed_object_is_read_again_and_old_bytes_never_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Objects::new(1);
+    let cache = Cache::with_memory(folder.path(), 1 << 30, at(SAMPLES) / 2).unwrap();
+    let store = cache.store(objects.clone());
+    for version in [1, 2, 1, 3] {
+        *objects.version.lock().unwrap() = version;
+        epochs(&store, Place::default(), 2 * SAMPLES / 10);
+    }
+    assert_eq!(objects.bytes.load(Relaxed), 3 * at(SAMPLES));
+    // Without a tag two versions cannot be told apart, so nothing is kept.
+    let keep = store.keep(9, &lookahead()).unwrap();
+    let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
+    keep.offer(&untagged, 0, &[1; 5000], 0, Place::default());
+    assert!(!keep.get(&untagged, 0, &mut [0; 5000]));
+}
+
+#[test]
+fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |path: &Path, words: &str| {
+        for e in [Cache::open(path, 1000).err().unwrap(), empty(path).err().unwrap()] {
+            assert!(e.cause().contains(words) && e.path() == Some(path), "{e}");
+        }
+    };
+    let photos = folder.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    fs::write(photos.join("only-copy.jpg"), "x").unwrap();
+    let e = Cache::open(&photos, 1000).err().unwrap();
+    assert!(e.cause().contains("contains \"only-copy.jpg\": choose an empty folder"), "{e}");
+    assert!(empty(&photos).is_err() && show(folder.path().join("none")).is_err());
+    assert!(Cache::open(photos.join("only-copy.jpg"), 1000).is_err());
+    assert_eq!(files(folder.path()).len(), 1);
+
+    let path = folder.path().join("cache");
+    let cache = Cache::open(&path, 50_000).unwrap();
+    epochs(&cache.store(Objects::new(1)), Place::default(), 1);
+    // Files among the blocks are listed and stay, whatever is dropped.
+    let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
+    others.iter().for_each(|other| fs::write(other, "x").unwrap());
+    epochs(&cache.store(Objects::new(1)), Place::default(), 3 * SAMPLES / 10);
+    let mut found = check(&path).unwrap().others;
+    found.sort();
+    let mut expected = others.to_vec();
+    expected.sort();
+    assert_eq!(found, expected);
+    let before = show(&path).unwrap();
+    assert_eq!(before.sets.keys().collect::<Vec<_>>(), ["mem://set"]);
+    assert_eq!(empty(&path).unwrap(), before);
+    assert_eq!((show(&path).unwrap().blocks, blocks(&path).len()), (0, 2));
+    // The running process goes on.
+    epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+    assert!(show(&path).unwrap().blocks > 0);
+
+    fs::write(path.join("notes.txt"), "x").unwrap();
+    refused(&path, "contains \"notes.txt\"");
+    fs::remove_file(path.join("notes.txt")).unwrap();
+    fs::write(path.join("warpfeed-cache"), "warpfeed cache, version 9\n").unwrap();
+    refused(&path, "another version (\"warpfeed cache, version 9\")");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_costs_nothing_but_the_cache() {
+    // No one can create files in it.
+    let cache = Cache::open("/proc/warpfeed/cache", 1 << 30).unwrap();
+    epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+    assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
+
+    // Writing fails from some moment on, whoever the user is.
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(folder.path(), 1 << 30).unwrap();
+    let store = cache.store(Objects::new(1));
+    epochs(&store, Place::default(), 3);
+    let kept = blocks(folder.path()).len();
+    fs::remove_dir_all(folder.path().join("partial")).unwrap();
+    fs::write(folder.path().join("partial"), "").unwrap();
+    epochs(&store, Place::default(), SAMPLES / 10);
+    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "what is there is read");
+}
+
+/// Needs the permission to mount a file system; without it, the error above stands for it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_costs_nothing_but_new_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "warpfeed-test"]).arg(folder.path());
+        command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    if !mount("size=400k") {
+        return;
+    }
+    let run = std::panic::catch_unwind(|| {
+        let path = folder.path().join("cache");
+        let cache = Cache::open(&path, 1 << 30).unwrap();
+        epochs(&cache.store(Objects::new(1)), Place::default(), 2 * SAMPLES / 10);
+        assert!(cache.counts().disk > 0 && !blocks(&path).is_empty());
+        assert!(files(&path.join("partial")).is_empty(), "no part of a block stays");
+        let contents = check(&path).unwrap();
+        assert_eq!((contents.damaged, contents.others.len()), (0, 0));
+        assert!(mount("remount,ro"));
+        let cache = Cache::open(&path, 1 << 30).unwrap();
+        epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
+        assert_eq!((cache.counts().disk, cache.counts().written_bytes), (contents.blocks, 0));
+    });
+    assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
+    run.unwrap();
+}
