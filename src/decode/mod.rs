@@ -120,7 +120,7 @@ pub(crate) use jpeg::{Bitstream, Grid};
 pub(crate) use npy::{MAX_AXES, Npy, Shape};
 pub use picture::{Codec, Job, Picture};
 pub use pixels::{Pixels, Rect, Size};
-pub(crate) use png::{Pass, Png, PngReader};
+pub(crate) use png::{Pass, Png};
 pub use raw::RawRgb;
 pub(crate) use scratch::{keep, release};
 pub use standard::check;

@@ -158,7 +158,7 @@ impl Mask {
             if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
                 let png = Png::open(field.bytes)?;
                 let frame = plan.frame(Some(png.size()))?;
-                return sampler.png(&png, &mut Plane { plan, frame, to, fill, least, most });
+                return sampler.png(png, &mut Plane { plan, frame, to, fill, least, most });
             }
             if field.encoding != Encoding::Typed && !Npy::matches(field.bytes) {
                 let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);

@@ -1,7 +1,7 @@
 //! Samples the nearest pixels of a mask.
 
 use crate::batch::Element;
-use crate::decode::{Frame, Npy, Pass, Png, PngReader};
+use crate::decode::{Frame, Npy, Pass, Png};
 use crate::error::{Error, Result};
 use crate::transform::Plan;
 
@@ -42,26 +42,23 @@ pub(super) struct Sampler {
     /// Columns of the output (rows if the mask is transposed), each with its position in a stored
     /// row.
     columns: Vec<(u32, u32)>,
-    reader: Option<PngReader>,
 }
 
 impl Sampler {
     /// Samples a PNG of the picture's size.
-    pub(super) fn png<T: Integer>(&mut self, png: &Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
-        let Sampler { columns, reader } = self;
-        let reader = reader.get_or_insert_with(PngReader::new);
+    pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
+        let columns = &mut self.columns;
         plane.fill_around();
-        reader.begin(png);
+        let (size, wide) = (png.size(), png.is_wide());
         let mut passes = png.passes().peekable();
         while let Some(pass) = passes.next() {
-            reader.begin_pass(png, pass);
             plane.columns(pass, columns);
             let mut rows = 0;
             for (at, source) in plane.rows(pass) {
-                reader.read(png, source + 1 - rows)?;
+                png.read(source + 1 - rows)?;
                 rows = source + 1;
-                let values = reader.values(png);
-                if png.is_wide() {
+                let values = png.values();
+                if wide {
                     let values = values.as_chunks::<2>().0;
                     plane.row(at, columns, (0, u16::MAX.into()), |column| {
                         u16::from_be_bytes(values[column as usize]).into()
@@ -71,7 +68,7 @@ impl Sampler {
                 }
             }
             if passes.peek().is_some() {
-                reader.read(png, pass.rows(png.size()) - rows)?;
+                png.read(pass.rows(size) - rows)?;
             }
         }
         Ok(())

@@ -430,5 +430,5 @@ fn impossible_batches_are_refused() {
     let count = loader().field("tokens", Rows::bytes(4)).field("tokens.count", Numbers::new(Dtype::I64, []));
     assert!(refused(count).contains("duplicate field"));
     let many = (0..8).fold(loader(), |loader, i| loader.field(&format!("p{i}"), Image::new()));
-    assert!(refused(many).contains("at most 8 images"));
+    assert!(refused(many).contains("at most 8 are possible"));
 }

@@ -1,6 +1,6 @@
 //! Promise: after warming up, nothing is allocated per sample or per batch. Tested from an LMDB of
-//! real JPEGs, with masks, boxes and points, and from a table of them with numbers, decoded by the
-//! crate, on every thread.
+//! real JPEGs, with `.npy` masks, boxes and points, and from a table of them with numbers, decoded
+//! by the crate, on every thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::no_hang;
 use warpfeed::decode::Codecs;
 use warpfeed::field::{Boxes, Mask, Numbers, Points};
 use warpfeed::pack::{Pack, Recode};
-use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions, Value};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_cli::synth::Synth;
 
@@ -82,13 +82,15 @@ fn annotated(source: &dyn Source) -> Memory {
         let read = source.read(index, &mut scratch).unwrap();
         let (name, bytes) = read.image().unwrap();
         let size = Codecs::new().open(bytes).unwrap().size();
-        let mask = image::GrayImage::from_fn(size.width, size.height, |x, y| image::Luma([(x / 9 + y / 7) as u8]));
-        let mut png = std::io::Cursor::new(Vec::new());
-        mask.write_to(&mut png, image::ImageFormat::Png).unwrap();
+        // The crate that reads PNG allocates for each mask too.
+        let mask: Vec<u8> =
+            (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x / 9 + y / 7) as u8)).collect();
+        let shape = [size.height as usize, size.width as usize];
+        let mask = Value::from(warpfeed::source::Numbers::new(&mask, &shape).unwrap()).encoded("mask.npy").into_owned();
         let floats = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
         OwnedSample::new(format!("{index}"))
             .field(name, bytes)
-            .field("mask.png", png.into_inner())
+            .field("mask.npy", mask)
             .field("boxes", floats(&[0.1, 0.1, 0.6, 0.5, 0.2, 0.3, 0.9, 0.8]))
             .field("boxes.units.txt", "relative")
             .field("boxes.class.txt", "3 5")
