@@ -74,3 +74,7 @@ pub use multi_hot::MultiHot;
 pub use numbers::Numbers;
 pub use points::Points;
 pub use rows::Rows;
+
+#[cfg(test)]
+#[path = "../../tests/fuzz/fields.rs"]
+mod fuzz;

@@ -91,3 +91,7 @@ pub(crate) use pages::reads_ahead;
 pub(crate) use retry::{RETRIES, check_retries, retried};
 #[cfg(feature = "pack")]
 pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};
+
+#[cfg(all(test, feature = "annotations", feature = "tables"))]
+#[path = "../../tests/fuzz/sets.rs"]
+mod fuzz;

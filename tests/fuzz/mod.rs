@@ -7,6 +7,8 @@
 //! 4. `tar`: a shard's headers, and its sidecar index.
 //! 5. `lmdb`: meta pages, MessagePack values and class names.
 //! 6. `resume`: checkpoints.
+//! 7. `sets`: COCO's JSON, YOLO's files, Pascal VOC's XML, and tables.
+//! 8. `fields`: COCO's segmentations, and numbers as text and arrays.
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
 //! contains the shared parts. A parser has two tests: one runs for a second in every test run; the
