@@ -208,7 +208,10 @@ fn the_codec_added_last_takes_over_its_format() {
 fn a_registry_of_one_codec_has_no_other() {
     let codecs = Codecs::only(Ppm::default());
     assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
-    assert_eq!(codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(), "jpeg images are not supported");
+    assert_eq!(
+        codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(),
+        "jpeg images are not supported; convert them, for example to PNG, or read them with a codec of your own"
+    );
     assert!(codecs.open(b"text").unwrap_err().cause().starts_with("no known image format starts with"));
     // A codec for any bytes takes precedence over all others.
     let raw = Codecs::new().with(RawRgb::new(5, 4));

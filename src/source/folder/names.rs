@@ -79,7 +79,11 @@ impl Names {
             return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
         }
         if others.count > 0 {
-            tracing::warn!("{}: left out {others}, which are not pictures by their names", path.display());
+            tracing::warn!(
+                "{}: left out {others}: no picture format that is read has these names; convert such pictures, or read \
+                 them with a codec of your own",
+                path.display()
+            );
         }
         Ok((set, visited))
     }
