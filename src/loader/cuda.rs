@@ -79,8 +79,12 @@ impl Loader {
         let decode_on = decode_on.unwrap_or_default();
         // User transforms come after all other pixel effects, and run on the host.
         let own = !transforms.is_empty();
+        let host_only = augment.without_device_code();
         if own && decode_on != DecodeOn::Cpu {
             tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
+        } else if !host_only.is_empty() && decode_on != DecodeOn::Cpu {
+            let names = host_only.join(", ");
+            tracing::warn!("the workers decode the pictures that {names} changes, because only the host can run it");
         }
         let (leaves, retouches) = (!own && decode_on != DecodeOn::Cpu, !own && augment.changes_pixels());
         // If images stay bytes, the host runs the effects on values where it writes the image.

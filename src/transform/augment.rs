@@ -288,9 +288,14 @@ impl Augment {
     }
 
     /// Whether samples may get effects on values.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn changes_values(&self) -> bool {
         self.ops.iter().any(Op::is_on_values)
+    }
+
+    /// Names of the operations that only the host runs.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
+        self.ops.iter().filter_map(Op::without_device_code).collect()
     }
 
     /// Whether plans depend on the sample's boxes.

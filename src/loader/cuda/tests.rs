@@ -22,6 +22,10 @@ use crate::transform::{Augment, ColorJitter, Halve, ImageMut};
 mod borders;
 mod memory;
 mod repairs;
+#[path = "../../../tests/support/warnings.rs"]
+mod warnings;
+
+use warnings::Warnings;
 
 /// A drawn picture as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
@@ -193,6 +197,27 @@ fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
     let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
     assert!(batches == on_host(loader, 0));
     assert_eq!(left, 0);
+}
+
+#[test]
+fn a_loader_says_once_that_workers_decode_what_a_device_could() {
+    let pictures = pictures(false);
+    let said = |loader: Loader| {
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
+        std::mem::take(&mut *warnings.0.lock().unwrap())
+    };
+    let gpu = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let halved = Augment::train(32).with(Halve).jitter(ColorJitter::new().hue(0.3));
+    let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
+    let operation = "the workers decode the pictures that Halve changes, because only the host can run it";
+    assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
+    let transform = "the workers decode all pictures, because a transform of your own runs on the host";
+    assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
+    let jitter = Augment::train(32).jitter(ColorJitter::new().hue(0.3));
+    for quiet in [gpu.clone().augment(jitter), own(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
+        assert!(said(quiet).is_empty());
+    }
 }
 
 /// Number of damaged pictures that an epoch counts on the simulated device, and number that it

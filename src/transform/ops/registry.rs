@@ -70,6 +70,16 @@ macro_rules! operations {
                 }
             }
 
+            /// Name of the operation, if a device cannot run it.
+            #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+            pub(crate) fn without_device_code(&self) -> Option<&'static str> {
+                let (on_device, name) = match self {
+                    $($(#[$on])* Op::$pop(_) => (<$pmod::$pop as Operation>::DEVICE.is_some(), stringify!($pop)),)+
+                    $(Op::$vop(_) => (<$vmod::$vop as Operation>::DEVICE.is_some(), stringify!($vop)),)+
+                };
+                (!on_device).then_some(name)
+            }
+
             /// Checks the options, like [`Operation::check`].
             pub(crate) fn check(&self) -> Result<()> {
                 match self {
