@@ -52,26 +52,32 @@
 //! Where libjpeg warns and continues, this decoder continues too, with libjpeg's pixels. All of the
 //! following count as damage:
 //!
-//! | found in the data | libjpeg's message |
-//! |---|---|
-//! | a code that does not exist | bad Huffman code |
-//! | a segment that ends before its last MCU, also by an EOI in the middle of the data | premature end of data segment |
-//! | eight or more bits after the last MCU of a segment | extraneous bytes before marker |
-//! | a restart marker out of turn | found marker instead of RST |
-//! | no EOI at the end | premature end of JPEG file |
-//! | progressive scans out of order | inconsistent progression sequence |
-//! | missing progressive scans, coefficients after the last of a block, coefficients with more bits than 8-bit pictures have, fill bytes inside the data | none |
+//! | found in the data | libjpeg's message | found while decoding |
+//! |---|---|---|
+//! | a code that does not exist | bad Huffman code | yes |
+//! | a segment that ends before its last MCU, also by an EOI in the middle of the data | premature end of data segment | yes |
+//! | a restart marker out of turn | found marker instead of RST | yes |
+//! | no EOI at the end | premature end of JPEG file | yes |
+//! | progressive scans out of order | inconsistent progression sequence | yes |
+//! | missing progressive scans of the first ten coefficients | none | yes |
+//! | fill bytes inside the data | none | yes |
+//! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | no |
+//! | coefficients after the last of a block, coefficients with more bits than 8-bit pictures have | none | no |
 //!
 //! libjpeg also warns of bytes between the markers of a header, of an unknown Adobe transform or
 //! JFIF version, and of band limits in a sequential scan. These do not count as damage.
 //!
+//! The last two rows are not found while a sequential file is decoded, on the host and on a device
+//! alike. Bits after the last MCU change no pixel, and libjpeg does not warn of the coefficients.
+//! The decoder takes two symbols at a time, and a comparison for each coefficient would slow down
+//! all pictures.
+//!
 //! [`check()`] reads all of the file and finds all of the above. `verify`, `inspect`, `pack` and a
 //! [strict](crate::Loader::strict) loader use its judgement. [`Pixels::damage`] and
 //! [`Stats::damaged`](crate::Stats::damaged) report only the damage that decoding met. A sequential
-//! file with EOI is decoded as far as the region needs. In that part the decoder finds codes that
-//! do not exist, segments that end early, and restart markers out of turn. After the first of
-//! these, it reads all of the file. It always reads all of a progressive file and of a file without
-//! EOI. Bytes that were changed into other valid codes look like any other picture to every
+//! file with EOI is decoded as far as the region needs. After the first damage in that part, the
+//! decoder reads all of the file, and then finds every kind. It always reads all of a progressive
+//! file and of a file without EOI. Bytes that were changed into other valid codes look like any other picture to every
 //! decoder.
 //!
 //! # Why the crate has its own JPEG decoder

@@ -167,6 +167,60 @@ fn data_after_the_last_mcu_is_found() {
     }
 }
 
+/// Inserts `bytes` at `at`, in the place of `count` others.
+fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut changed = jpeg.to_vec();
+    changed.splice(at..at + count, bytes.iter().copied());
+    changed
+}
+
+/// The table of the module `decode`: which damage is found, and which is found while decoding.
+#[test]
+fn each_documented_kind_of_damage_is_found_where_the_table_says() {
+    let (plain, restarts, progressive) = (encoded(false, 0), encoded(false, 7), encoded(true, 0));
+    let find =
+        |jpeg: &[u8], from: usize, marker: [u8; 2]| from + jpeg[from..].windows(2).position(|w| w == marker).unwrap();
+    let (from, second) = (data(&plain) + 40, find(&restarts, data(&restarts), [0xff, 0xd1]));
+    // The first scan after those of the three components' DC coefficients.
+    let scan = (0..progressive.len()).filter(|&at| progressive[at..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
+    let stuffed = find(&plain, data(&plain), [0xff, 0]);
+    let early = "a segment that ends before its last MCU, also by an EOI in the middle of the data";
+    let late = "eight or more bits after the last MCU of a segment";
+    let kinds = [
+        ("a code that does not exist", spliced(&plain, from, 8, b"\xff\0\xff\0\xff\0\xff\0"), true),
+        (early, spliced(&restarts, second - 9, 9, b""), true),
+        (early, spliced(&plain, plain.len() / 2, 0, b"\xff\xd9"), true),
+        ("a restart marker out of turn", spliced(&restarts, second, 2, b"\xff\xd4"), true),
+        ("no EOI at the end", plain[..plain.len() - 2].to_vec(), true),
+        (
+            "missing progressive scans of the first ten coefficients",
+            spliced(&progressive, scan, progressive.len() - scan, b"\xff\xd9"),
+            true,
+        ),
+        ("fill bytes inside the data", spliced(&plain, stuffed, 0, b"\xff"), true),
+        (late, spliced(&restarts, second, 0, b"\x12\x34"), false),
+        (late, spliced(&plain, plain.len() - 2, 0, b"\x12\x34"), false),
+    ];
+    let table = include_str!("../../src/decode/mod.rs");
+    for (kind, damaged, met) in kinds {
+        let row = table.lines().find(|line| line.starts_with(&format!("//! | {kind} |"))).expect(kind);
+        assert!(row.ends_with(if met { "| yes |" } else { "| no |" }), "{row}");
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "{kind}: {:?}", check(&damaged));
+        let mut pixels = Pixels::new();
+        Codecs::new().open(&damaged).unwrap().decode(WHOLE, &mut pixels).unwrap();
+        assert_eq!(pixels.damage().is_some(), met, "{kind}: {:?}", pixels.damage());
+        let picture = Augment::resize(u32::from(SIDE), u32::from(SIDE));
+        let mut batches = loader(&[damaged, plain.clone()]).augment(picture).batch_size(2).epochs(1).host().unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        assert_eq!(batches.stats().damaged, u64::from(met), "{kind}");
+    }
+    // Bytes between the markers of a header, and another version of JFIF.
+    let version = find(&plain, 0, *b"JF") + 5;
+    for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
+        assert!(matches!(check(&sound), Condition::Sound), "{:?}", check(&sound));
+    }
+}
+
 /// Changes 40 bytes at random positions of the data.
 fn with_noise(jpeg: &[u8], seed: u64) -> Vec<u8> {
     let (mut damaged, from, mut state) = (jpeg.to_vec(), data(jpeg), seed);
@@ -195,12 +249,9 @@ fn damage_met_while_decoding_is_counted() {
         marked[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
         let pictures = [whole.clone(), marked, whole[..whole.len() - 2].to_vec(), whole.clone()];
         for augment in [whole_picture.clone(), Augment::train(32)] {
-            let mut batches = loader(&pictures).augment(augment).host().unwrap();
-            for epoch in 0..2 {
-                batches.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
-                let stats = batches.stats();
-                assert_eq!(stats.damaged, 2 * (epoch + 1), "{name}: each time they are decoded");
-            }
+            let mut batches = loader(&pictures).augment(augment).epochs(2).host().unwrap();
+            (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| drop(batch.unwrap())));
+            assert_eq!(batches.stats().damaged, 2 * 2, "{name}: each time they are decoded");
             let (now, before) = (batches.stats(), batches.stats());
             assert_eq!(now.since(&before).damaged, 0);
             assert!(now.to_string().contains("4 pictures were decoded although they are damaged"), "{now}");
