@@ -98,9 +98,9 @@ pub trait Store: Send + Sync {
         ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
     }
 
-    /// Reads `range` of `object` and passes its bytes to `reply`, on any thread. Called once for each
-    /// attempt: the caller repeats what fails with a [transient](Error::transient) error, so the store
-    /// should not.
+    /// Reads `range` of `object` and passes its bytes to `reply`, on any thread. Called once for
+    /// each attempt. The caller repeats a read that fails with a [transient](Error::transient)
+    /// error, so the store should not.
     ///
     /// The default reads before it returns. A store with asynchronous I/O should start the read and
     /// return at once; any number of reads may then be in flight.
@@ -117,9 +117,9 @@ pub trait Store: Send + Sync {
         reply.done(read.map(|()| bytes));
     }
 
-    /// The bytes that this store keeps on this machine, for a loader that reads in `order`. `set` is a
-    /// hash of the data set, by which samples have the same number in every process and run. `None`,
-    /// the default, if nothing is kept.
+    /// The bytes that this store keeps on this machine, for a loader that reads in `order`. `set`
+    /// is a hash of the data set. Samples of sets with the same hash have the same numbers, in
+    /// every process and run. `None`, the default, if nothing is kept.
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
         let _ = (set, order);
         None
@@ -140,8 +140,8 @@ pub trait Keep: Send + Sync {
     /// as another process may drop them.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 
-    /// Fills `to` with the bytes of `object` from `at` on, if they are kept. `to` has any content
-    /// otherwise.
+    /// Fills `to` with the bytes of `object` from `at` on, if they are kept. Otherwise the content
+    /// of `to` is unspecified.
     fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool;
 
     /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the place after
@@ -197,7 +197,7 @@ pub struct Reply {
 
 type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
-/// What both sides of a request see.
+/// State that both sides of a request share.
 #[derive(Default)]
 struct Shared {
     /// Nanoseconds until the first byte; 0 before.
@@ -206,8 +206,8 @@ struct Shared {
 }
 
 impl Reply {
-    /// A reply that passes its answer to `done`, on the thread of the store. `done` should return
-    /// soon.
+    /// Creates a reply that passes its answer to `done`, on a thread of the store. `done` should
+    /// return quickly.
     pub fn new(done: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
         Reply { begun: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
     }
@@ -219,7 +219,7 @@ impl Reply {
         let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Whether nobody waits for the answer any more. A store may then drop the request.
+    /// Whether the answer is no longer needed. A store may then drop the request.
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancelled.load(Ordering::Relaxed)
     }

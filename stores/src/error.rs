@@ -5,7 +5,7 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::http::Refused;
 
-/// The codes that S3, Azure and Google Cloud Storage put into the text of an error, with advice.
+/// Codes in the error texts of S3, Azure and Google Cloud Storage, with advice.
 const ADVICE: &[(&[&str], &str)] = &[
     (
         &["ExpiredToken", "TokenRefreshRequired", "token has expired"],
@@ -17,7 +17,7 @@ const ADVICE: &[(&[&str], &str)] = &[
     ),
     (
         &["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidAuthenticationInfo"],
-        "the credentials are not accepted: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "the credentials are refused: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     ),
     (
         &[
@@ -52,7 +52,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
                 "the object has changed since it was opened; open the loader again".to_owned()
             }
             (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) => {
-                "access is denied: check the credentials, and that they permit to read and list this place".to_owned()
+                "access is denied: check the credentials, and that they may read and list this location".to_owned()
             }
             (_, Some(405 | 501)) => {
                 "this server cannot list objects: name them, for example as train-{000..099}.tar".to_owned()
@@ -91,7 +91,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     }
 }
 
-/// The texts of an error and of its causes, without repetitions.
+/// The texts of an error and its causes, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let (mut text, mut next) = (error.to_string(), error.source());
     while let Some(cause) = next {

@@ -1,4 +1,5 @@
-//! The HTTP client: no limit on whole answers, and errors that keep the server's status.
+//! The HTTP client. It does not limit the duration of an answer, and its errors keep the server's
+//! status.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use object_store::client::{
 /// A request fails if nothing arrives for this long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
-/// Bytes of an error's text that are read.
+/// Maximum bytes of an error's text that are read.
 const TEXT: usize = 1 << 16;
 
-/// An answer with an error status that `object_store` would hide in a private type.
+/// An answer with an error status, which `object_store` would hide in a private type.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) status: u16,
@@ -30,13 +31,13 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Makes the clients of all stores.
+/// Creates the clients of all stores.
 #[derive(Debug, Default)]
 pub(crate) struct Connector;
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // An error says that a program has chosen another provider, which serves as well.
+        // An error means that the program has already chosen another provider, which is fine too.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let options = options.clone().with_timeout_disabled().with_read_timeout(SILENCE).with_connect_timeout(CONNECT);
         Ok(HttpClient::new(Service(ReqwestConnector::default().connect(&options)?)))
@@ -51,7 +52,7 @@ impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
         let status = response.status().as_u16();
-        // `object_store` gives 401, 403, 404, 409 and 412 errors of their own, with their text.
+        // `object_store` has its own errors for 401, 403, 404, 409 and 412, with their text.
         if status < 400 || matches!(status, 401 | 403 | 404 | 409 | 412) {
             return Ok(response);
         }

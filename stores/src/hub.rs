@@ -14,8 +14,9 @@ use crate::open::{Place, hub_endpoint, hub_name};
 use crate::store::wait;
 
 /// The objects of the data set whose URL begins with `prefix`, by the hub's HTTP interface
-/// (`/api/datasets/{org}/{name}/tree/{revision}/{path}?recursive=true`). The version of a file is not
-/// the ETag that its server returns, so none is given: the length is compared.
+/// (`/api/datasets/{org}/{name}/tree/{revision}/{path}?recursive=true`). The hub's version of a
+/// file differs from the ETag that its server returns, so objects have no tag, and only the length
+/// is compared.
 pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
     wait(async move {
         let failed = |cause: String| Error::new(ErrorKind::Io, cause).at_path(&prefix);
@@ -55,7 +56,7 @@ async fn page_of(client: &HttpClient, address: &str) -> std::result::Result<Page
         let advice = "check the name, and set HF_TOKEN for a private data set";
         return Err(format!("listing {address}: {advice} (status {status}: {text})"));
     }
-    Ok((files(&body).ok_or_else(|| format!("listing {address}: not the hub's list of files"))?, link))
+    Ok((files(&body).ok_or_else(|| format!("listing {address}: the answer is not a list of files"))?, link))
 }
 
 fn files(json: &[u8]) -> Option<Vec<(String, u64)>> {

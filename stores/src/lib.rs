@@ -17,12 +17,13 @@
 //! | `https://host/path` | a web server with byte ranges | none |
 //! | `hf://datasets/org/name/path` | the Hugging Face hub | `HF_TOKEN` for private data sets |
 //!
-//! A process has one client for each bucket. All of them run on two threads of their own, which start
-//! with the first request, also after a `fork`, and never run inside your tokio runtime.
+//! A process has one client for each bucket. All clients share two separate threads, never those of
+//! your tokio runtime. The threads start with the first request, also after a `fork`.
 //!
 //! Requests are sent once. The loader repeats them, slows down if a server is too busy, and asks for
-//! the version of the object that it opened, so that bytes of two versions are never mixed. A request
-//! fails when nothing arrives for 30 seconds, however long the whole answer takes.
+//! the version of the object that it opened, so that bytes of two versions are never mixed. A
+//! request fails if nothing arrives for 30 seconds. The duration of the whole answer is not
+//! limited.
 
 mod cache;
 mod error;

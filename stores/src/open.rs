@@ -1,4 +1,4 @@
-//! The client of a URL, and the object's path in its store.
+//! The client for a URL, and the object's path in its store.
 
 use std::env;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::http::Connector;
 use crate::profile::Profile;
 use crate::runtime::Process;
 
-/// A place in a store: what a URL names.
+/// A location in a store, as a URL names it.
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) path: Path,
-    /// Begins the URLs of all objects of the store.
+    /// Prefix of the URLs of all objects of the store.
     pub(crate) root: String,
     pub(crate) web: bool,
 }
 
 impl Place {
-    /// The place that `url` names, with the client of this process.
+    /// The location that `url` names, with the client of this process.
     ///
     /// # Errors
     /// If the URL is malformed, or the store lacks configuration.
@@ -53,10 +53,10 @@ impl Place {
 /// The path of the object with this key.
 pub(crate) fn path(key: &str, web: bool) -> Result<Path, String> {
     let path = if web { Path::from_url_path(key) } else { Path::parse(key) };
-    path.map_err(|e| format!("not the name of an object: {e}"))
+    path.map_err(|e| format!("invalid object name: {e}"))
 }
 
-/// A key as a part of a web URL.
+/// A key as part of a web URL.
 fn encoded(key: &str) -> String {
     key.chars().fold(String::new(), |mut url, c| {
         match c {
@@ -110,7 +110,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Requests are sent once: the loader repeats them.
+/// Requests are sent once, because the loader repeats them.
 fn once() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
@@ -162,7 +162,7 @@ fn s3(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
         builder = std::mem::take(&mut builder).with_endpoint(profile.endpoint.as_ref()?);
         profile.endpoint
     });
-    // An endpoint that is given as http:// is meant so.
+    // An endpoint with http:// is intentional.
     if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! The threads and clients of this process.
 //!
-//! A runtime does not survive a `fork`, and a lock that another thread held is never released in the
-//! child. So the state belongs to one process id, and is found without a lock.
+//! A runtime does not survive a `fork`, and a lock that another thread held is never released in
+//! the child. So the state belongs to one process id, and finding it takes no lock.
 //!
 //! # Invariants
 //! 1. [`CURRENT`] is null or points to a leaked [`Process`]. It is published with `Release`, read with
@@ -16,7 +16,7 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed::{Error, ErrorKind, Result};
 
-/// Threads that move bytes. One thread moves about 1.5 GB/s without TLS.
+/// Number of threads that transfer bytes. One thread transfers about 1.5 GB/s without TLS.
 const THREADS: usize = 2;
 
 pub(crate) struct Process {
@@ -25,8 +25,7 @@ pub(crate) struct Process {
     clients: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
 
-/// The state of the process that made it. It is never freed, because its threads run as long as the
-/// process.
+/// State of one process. It is never freed, because its threads run as long as the process.
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Process {
@@ -50,14 +49,15 @@ impl Process {
             .build()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads for requests: {e}")))?;
         let made = Box::leak(Box::new(Process { pid, runtime, clients: Mutex::default() }));
-        // A second thread may have published its own meanwhile. Its state wins; this one stays idle.
+        // Another thread may have published its own state meanwhile. That one wins, and this one
+        // stays idle.
         match CURRENT.compare_exchange(now, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(made),
             Err(_) => Process::current(),
         }
     }
 
-    /// The client with this name, which `make` creates at its first use.
+    /// The client with this name. `make` creates it on first use.
     pub(crate) fn client(
         &self,
         name: String,

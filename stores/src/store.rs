@@ -19,21 +19,21 @@ use crate::http::SILENCE;
 use crate::open::{self, Place};
 use crate::runtime::Process;
 
-/// A request that is silent for this long is an error. Longer than the client's own limit, whose
-/// message is more precise.
+/// A request that receives nothing for this long fails. The client's own limit is shorter, because
+/// its message is more precise.
 const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
-/// Folders that are listed at the same time.
+/// Number of folders that are listed at a time.
 const LISTS: usize = 32;
-/// Begins the tag of an object whose server gives it no ETag, before the time of its last change.
+/// Prefix of the tag of an object without an ETag. The time of its last change follows.
 const MODIFIED: &str = "modified ";
 
 /// The stores of all URLs, configured by the environment.
 pub(crate) struct ByUrl;
 
-/// One store, whatever the bucket of the URL.
+/// One store for all buckets.
 pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>);
 
-/// Finds the place that a URL names.
+/// Finds the location that a URL names.
 trait Find: Send + Sync {
     fn find(&self, url: &str) -> Result<Place>;
 }
@@ -88,13 +88,13 @@ is_store!(One);
 pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let (send, received) = std::sync::mpsc::sync_channel(1);
     Process::current()?.runtime.spawn(async move {
-        // The receiver lives until the answer comes.
+        // The receiver exists until the answer arrives.
         let _ = send.send(task.await);
     });
     received.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a request to a store was dropped").transient()))
 }
 
-/// Limits the silence of `answer`.
+/// Fails if `answer` receives nothing for too long.
 async fn heard<T>(answer: impl Future<Output = object_store::Result<T>>, url: &str, what: &str) -> Result<T> {
     match timeout(QUIET, answer).await {
         Ok(answer) => answer.map_err(|e| convert(e, url, what)),
@@ -108,7 +108,7 @@ async fn heard<T>(answer: impl Future<Output = object_store::Result<T>>, url: &s
 /// The version of an object.
 fn tag(meta: &ObjectMeta) -> Option<String> {
     let version = meta.e_tag.clone().or_else(|| meta.version.clone());
-    // A server without the time reports 1970.
+    // A server that does not know the time reports 1970.
     version.or_else(|| {
         (meta.last_modified.timestamp() > 0).then(|| format!("{MODIFIED}{}", meta.last_modified.to_rfc3339()))
     })
@@ -221,7 +221,7 @@ async fn bytes(place: &Place, object: &Object, range: Range<u64>, reply: &Reply)
     }
     let answer = heard(place.store.get_opts(&place.path, options), url, &what).await?;
     reply.first_byte();
-    // Not every server heeds the condition.
+    // Not every server honours the condition.
     let now = tag(&answer.meta);
     if now.is_some() && object.tag.is_some() && now != object.tag {
         let shown = |tag: &Option<String>| format!("version {}", tag.as_deref().unwrap_or("none"));

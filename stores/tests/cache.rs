@@ -76,7 +76,8 @@ fn lookahead() -> Lookahead {
     })
 }
 
-/// Reads `batches` batches from `place` on, as a loader that fetches does, and compares every byte.
+/// Reads `batches` batches from `place` on, like a loader that fetches ahead, and compares every
+/// byte.
 fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
     let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
@@ -99,7 +100,7 @@ fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
                 keep.offer(&object, at(sample), &bytes, sample, order.after(place));
             }
             assert!(bytes == expected, "sample {sample} at {place:?}");
-            // Damaged blocks, and those that another process dropped meanwhile, are not found.
+            // Damaged blocks, and blocks that another process has dropped, are not found.
             assert!(found <= has, "sample {sample} at {place:?}");
         }
         place = order.after(place);
@@ -178,13 +179,14 @@ fn a_third_of_the_set_gives_a_third_of_the_bytes_on_one_machine() {
     let counts = cache.counts();
     let hits = (counts.disk - before.disk) as f64 / (20 * SAMPLES) as f64;
     assert!(hits > 0.31, "{hits:.3}");
-    // LRU writes nearly every block that it reads. The best choice does not take most of them.
+    // LRU would write nearly every block that it reads. The optimal choice does not add most of
+    // them.
     assert!(counts.written_bytes < 15 * at(SAMPLES), "{counts:?}");
 }
 
-/// Started as a process by the tests below: reads for as long as it lives.
+/// Child process of the tests below. Reads until it is killed.
 #[test]
-fn fills_the_folder_of_the_environment() {
+fn fill_the_folder_of_the_environment() {
     let Some(folder) = std::env::var_os("WARPFEED_TEST_CACHE") else { return };
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let cache = Cache::open(folder, number("WARPFEED_TEST_BYTES")).unwrap();
@@ -195,7 +197,7 @@ fn fills_the_folder_of_the_environment() {
 
 fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "fills_the_folder_of_the_environment"]);
+    command.args(["--exact", "fill_the_folder_of_the_environment"]);
     command.env("WARPFEED_TEST_CACHE", folder).env("WARPFEED_TEST_BYTES", bytes.to_string());
     command.env("WARPFEED_TEST_EPOCH", epoch.to_string()).env("WARPFEED_TEST_BATCHES", batches.to_string());
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -216,7 +218,7 @@ fn sound(folder: &Path, limit: u64) {
 fn processes_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let limit = at(SAMPLES) / 2;
-    // They open the folder, which does not exist yet, at the same time.
+    // They all open the folder at the same time, before it exists.
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
     for mut filler in fillers {
@@ -232,7 +234,7 @@ fn processes_that_are_killed_while_they_fill_leave_a_sound_folder() {
     let folder = tempfile::tempdir().unwrap();
     let limit = at(SAMPLES) / 3;
     for schedule in 0..60 {
-        // Some schedules continue in the folder of the one before.
+        // Some schedules continue in the folder of the previous one.
         let path = folder.path().join((schedule / 4).to_string());
         let mut fillers: Vec<_> = (0..1 + schedule % 3).map(|i| filler(&path, limit, schedule + i, 1 << 40)).collect();
         for filler in &mut fillers {
@@ -247,14 +249,14 @@ fn processes_that_are_killed_while_they_fill_leave_a_sound_folder() {
 }
 
 #[test]
-fn a_killed_process_that_held_the_lock_or_had_announced_a_block_stops_nobody() {
+fn a_process_killed_with_the_lock_or_with_an_unwritten_block_stops_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
-    // Announced blocks without files: killed between the journal and the rename.
+    // Blocks in the journal without files: the process was killed before the rename.
     let all = blocks(folder.path());
     all.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
-    // A partial record: killed or out of power in the middle of a write.
+    // A partial record: the process or the machine stopped during a write.
     let journal = folder.path().join("journal");
     let mut records = fs::read(&journal).unwrap();
     records.extend_from_slice(b"part of a record");
@@ -263,7 +265,7 @@ fn a_killed_process_that_held_the_lock_or_had_announced_a_block_stops_nobody() {
     epochs(&again.store(Objects::new(1)), Place::default(), 2 * SAMPLES / 10);
     assert_eq!(blocks(folder.path()).len(), all.len(), "missing blocks are written again");
     sound(folder.path(), 1 << 30);
-    // A journal that is gone, and one that is not a journal.
+    // A missing journal, and a file that is not a journal.
     for content in [None, Some("not a journal at all")] {
         fs::remove_file(&journal).unwrap();
         if let Some(content) = content {
@@ -349,7 +351,7 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     let path = folder.path().join("cache");
     let cache = Cache::open(&path, 50_000).unwrap();
     epochs(&cache.store(Objects::new(1)), Place::default(), 1);
-    // Files among the blocks are listed and stay, whatever is dropped.
+    // Foreign files among the blocks are listed and never removed.
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
     others.iter().for_each(|other| fs::write(other, "x").unwrap());
     epochs(&cache.store(Objects::new(1)), Place::default(), 3 * SAMPLES / 10);
@@ -362,7 +364,7 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     assert_eq!(before.sets.keys().collect::<Vec<_>>(), ["mem://set"]);
     assert_eq!(empty(&path).unwrap(), before);
     assert_eq!((show(&path).unwrap().blocks, blocks(&path).len()), (0, 2));
-    // The running process goes on.
+    // The running process continues.
     epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
     assert!(show(&path).unwrap().blocks > 0);
 
@@ -374,13 +376,13 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_costs_nothing_but_the_cache() {
-    // No one can create files in it.
+fn reads_continue_if_the_folder_cannot_be_written() {
+    // Nobody can create files in it.
     let cache = Cache::open("/proc/warpfeed/cache", 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
     assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
 
-    // Writing fails from some moment on, whoever the user is.
+    // Writing fails from some point on, for any user.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(Objects::new(1));
@@ -392,10 +394,10 @@ fn a_folder_that_cannot_be_written_to_costs_nothing_but_the_cache() {
     assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "what is there is read");
 }
 
-/// Needs the permission to mount a file system; without it, the error above stands for it.
+/// Needs the permission to mount a file system. Without it, the error above takes its place.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_costs_nothing_but_new_blocks() {
+fn reads_continue_if_the_disk_is_full() {
     let folder = tempfile::tempdir().unwrap();
     let mount = |options: &str| {
         let mut command = Command::new("mount");

@@ -14,10 +14,10 @@ use super::index::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
 const FIXED: usize = 8 + 5 * 8 + 3 * 4;
-/// Longest header that is read.
+/// Maximum bytes of a header.
 const MOST: usize = 1 << 16;
 
-/// Range of an object of which a block holds the bytes.
+/// The range of an object that a block holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range<'a> {
     pub(super) object: &'a Object,
@@ -26,8 +26,8 @@ pub(super) struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// The name of the block: 128-bit FNV-1a over URL, length and tag of the object, and the range.
-    /// The header has all of them, so a collision is a miss.
+    /// The name of the block: a 128-bit FNV-1a hash of the object's URL, length and tag, and of the
+    /// range. The header has all of these, so a collision is only a miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.at, self.len, u64::from(tag.is_some())];
@@ -56,7 +56,7 @@ impl Range<'_> {
         header
     }
 
-    /// Bytes that the block takes on a disk with pages of 4 KiB.
+    /// Bytes that the block occupies on a disk with pages of 4 KiB.
     pub(super) fn bytes(&self) -> u64 {
         let names = self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len);
         (self.len + (FIXED + names + 4) as u64).next_multiple_of(4096)
@@ -80,12 +80,12 @@ pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8
     file.write_all(&bytes[written.saturating_sub(header.len())..])
 }
 
-/// Fills `to` from a block. `false` if the block is damaged, or is that of another range.
+/// Fills `to` from a block. Returns `false` if the block is damaged or belongs to another range.
 pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Result<bool> {
-    // The owner and the checksum are read from the file.
+    // The file determines the owner and the checksum.
     let mut header = range.header(Owner::default(), 0);
     let expected = header.clone();
-    // One more byte would be a longer file.
+    // Asks for one more byte, to detect a file that is too long.
     let mut more = [0];
     let want = header.len() + to.len();
     let mut read = 0;
@@ -108,12 +108,12 @@ pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Resu
     }
     let (body, end) = header.split_at(header.len() - 4);
     let sound = read == want && crc32fast::hash(body).to_le_bytes() == end;
-    // All but the owner and the checksum are those of the range.
+    // Everything except the owner and the checksum must match the range.
     let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
     Ok(sound && same && crc32fast::hash(to).to_le_bytes() == body[56..60])
 }
 
-/// What a block's own header says.
+/// Content of a block's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) object: Object,
@@ -159,7 +159,7 @@ impl Header {
         Range { object: &self.object, at: self.at, len: self.len }
     }
 
-    /// Whether the rest of the file, after the header, is as it was written.
+    /// Whether the bytes after the header match the checksum.
     pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
         let (mut hasher, mut left) = (crc32fast::Hasher::new(), self.len);
         let mut buffer = vec![0; 1 << 16];
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_reads_back_and_every_bit_and_the_length_count() {
+    fn a_block_reads_back_and_a_changed_bit_or_length_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let (object, owner) = (object(Some("v\"1\"")), Owner { set: 3, sample: 5 });
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_that_of_its_object_version_and_range_alone() {
+    fn a_block_matches_only_its_own_object_version_and_range() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let own = object(Some("1"));
@@ -233,7 +233,7 @@ mod tests {
             object(Some("")),
             Object { len: 98, ..own.clone() },
             Object { url: "s3://b/x.taq".to_owned(), ..own.clone() },
-            // The end of the URL and the beginning of the tag change places.
+            // One character moves from the URL to the tag.
             Object { url: "s3://b/x.ta".to_owned(), len: 99, tag: Some("r1".to_owned()) },
         ];
         let mut ranges = vec![Range { at: 8, ..range }, Range { len: 8, ..range }];

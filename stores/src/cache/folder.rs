@@ -1,13 +1,14 @@
 //! The folder of a cache, shared by processes.
 //!
-//! Every block is a file of its own, so that any process finds it without a list. A journal tells the
-//! processes which blocks there are and who they belong to: it bounds the bytes and finds the block
-//! that goes. Changes to the journal take a lock that the system releases when a process dies.
+//! Every block is a separate file, so any process finds it without a list. A journal lists the
+//! blocks and their owners. It bounds the bytes, and determines which block is removed next.
+//! Changes to the journal take a lock that the system releases when a process dies.
 //!
-//! A process may be killed at any moment. A block gets its name when it is whole. A block that goes
-//! loses its file before the journal says so, and a new one gets its name after the journal says so.
-//! The journal therefore lists every block, and perhaps some without a file; those are found missing
-//! and written again. Power loss may leave damaged blocks, which their checksums show.
+//! A process may be killed at any moment. A block gets its name only when it is complete. The file
+//! of a removed block is deleted before the journal records the removal, and a new block gets its
+//! name after the journal has recorded it. The journal therefore lists every block, and possibly
+//! some without a file. Those are noticed when they are read, and written again. Power loss may
+//! leave damaged blocks, which their checksums show.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -34,14 +35,15 @@ pub(super) const FILES: &str = "files";
 /// Magic number of a journal, with its version.
 const MAGIC: [u8; 8] = *b"wfcache\x01";
 const RECORD: usize = 48;
-/// A journal with this many records for each block is written again.
+/// A journal with this many records per block is rewritten.
 const SPARSE: u64 = 4;
-/// Longest wait for the lock. A process that holds it longer is stopped; a block is then not kept.
+/// Maximum wait for the lock. A process that holds it for longer is suspended; the block is then
+/// not kept.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Age of a partial file whose process is certainly gone.
+/// Age from which the process of a partial file has certainly ended.
 const STALE: Duration = Duration::from_secs(3600);
 
-/// Blocks with their headers, and the bytes that they take.
+/// Blocks with their headers, and the bytes that they occupy.
 pub(super) type Blocks = Vec<(Key, Header, u64)>;
 
 #[derive(Debug, Clone)]
@@ -54,7 +56,7 @@ impl Folder {
     ///
     /// # Errors
     /// If the folder has other files, or is a cache of another version. The inner error says that
-    /// the folder cannot be written to or does not exist.
+    /// the folder cannot be written or does not exist.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         Ok(match folder.prepare(true) {
@@ -64,10 +66,10 @@ impl Folder {
         })
     }
 
-    /// Opens the cache that is in the folder at `path`.
+    /// Opens the existing cache in the folder at `path`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the folder has no cache.
     pub(super) fn existing(path: &Path) -> Result<Self> {
         let folder = Folder { path: path.to_owned() };
         match folder.prepare(false) {
@@ -98,15 +100,16 @@ impl Folder {
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
             let name = name.to_string_lossy();
-            // A process that opens the folder at the same time has a marker with a name of its own.
+            // Another process that opens the folder at the same time writes its marker under
+            // another name first.
             if !own.contains(&&*name) && !name.starts_with("warpfeed-cache.") {
                 return Err(Refused::Not(format!(
-                    "a cache has a folder of its own, and this one contains {name:?}: choose an empty folder"
+                    "a cache needs its own folder, and this one contains {name:?}: choose an empty folder"
                 )));
             }
         }
         match (mark, create) {
-            (None, false) => return Err(Refused::Not("this folder is not a cache of warpfeed".to_owned())),
+            (None, false) => return Err(Refused::Not("this folder is not a warpfeed cache".to_owned())),
             (None, true) => {
                 let partial = self.path.join(format!("warpfeed-cache.{}", unique()));
                 fs::write(&partial, MARK)?;
@@ -138,12 +141,12 @@ impl Folder {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
-    /// A name for a new file. Renaming publishes it.
+    /// A temporary name for a new file. Renaming the file publishes it.
     pub(super) fn partial(&self) -> PathBuf {
         self.path.join(PARTIAL).join(unique())
     }
 
-    /// Renames a whole file to a block.
+    /// Publishes a complete file as a block.
     pub(super) fn publish(&self, partial: &Path, key: Key) -> io::Result<()> {
         let target = self.block(key);
         match fs::rename(partial, &target) {
@@ -155,7 +158,7 @@ impl Folder {
         }
     }
 
-    /// Takes the lock of the folder. `None` if another process holds it for long.
+    /// Takes the lock of the folder. `None` if another process holds it for too long.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
         // A lock belongs to an open file, which a fork would share.
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
@@ -170,7 +173,8 @@ impl Folder {
         }
     }
 
-    /// All blocks in the folder, by their own headers. Files that are not blocks are returned apart.
+    /// All blocks in the folder, according to their headers. Files that are not blocks are returned
+    /// separately.
     pub(super) fn scan(&self) -> io::Result<(Blocks, Vec<PathBuf>)> {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
         let listed = |path: &Path| match fs::read_dir(path) {
@@ -205,7 +209,7 @@ impl Folder {
     }
 }
 
-/// Why a folder is not opened.
+/// The reason for refusing a folder.
 enum Refused {
     Not(String),
     Io(io::Error),
@@ -213,10 +217,10 @@ enum Refused {
 
 impl From<io::Error> for Refused {
     fn from(e: io::Error) -> Self {
-        // What is at the path is not a folder.
+        // The path leads to something other than a folder.
         match e.kind() {
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                Refused::Not("not a folder: choose the path of a folder for the cache".to_owned())
+                Refused::Not("not a folder: choose a folder for the cache".to_owned())
             }
             _ => Refused::Io(e),
         }
@@ -227,7 +231,7 @@ impl From<io::Error> for Refused {
 fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // Only uniqueness matters, so no order is needed.
+    // Only uniqueness matters, not the order.
     format!("{}-{}-{}", std::process::id(), now.as_nanos(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -267,12 +271,12 @@ impl Record {
     }
 }
 
-/// What a process has read of the journal.
+/// The part of the journal that a process has read.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Number of the journal: it changes when the journal is written again.
+    /// Number of the journal. It changes when the journal is rewritten.
     generation: u64,
-    /// Bytes that were read.
+    /// Number of bytes read.
     read: u64,
 }
 
@@ -330,7 +334,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the journal again.
+    /// Rewrites the journal.
     fn write(&mut self, folder: &Folder, index: &mut Index, all: HashMap<Key, (u64, Owner)>) -> io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let generation = (now.as_nanos() as u64).max(self.generation.wrapping_add(1));
@@ -356,7 +360,7 @@ impl Journal {
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
         file.seek(SeekFrom::Start(self.read))?;
         if let Err(e) = file.write_all(&bytes) {
-            // A full disk may take a part of the records.
+            // If the disk is full, only some of the records may have been written.
             let _ = file.set_len(self.read);
             return Err(e);
         }
@@ -365,7 +369,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the journal from the blocks that are there. The folder must be locked.
+    /// Writes a journal of the blocks in the folder, which must be locked.
     pub(super) fn rebuild(&mut self, folder: &Folder, index: &mut Index) -> io::Result<()> {
         let (blocks, _) = folder.scan()?;
         self.write(folder, index, blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect())

@@ -1,10 +1,10 @@
-//! Chooses the blocks that stay.
+//! Chooses the blocks to keep.
 //!
-//! With a known order, the block whose next use is farthest goes first, and a new block that would
-//! go first is not taken: Belady's optimum ("A study of replacement algorithms for a virtual-storage
-//! computer", 1966), extended by the choice not to take a block. Next uses come from the inverse of
-//! the order, so nothing is stored for the future. Without a known order, the block that was used
-//! longest ago goes first.
+//! With a known order, the block whose next use is farthest away is removed first, and a new block
+//! that would be removed first is not added: Belady's optimum ("A study of replacement algorithms
+//! for a virtual-storage computer", 1966), extended by the choice not to add a block. Next uses
+//! come from the inverse of the order, so none are stored. Without a known order, the block that
+//! was used longest ago is removed first.
 //!
 //! Next uses of several data sets are compared by their distance in epochs: training and validation
 //! alternate once per epoch.
@@ -16,14 +16,14 @@ use warpfeed::source::{Lookahead, NextUse, Place};
 /// Name of a block: a hash of its object, version and range.
 pub(super) type Key = u128;
 
-/// Epochs that are searched for the next use of a sample. On n machines a sample comes back to the
-/// same machine after n epochs on average.
+/// Number of epochs that are searched for the next use of a sample. On n machines a sample comes
+/// back to the same machine after n epochs on average.
 const EPOCHS: u64 = 256;
 
 /// The sample that a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Owner {
-    /// Hash of the data set; 0 for none.
+    /// Hash of the data set, or 0.
     pub(super) set: u64,
     pub(super) sample: u64,
 }
@@ -35,10 +35,10 @@ struct Entry {
     rank: Rank,
 }
 
-/// Place of a block among those that may go.
+/// Rank of a block for removal.
 #[derive(Debug, Clone, Copy)]
 enum Rank {
-    /// Number of the last use. The next one is unknown.
+    /// Number of the last use. The next use is unknown.
     Used(u64),
     /// Time of the next use by the set of the owner; see [`Follower::time`].
     Next(u64),
@@ -59,7 +59,7 @@ impl Follower {
         (place.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
 
-    /// Time of the next use of `sample` from `from` on. `None` if the order has no inverse.
+    /// Time of the next use of `sample`, from `from` on. `None` if the order has no inverse.
     fn next(&self, sample: u64, from: Place) -> Option<u64> {
         match self.order.next_use(sample, from, EPOCHS) {
             NextUse::At(place) => Some(self.time(place)),
@@ -68,7 +68,7 @@ impl Follower {
         }
     }
 
-    /// Distance of `time` from now. A time in the past has none.
+    /// Distance of `time` from now; 0 for a time in the past.
     fn distance(&self, time: u64) -> u64 {
         time.saturating_sub(self.time(self.now))
     }
@@ -83,9 +83,9 @@ struct Set {
     queue: BTreeSet<(u64, Key)>,
 }
 
-/// The blocks of one tier, and which of them go first.
+/// The blocks of one tier, and the order of their removal.
 pub(super) struct Index {
-    /// Most bytes of all blocks.
+    /// Maximum bytes of all blocks.
     limit: u64,
     bytes: u64,
     entries: HashMap<Key, Entry>,
@@ -141,7 +141,7 @@ impl Index {
         self.sets.retain(|_, set| !set.followers.is_empty());
     }
 
-    /// Notes that the loader with this number reads at `now`.
+    /// Notes that the loader with this number has reached `now`.
     pub(super) fn start(&mut self, set: u64, number: u64, now: Place) {
         let followers = self.sets.get_mut(&set).map(|set| &mut set.followers);
         let Some(follower) = followers.and_then(|all| all.iter_mut().find(|follower| follower.number == number)) else {
@@ -149,13 +149,14 @@ impl Index {
         };
         let back = now < follower.now;
         follower.now = now;
-        // Uses that were passed are found as they come up, but uses that come again are not.
+        // Passed uses are updated one by one. After a step back, earlier uses lie ahead again, so
+        // all blocks are ranked again.
         if back {
             self.rank_set(set);
         }
     }
 
-    /// Finds the next use of all blocks of a set again.
+    /// Updates the next use of all blocks of a set.
     fn rank_set(&mut self, set: u64) {
         let keys: Vec<_> = self.iter().filter(|(_, _, owner)| owner.set == set).map(|(key, ..)| key).collect();
         for key in keys {
@@ -163,7 +164,7 @@ impl Index {
         }
     }
 
-    /// Finds the next use of a block again.
+    /// Updates the next use of a block.
     fn rank(&mut self, key: Key) {
         let Some(mut entry) = self.take(key) else { return };
         let follower = self.sets.get(&entry.owner.set).and_then(|set| set.followers.last());
@@ -216,7 +217,7 @@ impl Index {
         }
     }
 
-    /// Adds a block that is there already, whether it fits or not.
+    /// Adds an existing block, even if it exceeds the limit.
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
         self.take(key);
         let rank = Rank::Used(self.tick());
@@ -228,9 +229,9 @@ impl Index {
         self.take(key);
     }
 
-    /// Blocks that must go so that a new block fits, whose next use is looked for from `from` on, or
-    /// from now on. `None` if the new block would go before them. Changes nothing but the ranks of
-    /// blocks.
+    /// Returns the blocks to remove so that a new block fits. `None` if the new block would be
+    /// removed before them. The new block's next use is searched from `from` on, or from now on.
+    /// Only the ranks of blocks change.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<Place>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
@@ -277,7 +278,7 @@ impl Index {
         Some(going)
     }
 
-    /// Finds the next use of blocks whose last one has passed.
+    /// Updates the next use of blocks whose known next use has passed.
     fn pass(&mut self) {
         let mut passed = Vec::new();
         for set in self.sets.values() {
@@ -315,12 +316,12 @@ mod tests {
         (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
     }
 
-    /// Hits of an index of `limit` blocks over the epochs `epochs`, and hits of the best choice.
+    /// Hits of an index of `limit` blocks over `epochs` epochs, and hits of the optimal choice.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
         let all: Vec<(Place, Vec<u64>)> =
             order.from(Place::default()).take_while(|(at, _)| at.epoch < epochs + 40).collect();
         let reads: Vec<(Place, u64)> = all.iter().flat_map(|(at, samples)| samples.iter().map(|&s| (*at, s))).collect();
-        // The next read of each read, from the list.
+        // For each read, the next read of the same sample, from the list.
         let mut next = vec![usize::MAX; reads.len()];
         let mut last = HashMap::new();
         for (i, (_, sample)) in reads.iter().enumerate().rev() {
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_blocks_that_stay_are_the_best_choice_on_one_node_and_on_eight() {
+    fn the_kept_blocks_are_the_optimal_choice_on_one_node_and_on_eight() {
         for (nodes, len) in [(1, 600), (8, 1600)] {
             let (order, _) = order(len, 3, 0, nodes, 10);
             let (from, epochs) = (4 * nodes, 4 * nodes + 24);
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_order_the_block_that_was_used_longest_ago_goes() {
+    fn without_an_order_the_least_recently_used_block_is_removed() {
         let mut index = Index::new(30);
         let owner = Owner::default();
         for key in 0..3 {
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_without_a_loader_go_first_and_loaders_are_compared_by_distance_in_epochs() {
+    fn sets_without_a_loader_are_removed_first_and_loaders_compare_by_distance_in_epochs() {
         let (train, _) = order(100, 1, 0, 1, 1);
         // Its only sample comes in the middle of each epoch.
         let middle = |_, _, from: u64| if from <= 1 { Position::At(1) } else { Position::Absent };

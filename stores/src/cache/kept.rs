@@ -18,10 +18,11 @@ use super::index::{Index, Key, Owner};
 /// Blocks in memory and in a folder.
 pub(super) struct Kept {
     folder: Option<Folder>,
-    /// Whether new blocks are written. Ends with the first error, such as a full disk.
+    /// Whether new blocks are written. False after the first error, such as a full disk.
     writable: AtomicBool,
     tiers: Mutex<Tiers>,
-    /// The process that opened it. A child after a fork has no threads, and perhaps a locked mutex.
+    /// The process that opened it. After a fork, the child has no threads, and a mutex may be
+    /// locked forever.
     process: u32,
     counts: Counters,
 }
@@ -31,9 +32,9 @@ struct Tiers {
     blocks: HashMap<Key, Block>,
     disk: Index,
     journal: Journal,
-    /// Blocks that the journal lists and that have no file.
+    /// Blocks in the journal that have no file.
     lost: HashSet<Key>,
-    /// The numbers of a follower in both indices.
+    /// The numbers of a loader in both indices.
     followers: HashMap<u64, (u64, u64)>,
 }
 
@@ -58,15 +59,15 @@ struct Counters {
 }
 
 impl Kept {
-    /// Opens the folder at `path` for `disk` bytes, with `memory` bytes in memory before it.
+    /// Opens the folder at `path` for `disk` bytes. Up to `memory` bytes in memory come before it.
     ///
     /// # Errors
-    /// If the folder is not that of a cache. A folder that cannot be written to is a warning.
+    /// If the folder is not a cache. A folder that cannot be written causes only a warning.
     pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
         let (folder, writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
             Err(e) => {
-                // Blocks that are there can be read.
+                // Existing blocks can still be read.
                 let folder = Folder::existing(path).ok();
                 warn(path, &e, if folder.is_some() { "nothing new is kept" } else { "nothing is kept" });
                 (folder, false)
@@ -77,7 +78,7 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Keeps `bytes` bytes in memory alone.
+    /// Keeps up to `bytes` bytes, in memory only.
     pub(super) fn in_memory(bytes: u64) -> Self {
         Self::new(None, false, 0, bytes)
     }
@@ -114,12 +115,13 @@ impl Kept {
         here
     }
 
-    /// Runs `change` with the folder locked and the index up to date. Writing ends with an error.
+    /// Runs `change` with the folder locked and the index up to date. After an error, nothing more
+    /// is written.
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Tiers) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let mut tiers = self.tiers();
         let changed = folder.lock().and_then(|lock| {
-            // Another process is stopped with the lock: this change is left out.
+            // Another process was suspended while it held the lock, so this change is skipped.
             let Some(_lock) = lock else { return Ok(()) };
             let Tiers { disk, journal, .. } = &mut *tiers;
             journal.sync(folder, disk)?;
@@ -169,7 +171,7 @@ impl Kept {
         if tiers.blocks.contains_key(&key) {
             return true;
         }
-        // Other processes' blocks are in the folder before they are in this index.
+        // The blocks of other processes are in the folder before this index knows them.
         let unknown = !tiers.disk.contains(key) || tiers.lost.contains(&key);
         drop(tiers);
         let Some(folder) = &self.folder else { return false };
@@ -215,7 +217,7 @@ impl Kept {
         false
     }
 
-    /// Offers the bytes of `object` from `at` on, which are next used at `from` or later.
+    /// Offers the bytes of `object` from `at` on, whose next use is at `from` or later.
     pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<Place>) {
         if !self.is_here() || !versioned(object) {
             return;
@@ -250,7 +252,7 @@ impl Kept {
         }
     }
 
-    /// Writes a block to the folder, if it is not one that would go first.
+    /// Writes a block to the folder, unless it would be the first to be removed.
     fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<Place>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.bytes());
@@ -275,7 +277,7 @@ impl Kept {
                 return folder.publish(&partial, key);
             }
             let Some(going) = disk.admit(size, owner, from).filter(|_| !disk.contains(key)) else { return Ok(()) };
-            // Files go before their records, so that no file is ever without one.
+            // Files are removed before their records, so every file has a record.
             going.iter().try_for_each(|&key| remove(folder, key))?;
             let mut records: Vec<_> = going.into_iter().map(Record::Remove).collect();
             records.push(Record::Add(key, size, owner));
@@ -284,7 +286,8 @@ impl Kept {
             self.counts.written.fetch_add(range.len, Relaxed);
             Ok(())
         });
-        // It is still there if another process has written the block, or the lock was not free.
+        // The file still exists if another process has written the block, or if the lock was not
+        // available.
         let _ = fs::remove_file(&partial);
     }
 
@@ -330,7 +333,7 @@ impl Kept {
     }
 }
 
-/// Whether a changed object has another name: its tag is part of the name of a block.
+/// Whether a changed object gets other blocks: the tag is part of a block's name.
 fn versioned(object: &Object) -> bool {
     object.tag.is_some()
 }

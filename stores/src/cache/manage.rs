@@ -18,13 +18,13 @@ use super::kept::remove;
 pub struct Contents {
     /// Number of blocks.
     pub blocks: u64,
-    /// Bytes that they take on the disk, rounded up to its pages.
+    /// Bytes that they occupy on the disk, in whole pages.
     pub bytes: u64,
     /// Number of blocks and their bytes by the folder of their object's URL.
     pub sets: BTreeMap<String, (u64, u64)>,
     /// Damaged blocks; [`check`] drops them.
     pub damaged: u64,
-    /// Files that the cache did not write. They are left alone.
+    /// Files that the cache did not write. They are never removed.
     pub others: Vec<PathBuf>,
 }
 
@@ -61,7 +61,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             damaged.push(key);
         }
     }
-    // Blocks with a damaged header have the name of a block, so the cache wrote them.
+    // A file with a damaged header but the name of a block was written by the cache.
     let named = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
         (folder.block(key) == *path).then_some(key)
@@ -74,8 +74,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Removes all blocks of the cache in the folder `path`. The folder stays a cache. Returns what was
-/// there.
+/// Removes all blocks of the cache in the folder `path`. The folder remains a cache. Returns the
+/// former content.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -100,13 +100,13 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
     Ok((contents, blocks))
 }
 
-/// Removes blocks, and writes the journal from those that are left.
+/// Removes blocks, and writes a journal of the remaining ones.
 fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());
     }
     let failed = |e: &std::io::Error| Error::io(&folder.path, e);
-    let busy = || Error::config("another process holds the lock of the cache: is it stopped?").at_path(&folder.path);
+    let busy = || Error::config("another process holds the lock of the cache: is it suspended?").at_path(&folder.path);
     let _lock = folder.lock().map_err(|e| failed(&e))?.ok_or_else(busy)?;
     for &key in keys {
         remove(folder, key).map_err(|e| failed(&e))?;

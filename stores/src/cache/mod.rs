@@ -1,6 +1,6 @@
 //! [`Cache`]: bytes of stores on this machine.
 //!
-//! 1. `index` chooses the blocks that stay, by their next use in the order of a loader.
+//! 1. `index` chooses the blocks to keep, by their next use in the order of a loader.
 //! 2. `block` is one block in a file; `folder` is the folder with its journal.
 //! 3. `kept` has the blocks of this process: in memory, and in the folder.
 //! 4. `store` wraps a store with the cache.
@@ -37,15 +37,16 @@ use kept::Kept;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// **What stays.** The cache knows the order of the loader. It keeps the samples that are read
-/// soonest, and does not take a sample that it would drop first. That is the best possible choice
+/// **What is kept.** The cache knows the order of the loader. It keeps the samples that are read
+/// soonest, and does not add a sample that it would drop first. That is the best possible choice
 /// (Belady's optimum). On one machine, the hit rate of reshuffled epochs is the share of the data
 /// that fits; on several, it is higher, because each sample may next be read by another machine.
-/// Samples of other orders, such as draws with replacement, leave in the order of their last use.
+/// With other orders, such as draws with replacement, the sample that was used longest ago is
+/// dropped first.
 ///
 /// **Sharing.** All processes of a machine may use one folder at once, with any data sets and
 /// versions of the data. Each process fetches what it does not find. A process may be killed at any
-/// time. A restarted job finds the blocks that are there.
+/// time. A restarted job finds the existing blocks.
 ///
 /// **Safety.** Every block has a checksum that is verified when it is read. A damaged block is dropped
 /// and fetched again. The version (ETag or generation) of an object is part of the name of its
@@ -82,8 +83,7 @@ impl Cache {
         Cache(Arc::new(Kept::in_memory(bytes)))
     }
 
-    /// The folder of a cache that users do not name: `warpfeed` in `$XDG_CACHE_HOME`, or in
-    /// `~/.cache`.
+    /// The default folder of a cache: `warpfeed` in `$XDG_CACHE_HOME`, or in `~/.cache`.
     ///
     /// # Errors
     /// If neither variable is set.
@@ -94,17 +94,17 @@ impl Cache {
         Ok(folder.ok_or_else(unknown)?.join("warpfeed"))
     }
 
-    /// `store` with this cache before it.
+    /// `store` behind this cache.
     pub fn store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(store::Cached { cache: self.clone(), store })
     }
 
-    /// Stores by scheme, such as [`all`](crate::all), with this cache before them.
+    /// Stores by scheme, such as [`all`](crate::all), behind this cache.
     pub fn stores<S>(&self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Vec<(S, Arc<dyn Store>)> {
         stores.into_iter().map(|(scheme, store)| (scheme, self.store(store))).collect()
     }
 
-    /// The reads of this process until now.
+    /// The reads of this process so far.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }

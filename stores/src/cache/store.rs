@@ -1,4 +1,4 @@
-//! A store with a cache before it.
+//! A store behind a cache.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use warpfeed::source::{Keep, Lookahead, Object, Place, Reply, Store};
 use super::Cache;
 use super::index::Owner;
 
-/// Reads outside the order are kept from this length on. Shorter ones are headers, which belong to an
-/// index that is kept as a whole.
+/// Minimum length at which reads outside the order are kept. Shorter ones are headers, whose index
+/// is kept as a whole.
 const LEAST: usize = 4096;
 
 pub(super) struct Cached {
@@ -56,7 +56,7 @@ impl Store for Cached {
         Ok(())
     }
 
-    /// Reads from the store: who fetches has asked the cache for each sample.
+    /// Reads from the store, because the caller has already asked the cache for each sample.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
         self.store.fetch(object, range, reply);
     }
