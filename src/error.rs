@@ -201,6 +201,16 @@ impl Error {
         self
     }
 
+    /// Marks the error as lasting, after retries did not help. `note` comes before the cause.
+    #[must_use]
+    pub(crate) fn settled(mut self, note: &str) -> Self {
+        (self.0.transient, self.0.throttled) = (false, false);
+        if !note.is_empty() {
+            self.0.cause = format!("{note}: {}", self.0.cause);
+        }
+        self
+    }
+
     /// Sets the sample to `id` and removes the key.
     #[must_use]
     pub(crate) fn of_sample(mut self, id: u64) -> Self {

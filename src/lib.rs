@@ -149,6 +149,7 @@ mod pages {
     page!(Packing, "../docs/packing.md");
     page!(ComingFrom, "../docs/coming-from.md");
     page!(Extending, "../docs/extending.md");
+    page!(ObjectStores, "../docs/object-stores.md");
 }
 
 #[cfg(test)]

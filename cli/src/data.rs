@@ -109,6 +109,10 @@ impl DataArgs {
         table = self.file_column.iter().fold(table, TableOptions::file);
         table = self.gather.iter().fold(table, |table, (field, columns)| table.gather(field, columns));
         let mut options = Options::new().table(table).index(self.index);
+        #[cfg(feature = "stores")]
+        {
+            options = options.stores(warpfeed_stores::all());
+        }
         if let Some(list) = &self.classes {
             options = options.classes(Classes::read(list)?);
         }

@@ -64,13 +64,13 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     // too.
     let Ok(parts) = data.cast::<PyList>() else {
         return Ok(match data.extract::<PathBuf>() {
-            Ok(path) => Loader::new(path),
+            Ok(path) => Loader::new(path).stores(warpfeed_stores::all()),
             Err(_) => Loader::source(source::of(data, &opening)?),
         });
     };
     // The loader opens paths itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
-        return Ok(Loader::mixture(paths));
+        return Ok(Loader::mixture(paths).stores(warpfeed_stores::all()));
     }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> =
@@ -80,7 +80,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
 
 /// The options for opening data sets.
 pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
-    let mut opening = Options::new();
+    let mut opening = Options::new().stores(warpfeed_stores::all());
     if let Some(mapped) = options.get_item("mmap")? {
         opening = opening.mmap(mapped.extract()?);
     }

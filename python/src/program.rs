@@ -39,7 +39,7 @@ pub(crate) fn in_python(message: &str) -> String {
 #[pyfunction]
 pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
-    let source = source::of(data, &Options::new())?;
+    let source = source::of(data, &Options::new().stores(warpfeed_stores::all()))?;
     if !wanted {
         return Ok((source.len(), None));
     }

@@ -1,4 +1,4 @@
-//! Bytes of a large file: a memory map, or positioned reads of a file or of an object in a store.
+//! Bytes of a large file: a memory map, or positioned reads.
 
 use std::fs::File;
 use std::io;

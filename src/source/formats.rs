@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::ahead::Remote;
+use super::folder::{StoredFolder, is_picture};
 use super::layout::{coco_json, is_lmdb, is_voc, is_voc_list, yolo_pictures};
 use super::options::Options;
 use super::{Folder, Source, Tar, tar};
@@ -51,7 +53,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false, // `folder_or_shards`
         is_file: |_, start| tar::is_tar(start),
         open: |path, options| Ok(Arc::new(if options.mapped { Tar::open(path)? } else { Tar::open_unmapped(path)? })),
-        open_url: Some(|url, options| Ok(Arc::new(Tar::in_store(url, options.stores.of(url)?)?))),
+        open_url: Some(|url, options| Ok(Arc::new(Tar::in_store(url, options.stores.of(url)?, None)?))),
     },
     DataFormat {
         name: "coco",
@@ -97,7 +99,9 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false, // `folder_or_shards`
         is_file: |_, _| false,
         open: |path, options| Ok(Arc::new(Folder::with_formats(path, options.formats.clone(), options.indexed)?)),
-        open_url: None,
+        open_url: Some(|url, options| {
+            Ok(Arc::new(StoredFolder::open(url, options.stores.of(url)?, options.formats.clone())?))
+        }),
     },
 ];
 
@@ -139,10 +143,37 @@ impl DataFormat {
     }
 }
 
-/// The format of the data set at `url`, by the extension.
-pub(super) fn of_url(url: &str) -> &'static DataFormat {
+/// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards, or
+/// the shards or pictures below the URL.
+///
+/// # Errors
+/// If the URL has no store, its format cannot be read from stores, or both shards and pictures lie
+/// below it.
+pub(super) fn open_at(url: &str, options: &Options) -> Opened {
     let by_extension = DATA_FORMATS.iter().find(|format| format.has_extension(Path::new(url)));
-    by_extension.unwrap_or_else(|| DataFormat::named("tar").expect("a row of the table"))
+    if let Some(format) = by_extension {
+        return format.open_url(url, options);
+    }
+    if tar::has_braces(Path::new(url)) {
+        return of_pattern().open_url(url, options);
+    }
+    let (store, formats) = (options.stores.of(url)?, options.formats.clone());
+    let remote = Remote::new(store.clone());
+    let objects = remote.repeated(|| store.list(&format!("{}/", url.trim_end_matches('/'))))?;
+    let tars = objects.iter().filter(|object| tar::is_shard(&object.url)).count();
+    let pictures = objects.iter().filter(|object| is_picture(object, &formats)).count();
+    match (tars, pictures) {
+        (0, 0) => {
+            let cause = format!("no .tar objects and no pictures among {} objects below this URL", objects.len());
+            Err(Error::in_source(cause).at_path(url))
+        }
+        (0, _) => Ok(Arc::new(StoredFolder::of(url, objects, remote, formats)?)),
+        (_, 0) => Ok(Arc::new(Tar::in_store(url, store, Some(objects))?)),
+        _ => Err(Error::in_source(format!(
+            "{tars} .tar objects and {pictures} pictures lie below this URL; give the URL of one of the two, or the format"
+        ))
+        .at_path(url)),
+    }
 }
 
 /// The format of a pattern of files.

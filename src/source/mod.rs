@@ -16,10 +16,12 @@
 //! 11. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
 //! 12. [`sample_error`]: adds the sample to an error. `retry`: reads again after transient errors.
 //!
-//! `annotated` lists the fields of an annotated picture. `layout` recognises data sets by their
-//! files. `file` reads whole files, and `parallel` opens many of them. `kept` writes and reads the indexes next to data sets, and
+//! `ahead` reads from stores ahead of need. `annotated` lists the fields of an annotated picture.
+//! `layout` recognises data sets by their files. `file` reads whole files, and `parallel` opens many
+//! of them. `kept` writes and reads the indexes next to data sets, and
 //! `hash` is their hash.
 
+mod ahead;
 #[cfg(feature = "annotations")]
 mod annotated;
 mod bytes;

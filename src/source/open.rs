@@ -46,7 +46,8 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     }
     let format = options.format.as_deref().map(DataFormat::named).transpose()?;
     match (Location::of(path), format) {
-        (Location::Url(url), format) => format.unwrap_or_else(|| formats::of_url(&url)).open_url(&url, options),
+        (Location::Url(url), Some(format)) => format.open_url(&url, options),
+        (Location::Url(url), None) => formats::open_at(&url, options),
         (Location::Path(path), Some(format)) => format.open(&path, options),
         (Location::Path(path), None) => local(&path, options),
     }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::bytes::Medium;
 use super::{Lookahead, Place};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -212,6 +211,11 @@ impl Reply {
         Reply { begun: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
     }
 
+    /// Cancels the request of this reply.
+    pub(super) fn canceller(&self) -> Canceller {
+        Canceller(self.shared.clone())
+    }
+
     /// Notes that the first byte has arrived.
     pub fn first_byte(&self) {
         let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -242,6 +246,15 @@ impl Reply {
 
     fn take(&mut self) -> Option<Done> {
         self.done.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Cancels a request whose answer nobody waits for.
+pub(super) struct Canceller(Arc<Shared>);
+
+impl Canceller {
+    pub(super) fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Relaxed);
     }
 }
 
@@ -288,36 +301,6 @@ impl Stores {
 impl std::fmt::Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(scheme, _)| scheme)).finish()
-    }
-}
-
-/// An object of a store, with positioned reads.
-pub(super) struct Stored {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) object: Object,
-}
-
-impl Medium for Stored {
-    fn len(&self) -> u64 {
-        self.object.len
-    }
-
-    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        self.store.read_ranges(&self.object, ranges)
-    }
-
-    fn check(&self) -> Result<()> {
-        let now = self.store.object(&self.object.url)?;
-        if now == self.object {
-            return Ok(());
-        }
-        let shown =
-            |object: &Object| format!("{} bytes, tag {:?}", object.len, object.tag.as_deref().unwrap_or("none"));
-        let (was, is) = (shown(&self.object), shown(&now));
-        Err(Error::in_source(format!(
-            "the object has changed since it was opened, from {was} to {is}; open the loader again"
-        ))
-        .at_path(&self.object.url))
     }
 }
 

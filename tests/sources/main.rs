@@ -12,6 +12,7 @@ mod support;
 mod warnings;
 
 mod agree;
+mod ahead;
 mod annotated_sets;
 mod classes;
 mod corrupt;

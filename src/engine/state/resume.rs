@@ -149,20 +149,29 @@ impl Checkpoint {
 pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };
-    let mut scratch = Vec::new();
     let positions = (0..PROBES).map(|i| (u128::from(last) * u128::from(i) / u128::from(PROBES - 1)) as u64);
-    positions
-        .map(|position| {
-            let sample = guarded(|| Ok(order.index(0, position))).ok();
-            let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
-                let again = || {
-                    counters.retried();
-                    true
-                };
-                let key = || Ok(recipe.source.read(sample as usize, &mut scratch)?.key().to_owned());
-                retried(recipe.retries, sample, again, key).ok()
-            });
-            Probe { position, sample, key }
-        })
-        .collect()
+    let at = &|position| {
+        let sample = guarded(|| Ok(order.index(0, position))).ok();
+        let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
+            let again = || {
+                counters.retried();
+                true
+            };
+            let mut scratch = Vec::new();
+            let key = || Ok(recipe.source.read(sample as usize, &mut scratch)?.key().to_owned());
+            retried(recipe.retries, sample, again, key).ok()
+        });
+        Probe { position, sample, key }
+    };
+    // Each read may take a round trip to a store, so they wait together.
+    std::thread::scope(|scope| {
+        let start =
+            |position| std::thread::Builder::new().spawn_scoped(scope, move || at(position)).map_err(|_| position);
+        let probes: Vec<_> = positions.map(start).collect();
+        let probe = |started: std::result::Result<std::thread::ScopedJoinHandle<'_, Probe>, u64>| match started {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(position) => at(position),
+        };
+        probes.into_iter().map(probe).collect()
+    })
 }

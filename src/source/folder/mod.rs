@@ -4,13 +4,16 @@
 //! 2. `names`: the pictures of a folder, their labels and classes.
 //! 3. `index`: a file next to the folder that keeps them.
 //! 4. `folder`: [`Folder`], the source.
+//! 5. `stored`: pictures below a URL of a store.
 
 #[allow(clippy::module_inception)]
 mod folder;
 mod index;
 mod names;
+mod stored;
 mod walk;
 
 pub use folder::Folder;
+pub(super) use stored::{Stored as StoredFolder, is_picture};
 #[cfg(feature = "annotations")]
 pub(super) use walk::pictures_below;

@@ -88,7 +88,7 @@ impl Names {
         Ok((set, visited))
     }
 
-    fn push(&mut self, folder: &str, name: &str, bad: bool) {
+    pub(super) fn push(&mut self, folder: &str, name: &str, bad: bool) {
         if bad {
             self.bad.push(self.ends.len());
         }

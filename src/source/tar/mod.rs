@@ -5,12 +5,14 @@
 //! 3. `index`: all headers of a shard, as samples.
 //! 4. `sidecar`: the index kept next to the shard.
 //! 5. `shards`: expands a path into the list of shards.
+//! 6. `stored`: shards in a store.
 
 mod header;
 mod index;
 mod read;
 mod shards;
 mod sidecar;
+mod stored;
 
 #[cfg(feature = "pack")]
 pub(crate) use header::KEY_RECORD;
@@ -19,6 +21,7 @@ pub(super) use header::is_tar;
 pub(crate) use index::CLASSES_MEMBER;
 pub use read::Tar;
 pub(super) use shards::{has_braces, tars_in};
+pub(super) use stored::is_shard;
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/tar.rs"]

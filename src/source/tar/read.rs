@@ -10,6 +10,7 @@
 //!    map's length.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,16 +18,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use memmap2::Mmap;
 
-use super::index::Index;
-use super::{index, shards, sidecar};
+use super::index::{Field, Index};
+use super::{index, shards, sidecar, stored};
 use crate::error::{Error, Result};
+use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::bytes::{Bytes, Medium, Unmapped, room};
 use crate::source::identity::Identity;
 use crate::source::pages::{Map, fetch};
 use crate::source::parallel::in_parallel;
 use crate::source::sample::MAX_FIELDS;
-use crate::source::store::{Object, Store, Stored};
-use crate::source::{Sample, Source};
+use crate::source::{Follow, Lookahead, Object, Sample, Source, Store};
 
 /// Minimum size of a shard whose index is kept. Reading the headers of a smaller one is as fast as
 /// reading its index.
@@ -62,12 +63,18 @@ const MOST_CHECKED: usize = 64;
 /// sample from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page.
 /// Use [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
 pub struct Tar {
-    shards: Vec<Shard>,
-    /// Index of the first sample of each shard, then the total number.
-    starts: Vec<usize>,
+    set: Arc<Set>,
     classes: Vec<String>,
     /// Number of requested checks.
     looks: AtomicU64,
+    /// The store of all shards, if they are in one.
+    remote: Option<Remote>,
+}
+
+struct Set {
+    shards: Vec<Shard>,
+    /// Index of the first sample of each shard, then the total number.
+    starts: Vec<usize>,
 }
 
 struct Shard {
@@ -84,13 +91,16 @@ struct Shard {
 enum Held {
     Map { map: Mmap, identity: Identity },
     Read(Box<dyn Medium>),
+    Stored(Object),
 }
 
 impl Held {
+    /// The bytes of a shard on this machine.
     fn bytes(&self) -> Box<dyn Bytes + '_> {
         match self {
             Held::Map { map, .. } => Box::new(&map[..]),
             Held::Read(medium) => Box::new(&**medium),
+            Held::Stored(_) => Box::new(&[][..]),
         }
     }
 
@@ -100,6 +110,8 @@ impl Held {
         match self {
             Held::Map { identity, .. } => identity.check(path, false).map(drop),
             Held::Read(medium) => medium.check(),
+            // Every read asks for the version that was opened.
+            Held::Stored(_) => Ok(()),
         }
     }
 
@@ -107,6 +119,7 @@ impl Held {
         match self {
             Held::Map { .. } => true,
             Held::Read(medium) => medium.is_file(),
+            Held::Stored(_) => false,
         }
     }
 }
@@ -161,39 +174,30 @@ impl Tar {
         Self::with(path.as_ref(), false)
     }
 
-    fn with(path: &Path, mapped: bool) -> Result<Self> {
-        let paths = shards::expand(path)?;
-        Self::of(path, &paths, |path| Shard::open(path, mapped))
-    }
-
     /// Opens the shards at `url` in a store: one shard, a pattern, or all objects below `url` that
-    /// end in `.tar`.
+    /// end in `.tar`. These are taken from `listing`, if it is known.
     ///
     /// # Errors
     /// The errors of [`open`](Tar::open).
-    pub(in crate::source) fn in_store(url: &str, store: &Arc<dyn Store>) -> Result<Self> {
-        let objects = if shards::has_braces(Path::new(url)) {
-            let urls = shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
-            urls.iter().map(|url| store.object(url)).collect::<Result<Vec<_>>>()?
-        } else if is_shard(url) {
-            vec![store.object(url)?]
-        } else {
-            let mut below = store.list(&format!("{}/", url.trim_end_matches('/')))?;
-            below.retain(|object| is_shard(&object.url));
-            // The number of a sample must not depend on the order of the answer.
-            below.sort_by(|a, b| a.url.cmp(&b.url));
-            if below.is_empty() {
-                return Err(Error::in_source("no .tar objects below this URL; only tar shards are read from a store")
-                    .at_path(url));
-            }
-            below
-        };
-        Self::of(Path::new(url), &objects, |object| Shard::in_store(object, store))
+    pub(in crate::source) fn in_store(url: &str, store: &Arc<dyn Store>, listing: Option<Vec<Object>>) -> Result<Self> {
+        let remote = Remote::new(store.clone());
+        let opened = stored::open(url, store, &remote, listing)?;
+        if opened.is_empty() {
+            return Err(Error::in_source("no .tar objects below this URL").at_path(url));
+        }
+        let shards = opened.into_iter().map(|stored::Opened { object, index }| {
+            Shard::new(PathBuf::from(&object.url), Held::Stored(object), index)
+        });
+        Self::from_shards(Path::new(url), shards.collect(), Some(remote))
     }
 
-    /// Opens the shards at `places` with `open`, in this order.
-    fn of<T: Sync>(path: &Path, places: &[T], open: impl Fn(&T) -> Result<Shard> + Sync + Send) -> Result<Self> {
-        let shards = in_parallel(places, open)?;
+    /// Opens the shards of `path`, in their order.
+    fn with(path: &Path, mapped: bool) -> Result<Self> {
+        let shards = in_parallel(&shards::expand(path)?, |path| Shard::open(path, mapped))?;
+        Self::from_shards(path, shards, None)
+    }
+
+    fn from_shards(path: &Path, shards: Vec<Shard>, remote: Option<Remote>) -> Result<Self> {
         let mut starts = vec![0];
         let mut named: Option<&Shard> = None;
         for shard in &shards {
@@ -207,18 +211,15 @@ impl Tar {
             }
         }
         let classes = named.map_or_else(Vec::new, |shard| shard.index.classes.clone());
-        let tar = Tar { shards, starts, classes, looks: AtomicU64::new(0) };
+        let set = Arc::new(Set { shards, starts });
+        let tar = Tar { set, classes, looks: AtomicU64::new(0), remote };
         if tar.is_empty() {
-            let cause = format!("no samples in {} tar files: none holds a file with an extension", tar.shards.len());
+            let shards = tar.set.shards.len();
+            let cause = format!("no samples in {shards} tar files: none holds a file with an extension");
             return Err(Error::in_source(cause).at_path(path));
         }
         Ok(tar)
     }
-}
-
-/// Whether a URL names one shard.
-fn is_shard(url: &str) -> bool {
-    url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
 }
 
 impl Shard {
@@ -253,13 +254,6 @@ impl Shard {
             }
         };
         Ok(Shard::new(path.clone(), held, index))
-    }
-
-    fn in_store(object: &Object, store: &Arc<dyn Store>) -> Result<Self> {
-        let path = PathBuf::from(&object.url);
-        let held = Held::Read(Box::new(Stored { store: store.clone(), object: object.clone() }));
-        let index = scan(&held, &path)?;
-        Ok(Shard::new(path, held, index))
     }
 
     fn new(path: PathBuf, held: Held, index: Index) -> Self {
@@ -347,34 +341,89 @@ impl Shard {
     }
 }
 
-impl Tar {
-    /// The shard that sample `index` is in, the sample's key and its fields.
-    fn locate(&self, index: usize) -> (&Shard, &str, &[index::Field]) {
+impl Set {
+    fn len(&self) -> usize {
+        self.starts[self.shards.len()]
+    }
+
+    /// The number of the shard that sample `index` is in, the sample's key and its fields.
+    fn locate(&self, index: usize) -> (usize, &str, &[index::Field]) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
         // An empty shard starts where the next one does, so the last shard that starts at or before
         // `index` is not empty.
         let number = self.starts.partition_point(|&start| start <= index) - 1;
-        let shard = &self.shards[number];
-        let (key, fields) = shard.index.sample(index - self.starts[number]);
-        (shard, key, fields)
+        let (key, fields) = self.shards[number].index.sample(index - self.starts[number]);
+        (number, key, fields)
+    }
+}
+
+impl Parts for Set {
+    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
+        let (number, _, fields) = self.locate(sample as usize);
+        Some((u32::try_from(number).ok()?, stored::span(fields)))
+    }
+
+    fn object(&self, number: u32) -> &Object {
+        match &self.shards[number as usize].held {
+            Held::Stored(object) => object,
+            _ => unreachable!("only shards in a store are read ahead"),
+        }
+    }
+
+    fn identity(&self) -> u64 {
+        identity((0..self.shards.len() as u32).map(|shard| self.object(shard)))
+    }
+}
+
+impl Tar {
+    /// The shard that sample `index` is in, the sample's key and its fields.
+    fn locate(&self, index: usize) -> (&Shard, &str, &[index::Field]) {
+        let (number, key, fields) = self.set.locate(index);
+        (&self.set.shards[number], key, fields)
+    }
+
+    /// Reads `fields` of sample `index` of `shard` into `sample`.
+    fn fields<'a>(
+        &'a self,
+        index: usize,
+        shard: &'a Shard,
+        fields: &'a [index::Field],
+        scratch: &'a mut Vec<u8>,
+        sample: &mut Sample<'a>,
+    ) -> Result<()> {
+        match (&shard.held, &self.remote) {
+            (Held::Map { map, .. }, _) => shard.map(map, fields, sample),
+            (Held::Read(medium), _) => shard.read(&**medium, fields, scratch, sample),
+            (Held::Stored(object), Some(remote)) => {
+                stored::read(remote, index, object, &shard.index.names, fields, scratch, sample)
+            }
+            (Held::Stored(_), None) => unreachable!("a shard in a store has one"),
+        }
+        .map_err(|e| e.at_path(&shard.path))
     }
 }
 
 impl Source for Tar {
     fn len(&self) -> usize {
-        self.starts[self.shards.len()]
+        self.set.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (shard, key, fields) = self.locate(index);
         shard.look(self.looks.load(Ordering::Relaxed))?;
         let mut sample = Sample::new(key);
-        match &shard.held {
-            Held::Map { map, .. } => shard.map(map, fields, &mut sample),
-            Held::Read(medium) => shard.read(&**medium, fields, scratch, &mut sample),
-        }
-        .map_err(|e| e.at_path(&shard.path))?;
+        self.fields(index, shard, fields, scratch, &mut sample)?;
         Ok(sample)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.remote.as_ref()?.follow(order, self.set.clone())
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        // More than the whole set would hold the same bytes twice.
+        let all = || (0..self.set.shards.len() as u32).map(|shard| self.set.object(shard).len).sum::<u64>();
+        self.remote.as_ref().map_or(0, |_| usize::try_from(all()).map_or(AHEAD, |all| all.min(AHEAD)))
     }
 
     fn check(&self) -> Result<()> {
@@ -386,8 +435,8 @@ impl Source for Tar {
 
     fn is_unchanged(&self) -> bool {
         // A store takes longer to ask, and so do many shards on a network.
-        let quick = self.shards.len() <= MOST_CHECKED && self.shards.iter().all(|shard| shard.held.is_file());
-        !quick || self.shards.iter().all(|shard| shard.look(self.looks.load(Ordering::Relaxed)).is_ok())
+        let quick = self.set.shards.len() <= MOST_CHECKED && self.set.shards.iter().all(|shard| shard.held.is_file());
+        !quick || self.set.shards.iter().all(|shard| shard.look(self.looks.load(Ordering::Relaxed)).is_ok())
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -396,9 +445,15 @@ impl Source for Tar {
             return Ok(None);
         };
         let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
-        match &shard.held {
-            Held::Map { map, .. } => shard.map(map, cls, &mut sample),
-            Held::Read(medium) => shard.read(&**medium, cls, scratch, &mut sample),
+        match (&shard.held, &self.remote) {
+            // Not a read of the order, whose bytes are fetched ahead.
+            (Held::Stored(object), Some(remote)) => {
+                let [Field { offset, len, name }] = *cls else { return Ok(None) };
+                let bytes = room(scratch, len)?;
+                remote.direct(object, offset, bytes)?;
+                sample.push(&shard.index.names[name as usize], bytes)
+            }
+            _ => self.fields(index, shard, cls, scratch, &mut sample),
         }
         .and_then(|()| sample.label())
         .map_err(|e| e.at_path(&shard.path))
@@ -430,7 +485,7 @@ fn scan(held: &Held, path: &Path) -> Result<Index> {
 
 impl std::fmt::Debug for Tar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tar").field("shards", &self.shards.len()).field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Tar").field("shards", &self.set.shards.len()).field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -66,13 +66,19 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
 }
 
 /// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length and time.
+fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
+    decode_for(bytes, tar_len, Some(modified))
+}
+
+/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length, and of this time if
+/// one is given.
 ///
 /// No byte is trusted: no vector is reserved before its bytes are known to exist, and every offset
 /// must lie inside the tar.
-pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
+pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> Option<Index> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [len, time, samples, fields, names, classes, keys] = rest.longs()?;
-    if (len, time) != (tar_len, modified) {
+    if len != tar_len || modified.is_some_and(|modified| time != modified) {
         return None;
     }
     let mut index = Index::default();

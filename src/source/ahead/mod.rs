@@ -1,0 +1,17 @@
+//! Reads ahead of need from a store.
+//!
+//! 1. [`Remote`]: a store with the objects of a data set; reads the parts of samples, ahead or on
+//!    request. The only place where requests are repeated.
+//! 2. `request`: what all requests share.
+//! 3. `fetcher`: follows the order of one loader and keeps requests in flight.
+//! 4. `plan`: merges the parts of neighbouring samples into requests.
+//! 5. `pace`: how many requests are in flight, and when one is late.
+
+mod fetcher;
+mod pace;
+mod plan;
+mod remote;
+mod request;
+
+pub(super) use remote::{AHEAD, Remote};
+pub(super) use request::{Parts, identity};

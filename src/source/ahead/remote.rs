@@ -1,0 +1,112 @@
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::fetcher::{Fetcher, Following};
+use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
+use crate::error::Result;
+use crate::source::bytes::room;
+use crate::source::{Follow, Lookahead, Object, Store};
+
+/// Bytes of samples that a source in a store wants to hold ahead of need. Enough for 10 Gbit/s at a
+/// delay of 200 ms, and for the blocks of a windowed shuffle to be read in large requests.
+pub(in crate::source) const AHEAD: usize = 256 << 20;
+/// A store from which the samples of a data set are read.
+pub(in crate::source) struct Remote {
+    store: Arc<dyn Store>,
+    followers: Mutex<Vec<Weak<Fetcher>>>,
+    counts: Arc<Counts>,
+}
+
+impl Remote {
+    pub(in crate::source) fn new(store: Arc<dyn Store>) -> Self {
+        Remote { store, followers: Mutex::default(), counts: Arc::default() }
+    }
+
+    /// Reads `range` of `object`, the part of `sample`, into `scratch`. Waits for the request that
+    /// contains it, if there is one.
+    ///
+    /// # Errors
+    /// With the URL, the range and the cause. Never transient: the request was repeated.
+    pub(in crate::source) fn read<'a>(
+        &self,
+        sample: u64,
+        object: &Object,
+        range: Range<u64>,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        let to = room(scratch, range.end - range.start)?;
+        if to.is_empty() {
+            return Ok(to);
+        }
+        let followers: Vec<_> = {
+            let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+            followers.iter().filter_map(Weak::upgrade).collect()
+        };
+        for follower in followers {
+            if follower.read(sample, range.clone(), to)? {
+                return Ok(to);
+            }
+        }
+        self.direct(object, range.start, to)?;
+        Ok(to)
+    }
+
+    /// Reads without a plan, and repeats what fails.
+    ///
+    /// # Errors
+    /// The errors of [`read`](Remote::read).
+    pub(in crate::source) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        let mut attempt = 1;
+        loop {
+            self.counts.requests.fetch_add(1, Ordering::Relaxed);
+            self.counts.bytes.fetch_add(to.len() as u64, Ordering::Relaxed);
+            match self.store.read(object, at, to) {
+                Err(e) if e.is_transient() && attempt < ATTEMPTS => {
+                    self.counts.retries.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!("read again after attempt {attempt}: {e}");
+                    std::thread::sleep(pause(attempt, at));
+                    attempt += 1;
+                }
+                result => return result.map_err(|e| given_up(e, object, at..at + to.len() as u64, attempt)),
+            }
+        }
+    }
+
+    /// Runs `request`, which asks for no bytes, and repeats it if it fails.
+    ///
+    /// # Errors
+    /// The error of the last attempt. Never transient.
+    pub(in crate::source) fn repeated<T>(&self, request: impl Fn() -> Result<T>) -> Result<T> {
+        let mut attempt = 1;
+        loop {
+            self.counts.requests.fetch_add(1, Ordering::Relaxed);
+            match request() {
+                Err(e) if e.is_transient() && attempt < ATTEMPTS => {
+                    self.counts.retries.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(pause(attempt, 0));
+                    attempt += 1;
+                }
+                result => return result.map_err(|e| e.settled("")),
+            }
+        }
+    }
+
+    /// Follows `order`, if it has room.
+    pub(in crate::source) fn follow(&self, order: Lookahead, parts: Arc<dyn Parts>) -> Option<Box<dyn Follow>> {
+        if order.bytes() == 0 {
+            return None;
+        }
+        let fetcher = Fetcher::new(self.store.clone(), parts, order, self.counts.clone());
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|follower| follower.strong_count() > 0);
+        followers.push(Arc::downgrade(&fetcher));
+        Some(Box::new(Following(fetcher)))
+    }
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}

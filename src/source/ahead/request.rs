@@ -1,0 +1,65 @@
+//! What all requests share: the parts of a data set, counts, and the rules for trying again.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::source::Object;
+use crate::source::hash::fnv1a;
+
+/// Attempts of a request, and the pauses between them, each four times as long as the one before.
+/// Together they bridge an outage of a minute and a half.
+pub(super) const ATTEMPTS: u32 = 12;
+const PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// The objects of a data set, and the part that each sample needs.
+pub(in crate::source) trait Parts: Send + Sync {
+    /// Number of the object of a sample, and the range in it. `None` for a sample that is not read
+    /// ahead.
+    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)>;
+
+    fn object(&self, number: u32) -> &Object;
+
+    /// A hash of the versions of all objects, by which samples have the same number everywhere.
+    fn identity(&self) -> u64;
+}
+
+/// A hash of the versions of `objects`, in this order.
+pub(in crate::source) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
+    let mut bytes = Vec::new();
+    for object in objects {
+        let hash =
+            fnv1a(object.url.as_bytes()) ^ fnv1a(object.tag.as_deref().unwrap_or_default().as_bytes()).rotate_left(1);
+        bytes.extend([hash, object.len].map(u64::to_le_bytes).concat());
+    }
+    fnv1a(&bytes)
+}
+
+/// Counts of requests.
+#[derive(Debug, Default)]
+pub(in crate::source) struct Counts {
+    pub(in crate::source) requests: AtomicU64,
+    pub(in crate::source) bytes: AtomicU64,
+    pub(in crate::source) retries: AtomicU64,
+    pub(in crate::source) hedges: AtomicU64,
+    pub(in crate::source) refusals: AtomicU64,
+}
+
+/// Pause after attempt `attempt`, between half and all of its length. Requests that fail together
+/// are not repeated together.
+pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
+    let full = (PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
+    let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
+}
+
+/// The final error of a request for `range` of `object`.
+pub(super) fn given_up(error: Error, object: &Object, range: Range<u64>, attempts: u32) -> Error {
+    let note = match attempts {
+        0 | 1 => String::new(),
+        _ => format!("bytes {} to {}, after {attempts} attempts", range.start, range.end),
+    };
+    error.settled(&note).at_path(&object.url)
+}

@@ -1,0 +1,155 @@
+//! Pictures below a URL of a store, with the classes, labels and order of a local folder.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::names::Names;
+use crate::error::{Error, Result};
+use crate::format::{self, FORMATS, Format};
+use crate::source::ahead::{AHEAD, Parts, Remote, identity};
+use crate::source::{Follow, Lookahead, Object, Sample, Source, Store};
+
+/// Pictures below a URL, by the rules of [`Folder`](super::Folder).
+pub(in crate::source) struct Stored {
+    set: Arc<Set>,
+    remote: Remote,
+    formats: Vec<Format>,
+}
+
+struct Set {
+    names: Names,
+    /// The object of each sample.
+    objects: Vec<Object>,
+}
+
+impl Parts for Set {
+    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
+        Some((u32::try_from(sample).ok()?, 0..self.objects[sample as usize].len))
+    }
+
+    fn object(&self, number: u32) -> &Object {
+        &self.objects[number as usize]
+    }
+
+    fn identity(&self) -> u64 {
+        identity(self.objects.iter())
+    }
+}
+
+/// Whether an object is a picture by its name.
+pub(in crate::source) fn is_picture(object: &Object, formats: &[Format]) -> bool {
+    let name = object.url.rsplit('/').next().unwrap_or_default();
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
+}
+
+impl Stored {
+    /// The pictures among `objects`, all of which lie below `url`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(in crate::source) fn of(url: &str, objects: Vec<Object>, remote: Remote, formats: Vec<Format>) -> Result<Self> {
+        let root = format!("{}/", url.trim_end_matches('/'));
+        let below = |object: &Object| object.url.strip_prefix(&root).map(str::to_owned);
+        let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
+        let count = objects.len();
+        // Also a folder without pictures is a class.
+        let tops: BTreeSet<String> = objects
+            .iter()
+            .filter_map(|object| Some(below(object)?.split_once('/')?.0.to_owned()))
+            .filter(|top| !hidden(top))
+            .collect();
+        let pictures = objects.into_iter().filter(|object| is_picture(object, &formats));
+        let mut pictures: Vec<(String, Object)> =
+            pictures.filter_map(|object| Some((below(&object)?, object))).filter(|(path, _)| !hidden(path)).collect();
+        if pictures.iter().any(|(path, _)| path.contains('/')) {
+            let all = pictures.len();
+            pictures.retain(|(path, _)| path.contains('/'));
+            if pictures.len() < all {
+                tracing::warn!("{url}: {} pictures next to the class folders are left out", all - pictures.len());
+            }
+        }
+        // The classes by name, then the folders of a class by path, then the files of each by name.
+        let split = |path: &str| {
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+            (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())
+        };
+        pictures.sort_by_cached_key(|(path, _)| split(path));
+        let (mut names, classes) = (Names::default(), tops.into_iter().collect::<Vec<_>>());
+        let mut all = Vec::with_capacity(pictures.len());
+        for (path, object) in pictures {
+            let (top, folder, name) = split(&path);
+            names.push(&folder, &name, false);
+            if !folder.is_empty() {
+                let label = classes.binary_search(&top).expect("the folder of a picture is listed");
+                names.labels.push(label as u32);
+            }
+            all.push(object);
+        }
+        if all.is_empty() {
+            let looked: Vec<_> = FORMATS.iter().chain(&formats).flat_map(|format| format.extensions).copied().collect();
+            let cause = format!("no pictures among {count} objects below this URL; looked for .{}", looked.join(", ."));
+            return Err(Error::in_source(cause).at_path(url));
+        }
+        if !names.labels.is_empty() {
+            names.classes = classes;
+        }
+        Ok(Stored { set: Arc::new(Set { names, objects: all }), remote, formats })
+    }
+
+    /// Lists the pictures below `url`.
+    ///
+    /// # Errors
+    /// If they cannot be listed, or there is none.
+    pub(in crate::source) fn open(url: &str, store: &Arc<dyn Store>, formats: Vec<Format>) -> Result<Self> {
+        let remote = Remote::new(store.clone());
+        let objects = remote.repeated(|| store.list(&format!("{}/", url.trim_end_matches('/'))))?;
+        Self::of(url, objects, remote, formats)
+    }
+}
+
+impl Source for Stored {
+    fn len(&self) -> usize {
+        self.set.names.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (path, object) = (self.set.names.path(index), &self.set.objects[index]);
+        let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
+        let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
+        let bytes = self.remote.read(index as u64, object, 0..object.len, scratch)?;
+        let sample = Sample::new(key).with_field(field, bytes)?;
+        Ok(match self.set.names.labels.get(index) {
+            Some(&label) => sample.with_label(label.into()),
+            None => sample,
+        })
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.remote.follow(order, self.set.clone())
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        // More than the whole set would hold the same bytes twice.
+        let all: u64 = self.set.objects.iter().map(|object| object.len).sum();
+        usize::try_from(all).map_or(AHEAD, |all| all.min(AHEAD))
+    }
+
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(self.set.names.labels.get(index).map(|&label| label.into()))
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.set.objects[index].url.clone().into())
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.set.names.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "folder"
+    }
+}

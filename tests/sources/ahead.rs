@@ -1,0 +1,472 @@
+//! Promise: samples read ahead of need from a store are those of the local files, whatever the network
+//! does: cut bodies, refusals, replies that never come, in any order. Errors name the object and the
+//! range. Few round trips and few bytes are spent.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{Content, Draw, Numbers, no_hang};
+use warpfeed::pack::Pack;
+use warpfeed::source::{Lookahead, Memory, Object, Options, OwnedSample, Place, Reply, Source, Store, open};
+use warpfeed::{Augment, Error, Loader, Result};
+
+/// The files of a folder as objects of a store.
+#[derive(Clone)]
+struct Files(Arc<HashMap<String, Vec<u8>>>);
+
+impl Files {
+    fn of(folder: &tempfile::TempDir) -> Self {
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
+        Files(Arc::new(files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect()))
+    }
+
+    fn bytes(&self, object: &Object, range: Range<u64>) -> Vec<u8> {
+        self.0[&object.url][range.start as usize..range.end as usize].to_vec()
+    }
+}
+
+impl Store for Files {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.0.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        let bytes = self.0.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()) })
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(&self.bytes(object, at..at + to.len() as u64));
+        Ok(())
+    }
+}
+
+/// Three shards of `len` samples of `size` bytes.
+fn shards(len: usize, size: usize) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let sample = |n: usize| {
+        let bytes: Vec<u8> = (0..size).map(|i| (i * 31 + n * 7) as u8).collect();
+        OwnedSample::new(format!("s{n:05}")).field("bin", bytes).label(n as i64)
+    };
+    let source = Memory::new((0..len).map(sample).collect());
+    Pack::new(&source).shard_size((len * (size + 2560) / 3) as u64).to(root.path().join("s.tar")).unwrap();
+    root
+}
+
+fn owned(source: &dyn Source, index: usize) -> Result<OwnedSample> {
+    OwnedSample::try_from(&source.read(index, &mut Vec::new())?)
+}
+
+/// Numbers that look random, the same for the same seed.
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % below
+    }
+}
+
+/// A network that fails by a schedule made from `seed`.
+#[derive(Clone)]
+struct Faulty {
+    files: Files,
+    seed: u64,
+    requests: Arc<AtomicU64>,
+    /// Attempts by first byte, so that a request succeeds in the end.
+    attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
+    /// The offset from which reads of one object fail for a lasting reason.
+    lasting: Option<u64>,
+}
+
+impl Faulty {
+    fn new(files: &Files, seed: u64) -> Self {
+        Faulty { files: files.clone(), seed, requests: Arc::default(), attempts: Arc::default(), lasting: None }
+    }
+
+    fn outcome(&self, object: &Object, range: &Range<u64>) -> (u64, Result<Vec<u8>>) {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut dice = random(self.seed ^ number << 20 ^ range.start);
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap();
+            let attempt = attempts.entry((object.url.clone(), range.start)).or_default();
+            *attempt += 1;
+            *attempt
+        };
+        let bytes = self.files.bytes(object, range.clone());
+        if self.lasting.is_some_and(|from| range.end > from && object.url.ends_with("-000001.tar")) {
+            return (9, Err(Error::in_source("the credentials have expired").at_path(&object.url)));
+        }
+        let fault = if attempt > 2 { 9 } else { dice(20) };
+        let result = match fault {
+            0 => Ok(bytes[..bytes.len() / 2].to_vec()),
+            1 => Ok([bytes, vec![0]].concat()),
+            2 => Err(Error::in_source("status 503").throttled()),
+            3 => Err(Error::in_source("connection reset").transient()),
+            _ => Ok(bytes),
+        };
+        (fault, result)
+    }
+}
+
+impl Store for Faulty {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.files.list(prefix)
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        self.files.object(url)
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        match self.outcome(object, &(at..at + to.len() as u64)).1 {
+            Ok(bytes) if bytes.len() == to.len() => to.copy_from_slice(&bytes),
+            Ok(_) => return Err(Error::in_source("cut").transient()),
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        let (fault, result) = self.outcome(object, &range);
+        match fault {
+            4 => drop(reply),
+            5 => panic!("a store's own fault"),
+            // Answers come on other threads, in any order, or before the call returns.
+            6..9 => {
+                thread::spawn(move || {
+                    thread::sleep(Duration::from_micros(300 * fault));
+                    reply.done(result);
+                });
+            }
+            _ => reply.done(result),
+        }
+    }
+}
+
+/// Reads `epochs` of `order` on some threads as a loader does, with a cancelled epoch between. Returns
+/// the first error.
+fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
+    let (len, batch) = (source.len() as u64, 5);
+    let order = move |Place { epoch, batch: number }: Place| {
+        let at = |position: u64| (position * 7 + epoch * 3 + seed) % len;
+        Some((number * batch..(number * batch + batch).min(len)).map(at).collect())
+    };
+    let follow = source.follow(Lookahead::new(bytes, move |_| len.div_ceil(batch), order));
+    let mut dice = random(seed + 1);
+    for epoch in 0..2 {
+        let (first, last) = (dice(3), len.div_ceil(batch) - dice(2));
+        if let Some(follow) = &follow {
+            follow.start(Place { epoch, batch: first });
+        }
+        for number in first..last {
+            let place = Place { epoch, batch: number };
+            let samples: Vec<u64> = order(place).unwrap();
+            thread::scope(|scope| {
+                let reads: Vec<_> = samples
+                    .iter()
+                    // The loader leaves out a sample now and then, and reads another again.
+                    .filter(|sample| !(*sample + seed).is_multiple_of(17))
+                    .map(|&sample| scope.spawn(move || (sample, owned(&**source, sample as usize))))
+                    .collect();
+                reads.into_iter().try_for_each(|read| {
+                    let (sample, found) = read.join().unwrap();
+                    assert_eq!(found?, expected[sample as usize], "seed {seed}, sample {sample}");
+                    Ok::<_, Error>(())
+                })
+            })?;
+            if let Some(follow) = &follow {
+                follow.done(place);
+            }
+        }
+        if let Some(follow) = &follow
+            && last < len.div_ceil(batch)
+        {
+            follow.stop();
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_thousand_schedules_of_faults_lose_nothing_and_change_no_byte() {
+    no_hang(|| {
+        let root = shards(24, 600);
+        let (files, local) = (Files::of(&root), open(root.path()).unwrap());
+        let expected: Vec<_> = (0..local.len()).map(|index| owned(&*local, index).unwrap()).collect();
+        let failed = AtomicUsize::new(0);
+        let next = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= 1000 {
+                            return;
+                        }
+                        let mut store = Faulty::new(&files, seed);
+                        let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+                        if seed % 10 == 9 {
+                            store.lasting = Some(3000);
+                        }
+                        let source = match store.lasting {
+                            Some(_) => reopened(&store),
+                            None => source,
+                        };
+                        let bytes = [700, 4_000, 20_000, 1 << 20][seed as usize % 4];
+                        if let Err(e) = drive(&source, &expected, seed, bytes) {
+                            assert!(store.lasting.is_some() && !e.is_transient(), "seed {seed}: {e}");
+                            assert!(e.path().unwrap().ends_with("s-000001.tar"), "{e}");
+                            assert!(e.cause().contains("credentials have expired"), "{e}");
+                            failed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(failed.into_inner(), 100, "a lasting fault is an error");
+    });
+}
+
+/// The data set of a store whose lasting fault begins after it was opened.
+fn reopened(store: &Faulty) -> Arc<dyn Source> {
+    struct Late(Faulty, AtomicBool);
+    impl Store for Late {
+        fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+            self.0.list(prefix)
+        }
+        fn object(&self, url: &str) -> Result<Object> {
+            self.0.object(url)
+        }
+        fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+            let store = if self.1.load(Ordering::Relaxed) {
+                self.0.clone()
+            } else {
+                Faulty { lasting: None, ..self.0.clone() }
+            };
+            store.read(object, at, to)
+        }
+        fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+            self.0.fetch(object, range, reply);
+        }
+    }
+    let late = Arc::new(Late(store.clone(), AtomicBool::new(false)));
+    let source = Options::new().store("mem", late.clone()).open("mem://set").unwrap();
+    late.1.store(true, Ordering::Relaxed);
+    source
+}
+
+#[test]
+fn batches_from_a_faulty_store_are_those_of_the_files_for_any_number_of_ranks() {
+    no_hang(|| {
+        let root = tempfile::tempdir().unwrap();
+        Pack::new(&Numbers::new(70)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        let files = Files::of(&root);
+        let contents = |loader: Loader, rank: usize, ranks: usize| {
+            let loader = loader.codec(Draw).augment(Augment::train(16)).batch_size(4).shuffle(3).workers(2);
+            let mut batches = loader.rank(rank, ranks).host().unwrap();
+            let epochs = (0..2)
+                .flat_map(|epoch| batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect::<Vec<_>>());
+            epochs.collect::<Vec<_>>()
+        };
+        for (seed, ranks) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
+            for rank in 0..ranks {
+                let store = Faulty::new(&files, seed);
+                let remote = contents(Loader::new("mem://set").store("mem", store), rank, ranks);
+                assert!(remote == contents(Loader::new(root.path()), rank, ranks), "seed {seed}, rank {rank}");
+            }
+        }
+    });
+}
+
+/// A network where every answer takes one round trip: all requests that wait are answered together
+/// when no further one comes.
+#[derive(Clone)]
+struct Trips {
+    files: Files,
+    send: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+    trips: Arc<AtomicUsize>,
+    bytes: Arc<AtomicU64>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Trips {
+    fn new(files: Files) -> Self {
+        let (send, waiting) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let trips = Arc::new(AtomicUsize::new(0));
+        let counted = trips.clone();
+        thread::spawn(move || {
+            while let Ok(first) = waiting.recv() {
+                let mut all = vec![first];
+                while let Ok(next) = waiting.recv_timeout(Duration::from_millis(150)) {
+                    all.push(next);
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+                all.into_iter().for_each(|answer| answer());
+            }
+        });
+        Trips { files, send, trips, bytes: Arc::default(), requests: Arc::default() }
+    }
+
+    fn wait(&self) {
+        let (send, answered) = mpsc::channel();
+        self.send.send(Box::new(move || send.send(()).unwrap())).unwrap();
+        answered.recv().unwrap();
+    }
+}
+
+impl Store for Trips {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.wait();
+        self.files.list(prefix)
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        self.wait();
+        self.files.object(url)
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        self.wait();
+        self.files.read(object, at, to)
+    }
+
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        self.bytes.fetch_add(range.end - range.start, Ordering::SeqCst);
+        let bytes = self.files.bytes(object, range);
+        self.send.send(Box::new(move || reply.done(Ok(bytes)))).unwrap();
+    }
+}
+
+#[test]
+fn a_first_batch_takes_at_most_five_round_trips_and_the_border_of_an_epoch_two() {
+    no_hang(|| {
+        let root = tempfile::tempdir().unwrap();
+        Pack::new(&Numbers::new(400)).shard_size(60_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        let store = Trips::new(Files::of(&root));
+        let loader = |store: Trips| {
+            let loader = Loader::new("mem://set").store("mem", store).codec(Draw).augment(Augment::train(16));
+            loader.batch_size(64).shuffle(3).workers(2)
+        };
+        let trips = || store.trips.load(Ordering::SeqCst);
+        let mut batches = loader(store.clone()).host().unwrap();
+        batches.epoch(0).next().unwrap().unwrap();
+        assert!(trips() <= 5, "{} round trips to the first batch", trips());
+        for epoch in 1..3 {
+            let begun = trips();
+            batches.epoch(epoch).next().unwrap().unwrap();
+            assert!(trips() - begun <= 2, "{} round trips to another epoch", trips() - begun);
+            let rest = batches.epoch(epoch);
+            assert_eq!(rest.map(|batch| batch.unwrap().len()).sum::<usize>(), 400);
+            let ended = trips();
+            batches.epoch(epoch + 1).next().unwrap().unwrap();
+            assert!(trips() - ended <= 2, "{} round trips at the border", trips() - ended);
+        }
+        drop(batches);
+        let mut batches = loader(store.clone()).host().unwrap();
+        batches.epoch(0).take(3).for_each(|batch| drop(batch.unwrap()));
+        let state = batches.checkpoint();
+        drop(batches);
+        let begun = trips();
+        let mut batches = loader(store.clone()).resume(state).host().unwrap();
+        batches.epoch(0).next().unwrap().unwrap();
+        assert!(trips() - begun <= 5, "{} round trips to the first batch after a resume", trips() - begun);
+    });
+}
+
+#[test]
+fn a_cold_epoch_fetches_hardly_more_bytes_than_it_uses_and_neighbours_are_one_request() {
+    no_hang(|| {
+        let (len, size) = (120, 110_000);
+        let root = shards(len, size);
+        for (shuffled, most) in [(true, len), (false, len / 5)] {
+            let store = Trips::new(Files::of(&root));
+            let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+            let order = move |place: Place| {
+                let at = |position| if shuffled { position * 77 % len as u64 } else { position };
+                Some((place.batch * 20..place.batch * 20 + 20).map(at).collect::<Vec<u64>>())
+            };
+            let batches = move |epoch| if epoch == 0 { len as u64 / 20 } else { 0 };
+            let follow = source.follow(Lookahead::new(8 << 20, batches, order)).unwrap();
+            follow.start(Place::default());
+            for batch in 0..len as u64 / 20 {
+                let place = Place { epoch: 0, batch };
+                for sample in order(place).unwrap() {
+                    source.read(sample as usize, &mut Vec::new()).unwrap();
+                }
+                follow.done(place);
+            }
+            let (bytes, requests) = (store.bytes.load(Ordering::SeqCst), store.requests.load(Ordering::SeqCst));
+            let used = (len * size) as f64;
+            assert!(bytes as f64 <= 1.02 * used, "{bytes} bytes fetched for {used}, shuffled {shuffled}");
+            assert!(requests <= most, "{requests} requests for {len} samples, shuffled {shuffled}");
+        }
+    });
+}
+
+#[test]
+fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
+    let root = shards(30, 2000);
+    let local = open(root.path()).unwrap();
+    let files = Files::of(&root);
+    let shard = files.0.keys().find(|url| url.ends_with("-000000.tar")).unwrap().clone();
+    // The library writes the index of a shard of 16 MiB or more; this one is made from a padded copy.
+    let padded = tempfile::tempdir().unwrap();
+    let path = padded.path().join("x.tar");
+    let mut bytes = files.0[&shard].clone();
+    bytes.resize(17 << 20, 0);
+    std::fs::write(&path, &bytes).unwrap();
+    let len = open(&path).unwrap().len();
+    let index = std::fs::read(padded.path().join("x.tar.index")).unwrap();
+    let with = |tar: Vec<u8>| {
+        let files = [("mem://set/x.tar".to_owned(), tar), ("mem://set/x.tar.index".to_owned(), index.clone())];
+        let store = Trips::new(Files(Arc::new(files.into())));
+        (store.clone(), Options::new().store("mem", Arc::new(store)).open("mem://set/x.tar").unwrap())
+    };
+    let (store, source) = with(bytes.clone());
+    assert_eq!((source.len(), store.trips.load(Ordering::SeqCst)), (len, 2), "the index, not the headers");
+    for index in 0..len {
+        assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
+    }
+    // A tar of the same length, with other files.
+    let other = shards(30, 1000);
+    let mut bytes = std::fs::read(other.path().join("s-000001.tar")).unwrap();
+    bytes.resize(17 << 20, 0);
+    let (_, source) = with(bytes);
+    let e = owned(&*source, 3).unwrap_err();
+    assert!(e.cause().contains("the index does not match the tar"), "{e}");
+}
+
+#[test]
+fn pictures_below_a_url_have_the_order_labels_and_bytes_of_a_folder() {
+    let root = tempfile::tempdir().unwrap();
+    let files =
+        ["dog/2.JPEG", "dog/10.png", "cat/a/b.jpg", "cat/a-b/x.jpg", "cat/z.jpg", "cat/notes.txt", "bird/none.txt"];
+    let more = ["beside.jpg", ".hidden/x.jpg", "dog/.hidden.jpg"];
+    let mut objects = HashMap::new();
+    for file in files.iter().chain(&more) {
+        let path = root.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, file.as_bytes()).unwrap();
+        objects.insert(format!("mem://set/a/{file}"), file.as_bytes().to_vec());
+    }
+    objects.insert("mem://set/ab/x.jpg".to_owned(), b"another folder".to_vec());
+    let options = Options::new().store("mem", Arc::new(Files(Arc::new(objects))));
+    for (url, path) in [("mem://set/a", root.path().to_owned()), ("mem://set/a/dog/", root.path().join("dog"))] {
+        let (remote, local) = (options.open(url).unwrap(), open(path).unwrap());
+        assert_eq!((remote.len(), remote.kind(), remote.classes()), (local.len(), "folder", local.classes()), "{url}");
+        for index in 0..local.len() {
+            assert_eq!(owned(&*remote, index).unwrap(), owned(&*local, index).unwrap());
+            assert_eq!(remote.label(index, &mut Vec::new()).unwrap(), local.label(index, &mut Vec::new()).unwrap());
+        }
+    }
+    let e = options.open("mem://set/a/bird").err().unwrap();
+    assert!(e.cause().contains("no .tar objects and no pictures among 1 objects"), "{e}");
+}
