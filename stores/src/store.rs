@@ -150,6 +150,11 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
             found.iter().map(|meta| Object { url: place.url(&meta.location), len: meta.size, tag: tag(meta) });
         let mut objects: Vec<_> = objects.filter(|object| object.url.starts_with(&prefix)).collect();
         objects.sort_by(|a, b| a.url.cmp(&b.url));
+        if objects.is_empty() && place.web {
+            let cause = "nothing is listed here, and most web servers cannot list: name the objects, for example as \
+                         train-{000..099}.tar";
+            return Err(Error::in_source(cause).at_path(&prefix));
+        }
         Ok(objects)
     })
 }

@@ -66,7 +66,7 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
 }
 
 /// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length and time.
-fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
+pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
 
