@@ -5,8 +5,9 @@ use std::time::Duration;
 
 /// Requests in flight at first. A first batch of 256 samples then takes two round trips.
 const FIRST: f64 = 128.0;
-/// Maximum number of requests in flight. With HTTP/1, each has a connection.
-const MOST: f64 = 1024.0;
+/// Maximum number of requests in flight. With HTTP/1, each has a connection, and a process may often
+/// have 1,024 files open.
+const MOST: f64 = 512.0;
 /// A trial with more requests keeps them if bytes arrive faster by this factor.
 const FASTER: f64 = 1.08;
 /// Growth of a trial.
@@ -179,7 +180,7 @@ mod tests {
             let (share, window) = link(rate, delay, 20.0);
             let product = rate * delay / 110e3;
             assert!(share > 0.95, "{gbit} Gbit/s, {delay} s: {share} of the link with {window}");
-            assert!((window as f64) < (4.0 * product).max(1.6 * FIRST), "{gbit} Gbit/s, {delay} s: {window}");
+            assert!((window as f64) < (4.0 * product).max(2.3 * FIRST), "{gbit} Gbit/s, {delay} s: {window}");
         }
     }
 
