@@ -58,7 +58,6 @@ pub(crate) trait Feed: Send {
     /// Tells the feed whether the consumer is full and cannot take more batches.
     fn supplied(&self, _supplied: bool) {}
 
-    /// Number of batches that are ready.
     fn ready(&self) -> usize;
 
     /// Returns when the feed began to delay a consumer that asked for a batch at `asked` and has

@@ -41,7 +41,6 @@ pub(crate) struct Header {
 #[derive(Debug, Default)]
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
-    /// Whether the sample has a label.
     pub(crate) labelled: bool,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,

@@ -216,7 +216,6 @@ impl DecodeOps {
         self.kind != 0
     }
 
-    /// Number of segments.
     pub(crate) fn segments(&self) -> u32 {
         self.segments
     }

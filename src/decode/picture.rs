@@ -187,7 +187,6 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Sets the picture's codec.
     pub(super) fn by(mut self, codec: &'a dyn Codec) -> Self {
         self.codec = Some(codec);
         self

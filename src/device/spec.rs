@@ -38,7 +38,6 @@ pub(crate) struct DecodedPicture {
     pub(crate) width: usize,
 }
 
-/// One array on the device.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
     /// The array as the consumer receives it. [`Role::Records`] are not delivered.
@@ -302,7 +301,6 @@ impl Array {
 pub(crate) struct Places {
     /// Offset of each array in a slot.
     pub(crate) arrays: Vec<usize>,
-    /// Bytes of a slot.
     pub(crate) slot_bytes: usize,
     /// Copies to a staging buffer.
     pub(crate) staged: Vec<Upload>,

@@ -137,7 +137,6 @@ impl Encoded<'_> {
         taken
     }
 
-    /// An error of this field.
     pub(crate) fn error(&self, cause: impl std::fmt::Display) -> Error {
         Error::in_source(format!("field {:?} {cause}", self.name))
     }

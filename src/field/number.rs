@@ -9,7 +9,6 @@ use crate::batch::Dtype;
 pub(super) enum Number<'a> {
     Whole(i128),
     Float(f64),
-    /// The text of a number.
     Text(&'a str),
 }
 

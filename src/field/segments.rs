@@ -86,7 +86,6 @@ impl Crossings {
     }
 }
 
-/// One segmentation.
 #[derive(Debug, Clone, Copy)]
 enum Item {
     /// `null`.
@@ -292,7 +291,6 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 }
 
-/// One segmentation.
 struct One<'a>(&'a mut Segments);
 
 impl<'de> DeserializeSeed<'de> for One<'_> {

@@ -132,7 +132,6 @@ impl Room {
     }
 }
 
-/// Memory demand of a loader.
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
     pub(super) schema: &'a Schema,

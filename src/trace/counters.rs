@@ -120,7 +120,6 @@ impl Counters {
         }
     }
 
-    /// Sets the trace.
     pub(crate) fn trace_to(&self, trace: Arc<Trace>) {
         assert!(self.trace.set(trace).is_ok(), "a loader has one trace");
     }
@@ -132,7 +131,6 @@ impl Counters {
         }
     }
 
-    /// The trace, if one is set.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.get().map(|trace| &**trace)
     }
@@ -294,12 +292,10 @@ impl Counters {
         workers.chain(self.readers.iter().enumerate().filter_map(reads)).collect()
     }
 
-    /// Number of batches delivered.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.load(Relaxed)
     }
 
-    /// Number of samples delivered.
     pub(crate) fn samples(&self) -> u64 {
         self.samples.load(Relaxed)
     }

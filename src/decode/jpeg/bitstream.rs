@@ -88,7 +88,6 @@ pub(crate) struct GridPart {
 }
 
 impl Grid {
-    /// Number of blocks that are kept.
     pub(crate) fn kept_blocks(&self) -> usize {
         self.mcus.0 as usize * self.mcus.1 as usize * self.blocks as usize
     }

@@ -10,7 +10,6 @@ use crate::decode::jpeg::{huffman::Lookup, huffman::Spec, inverse_transform};
 use crate::decode::{Pixels, Rect, Size};
 use crate::transform::{Plan, Resizer, Window};
 
-/// Bytes of a record.
 const RECORD: usize = 256;
 /// Index in the block, row by row, of each coefficient in zigzag order.
 const NATURAL: [usize; 64] = [

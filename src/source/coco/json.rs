@@ -21,7 +21,6 @@ pub(super) struct File<'a> {
     pub(super) categories: Vec<Category<'a>>,
 }
 
-/// One picture.
 #[derive(Deserialize)]
 pub(super) struct Picture<'a> {
     #[serde(borrow)]
@@ -52,7 +51,6 @@ pub(super) struct Object<'a> {
     pub(super) keypoints: Option<Vec<f32>>,
 }
 
-/// One class.
 #[derive(Deserialize)]
 pub(super) struct Category<'a> {
     pub(super) id: i64,

@@ -295,7 +295,6 @@ impl Set {
         &self.annotations[start..self.images[index].end]
     }
 
-    /// The number of the annotation's class.
     fn class(&self, annotation: &Annotation) -> Result<i64> {
         let found = self.categories.binary_search(&annotation.category);
         found.map(|class| class as i64).map_err(|_| {

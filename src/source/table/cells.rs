@@ -29,7 +29,6 @@ impl Cells {
         Cells { text: Vec::new(), ends: Vec::new(), spans: Vec::new(), csv: None }
     }
 
-    /// Number of cells.
     pub(super) fn len(&self) -> usize {
         self.spans.len()
     }

@@ -28,7 +28,6 @@ pub(super) struct Columns {
     pub(super) gathered: Vec<(String, Vec<usize>)>,
 }
 
-/// A column that is a field.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,

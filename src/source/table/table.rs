@@ -185,7 +185,6 @@ impl Table {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
 
-    /// Parses `row`.
     fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
         let start = self.starts[row];
         let names = &self.columns.names;

@@ -100,7 +100,6 @@ impl Axis {
         true
     }
 
-    /// Number of outputs.
     pub(super) fn outputs(&self) -> usize {
         self.taps.len()
     }
