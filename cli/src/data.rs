@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use clap::builder::PossibleValuesParser;
 use warpfeed::Exif;
-use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, TableOptions};
+use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, Store, TableOptions};
 
 // Options for opening a data set, shared by all commands. Not a doc comment, because clap would use
 // it as the command's help.
@@ -87,6 +87,19 @@ fn delimiter(text: &str) -> Result<u8, String> {
 impl DataArgs {
     /// Opens the data set at `path`.
     pub(crate) fn open(&self, path: &Path) -> warpfeed::Result<Arc<dyn Source>> {
+        #[cfg(feature = "stores")]
+        let stores = warpfeed_stores::all();
+        #[cfg(not(feature = "stores"))]
+        let stores: [(&str, _); 0] = [];
+        self.open_in(path, stores)
+    }
+
+    /// Opens the data set at `path`, if it is a URL in one of `stores`.
+    pub(crate) fn open_in(
+        &self,
+        path: &Path,
+        stores: impl IntoIterator<Item = (&'static str, Arc<dyn Store>)>,
+    ) -> warpfeed::Result<Arc<dyn Source>> {
         let mut table = TableOptions::new();
         if let Some(column) = &self.picture_column {
             table = table.picture(column);
@@ -108,11 +121,7 @@ impl DataArgs {
         }
         table = self.file_column.iter().fold(table, TableOptions::file);
         table = self.gather.iter().fold(table, |table, (field, columns)| table.gather(field, columns));
-        let mut options = Options::new().table(table).index(self.index);
-        #[cfg(feature = "stores")]
-        {
-            options = options.stores(warpfeed_stores::all());
-        }
+        let mut options = Options::new().table(table).index(self.index).stores(stores);
         if let Some(list) = &self.classes {
             options = options.classes(Classes::read(list)?);
         }

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(feature = "stores")]
+use crate::commands::cache;
 use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, synth, verify};
 use crate::log::{self, say};
 use crate::words::in_flags;
@@ -53,6 +55,8 @@ enum Command {
     Report(report::Args),
     Doctor(doctor::Args),
     Occupancy(occupancy::Args),
+    #[cfg(feature = "stores")]
+    Cache(cache::Args),
 }
 
 /// Error that ends a command.
@@ -100,6 +104,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Report(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Occupancy(args) => args.run(),
+        #[cfg(feature = "stores")]
+        Command::Cache(args) => args.run(),
     };
     match outcome {
         Ok(code) => u8::from(code != ExitCode::SUCCESS),

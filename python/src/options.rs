@@ -6,12 +6,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use warpfeed::batch::Layout;
-use warpfeed::source::Options;
+use warpfeed::source::{Options, Store};
 use warpfeed::trace::Schedule;
 use warpfeed::{Checkpoint, DecodeOn, DecoderBuilder, Exif, LastBatch, Loader, Normalize, OnError};
+use warpfeed_stores::Cache;
 
 use crate::augment::augment;
-use crate::error::{of_option, refused};
+use crate::error::{Raised, of_option, refused};
 use crate::fields::field;
 use crate::order::PythonOrder;
 use crate::source;
@@ -46,7 +47,7 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
 fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
-        if !matches!(&*name, "data" | "order" | "max_queued") {
+        if !matches!(&*name, "data" | "order" | "max_queued" | "cache_dir" | "cache_bytes") {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
                 // Their errors name the call or the field.
                 "augment" | "fields" => e,
@@ -64,13 +65,13 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     // too.
     let Ok(parts) = data.cast::<PyList>() else {
         return Ok(match data.extract::<PathBuf>() {
-            Ok(path) => Loader::new(path).stores(warpfeed_stores::all()),
+            Ok(path) => Loader::new(path).stores(stores(options)?),
             Err(_) => Loader::source(source::of(data, &opening)?),
         });
     };
     // The loader opens paths itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
-        return Ok(Loader::mixture(paths).stores(warpfeed_stores::all()));
+        return Ok(Loader::mixture(paths).stores(stores(options)?));
     }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> =
@@ -78,9 +79,30 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     Ok(Loader::mixture(parts))
 }
 
+/// Stores of URLs, with the cache that the options ask for.
+fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn Store>)>> {
+    let (folder, bytes) = (options.get_item("cache_dir")?, options.get_item("cache_bytes")?);
+    let folder = match folder {
+        Some(folder) => Some(folder.extract::<PathBuf>().map_err(|e| of_option("cache_dir", &folder, e))?),
+        None => None,
+    };
+    let Some(bytes) = bytes else {
+        return match folder {
+            None => Ok(warpfeed_stores::all()),
+            Some(_) => {
+                Err(refused(options.py(), "cache_dir needs cache_bytes: the bytes that the cache may take".to_owned()))
+            }
+        };
+    };
+    let bytes = bytes.extract().map_err(|e| of_option("cache_bytes", &bytes, e))?;
+    let folder = folder.map_or_else(Cache::default_path, Ok);
+    let cache = folder.and_then(|folder| Cache::open(folder, bytes)).raised(options.py())?;
+    Ok(cache.stores(warpfeed_stores::all()))
+}
+
 /// The options for opening data sets.
 pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
-    let mut opening = Options::new().stores(warpfeed_stores::all());
+    let mut opening = Options::new().stores(stores(options)?);
     if let Some(mapped) = options.get_item("mmap")? {
         opening = opening.mmap(mapped.extract()?);
     }

@@ -74,6 +74,17 @@ def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, An
     assert isinstance(raised.value, TypeError) or isinstance(raised.value, ConfigError), "configuration has one class"
 
 
+def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cache_dir needs cache_bytes"):
+        next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "cache")))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "x.jpg").write_bytes(b"")
+    with pytest.raises(ConfigError, match='this one contains "x.jpg": choose an empty folder'):
+        next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "photos", cache_bytes=10**9)))
+    next(iter(Loader(mini, output="numpy", augment=Augment.train(32), cache_dir=tmp_path / "new", cache_bytes=10**9)))
+    assert (tmp_path / "new" / "warpfeed-cache").exists()
+
+
 def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="^max_batch=-1: want a whole number"):
         Decoder(max_batch=-1, output="numpy")

@@ -116,6 +116,10 @@ class Loader:
         decode_share: maximum share of the device's time for decoding, from 0 to 1.
         pin_memory: page-locks host memory.
         mmap: maps tar shards into memory instead of reading them.
+        cache_bytes: bytes that a folder on this machine may take to keep what is read from URLs.
+            Without it nothing is kept.
+        cache_dir: that folder; ``$XDG_CACHE_HOME/warpfeed/blocks`` by default. It is created, and
+            must have no other files. All processes of a machine may share it.
         max_skipped: number of bad samples that may be skipped. Without it the first bad sample is
             an error.
         strict: makes damage inside a JPEG an error of its sample; libjpeg only warns of it. Each
@@ -183,6 +187,8 @@ class Loader:
         decode_share: float = 1.0,
         pin_memory: bool = False,
         mmap: bool = True,
+        cache_dir: _options.Path | None = None,
+        cache_bytes: int | None = None,
         max_skipped: int | None = None,
         strict: bool = False,
         retries: int | None = None,

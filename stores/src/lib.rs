@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use warpfeed::source::Store;
 
-pub use cache::{Cache, Contents, Counts, check, empty, show};
+pub use cache::{Cache, Contents, Counts, check, empty, show, warm};
 pub use object_store;
 
 /// Schemes of the URLs that [`all`] opens.

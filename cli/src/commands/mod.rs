@@ -1,6 +1,8 @@
 //! The sub-commands, with their arguments and output.
 
 pub(crate) mod bench;
+#[cfg(feature = "stores")]
+pub(crate) mod cache;
 pub(crate) mod doctor;
 mod doctor_gpu;
 pub(crate) mod inspect;

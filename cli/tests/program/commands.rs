@@ -32,7 +32,8 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-const COMMANDS: [&str; 9] = ["synth", "inspect", "verify", "preview", "pack", "bench", "report", "doctor", "occupancy"];
+const COMMANDS: [&str; 10] =
+    ["synth", "inspect", "verify", "preview", "pack", "bench", "report", "doctor", "occupancy", "cache"];
 
 #[test]
 fn a_folder_of_two_formats_opens_as_the_one_that_is_named() {
@@ -73,6 +74,52 @@ fn every_help_text_has_examples() {
         }
     }
     assert_eq!(ok(dir.path(), &["--version"]), format!("warpfeed {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
+    use warpfeed::source::{Lookahead, Object, Place, Store};
+    struct Zeros;
+    impl Store for Zeros {
+        fn list(&self, _: &str) -> warpfeed::Result<Vec<Object>> {
+            Ok(vec![])
+        }
+        fn object(&self, url: &str) -> warpfeed::Result<Object> {
+            Ok(Object { url: url.to_owned(), len: 1 << 30, tag: Some("1".to_owned()) })
+        }
+        fn read(&self, _: &Object, _: u64, to: &mut [u8]) -> warpfeed::Result<()> {
+            to.fill(0);
+            Ok(())
+        }
+    }
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("cache");
+    let store = warpfeed_stores::Cache::open(&path, 1 << 20).unwrap().store(std::sync::Arc::new(Zeros));
+    let keep = store.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
+    for url in ["s3://b/one/x.tar", "s3://b/one/y.tar", "s3://b/two/x.tar"] {
+        keep.offer(&store.object(url).unwrap(), 0, &[1; 5000], 0, Place::default());
+    }
+    let shown = "cache: 3 blocks, 24.6 kB\n  s3://b/one: 2 blocks, 16.4 kB\n  s3://b/two: 1 blocks, 8.2 kB\n";
+    assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), shown);
+    assert_eq!(
+        ok(dir.path(), &["cache", "check", "cache"]),
+        "cache: 3 blocks are sound, 0 damaged ones were deleted\n"
+    );
+    let part = fs::read_dir(path.join("blocks")).unwrap().next().unwrap().unwrap().path();
+    let block = fs::read_dir(part).unwrap().next().unwrap().unwrap().path();
+    fs::write(block, "damaged").unwrap();
+    let checked = warpfeed(dir.path(), &["cache", "check", "cache"]);
+    let found = (checked.status.code(), text(&checked.stdout));
+    assert_eq!(found, (Some(1), "cache: 2 blocks are sound, 1 damaged ones were deleted\n".to_owned()));
+    assert_eq!(ok(dir.path(), &["cache", "empty", "cache"]), "cache: deleted 2 blocks, 16.4 kB\n");
+    assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), "cache: 0 blocks, 0 B\n");
+    fs::create_dir(dir.path().join("photos")).unwrap();
+    fs::write(dir.path().join("photos/x.jpg"), "x").unwrap();
+    for action in ["show", "check", "empty"] {
+        let refused = fails(dir.path(), 1, &["cache", action, "photos"]);
+        assert!(refused.contains("a cache has a folder of its own, and this one contains \"x.jpg\""), "{refused}");
+    }
+    assert!(dir.path().join("photos/x.jpg").exists());
 }
 
 #[test]

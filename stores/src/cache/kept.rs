@@ -156,9 +156,13 @@ impl Kept {
             self.counts.disk_bytes.fetch_add(range.len, Relaxed);
             return true;
         }
-        self.counts.misses.fetch_add(1, Relaxed);
-        self.counts.missed_bytes.fetch_add(range.len, Relaxed);
         false
+    }
+
+    /// Counts `bytes` that came from the store.
+    pub(super) fn missed(&self, bytes: usize) {
+        self.counts.misses.fetch_add(1, Relaxed);
+        self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Whether these bytes are kept, without reading them.

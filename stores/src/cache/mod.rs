@@ -4,7 +4,7 @@
 //! 2. `block` is one block in a file; `folder` is the folder with its journal.
 //! 3. `kept` has the blocks of this process: in memory, and in the folder.
 //! 4. `store` wraps a store with the cache.
-//! 5. `manage` shows, checks and empties a folder.
+//! 5. `manage` shows, checks and empties a folder; `warm` fills it.
 //!
 //! A block is one range of one version of an object: usually one sample. Blocks are not fixed parts
 //! of an object, because a shuffle would then fetch and keep much that it does not use.
@@ -15,14 +15,16 @@ mod index;
 mod kept;
 mod manage;
 mod store;
+mod warm;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use warpfeed::source::Store;
 use warpfeed::{Error, Result};
 
 pub use manage::{Contents, check, empty, show};
+pub use warm::warm;
 
 use kept::Kept;
 
@@ -75,7 +77,22 @@ impl Cache {
     /// # Errors
     /// The errors of [`open`](Cache::open).
     pub fn with_memory(path: impl AsRef<Path>, bytes: u64, memory: u64) -> Result<Self> {
-        Ok(Cache(Arc::new(Kept::open(path.as_ref(), bytes, memory)?)))
+        // Loaders of one process share what they know of the order.
+        static OPEN: Mutex<Vec<(Opened, Weak<Kept>)>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, kept)| kept.strong_count() > 0);
+        let opened = |path| Opened { path, bytes, memory, process: std::process::id() };
+        let find = |path: PathBuf| {
+            open.iter().find(|(one, _)| *one == opened(path.clone())).and_then(|(_, kept)| kept.upgrade())
+        };
+        if let Some(kept) = path.as_ref().canonicalize().ok().and_then(find) {
+            return Ok(Cache(kept));
+        }
+        let kept = Arc::new(Kept::open(path.as_ref(), bytes, memory)?);
+        if let Ok(path) = path.as_ref().canonicalize() {
+            open.push((opened(path), Arc::downgrade(&kept)));
+        }
+        Ok(Cache(kept))
     }
 
     /// A cache of `bytes` bytes in the memory of this process, without a folder.
@@ -83,15 +100,17 @@ impl Cache {
         Cache(Arc::new(Kept::in_memory(bytes)))
     }
 
-    /// The default folder of a cache: `warpfeed` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+    /// The default folder of a cache: `blocks` in `$WARPFEED_CACHE`, or in `warpfeed` in
+    /// `$XDG_CACHE_HOME` or `~/.cache`.
     ///
     /// # Errors
-    /// If neither variable is set.
+    /// If neither of the variables is set, and `HOME` is not.
     pub fn default_path() -> Result<PathBuf> {
-        let home = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let folder = home("XDG_CACHE_HOME").or_else(|| Some(home("HOME")?.join(".cache")));
+        let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let user = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        let root = folder("WARPFEED_CACHE").or_else(|| Some(user()?.join("warpfeed")));
         let unknown = || Error::config("neither XDG_CACHE_HOME nor HOME is set: name the folder of the cache");
-        Ok(folder.ok_or_else(unknown)?.join("warpfeed"))
+        Ok(root.ok_or_else(unknown)?.join("blocks"))
     }
 
     /// `store` behind this cache.
@@ -104,7 +123,7 @@ impl Cache {
         stores.into_iter().map(|(scheme, store)| (scheme, self.store(store))).collect()
     }
 
-    /// The reads of this process so far.
+    /// The reads of this process so far, by all loaders that opened the folder with the same limits.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }
@@ -114,6 +133,15 @@ impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Cache").field(&self.counts()).finish()
     }
+}
+
+/// A folder that this process has open, and its limits.
+#[derive(PartialEq)]
+struct Opened {
+    path: PathBuf,
+    bytes: u64,
+    memory: u64,
+    process: u32,
 }
 
 /// Reads of one process through a cache.
@@ -128,9 +156,9 @@ pub struct Counts {
     pub disk: u64,
     /// Bytes read from the folder.
     pub disk_bytes: u64,
-    /// Reads of ranges that are not in the cache.
+    /// Reads from the store.
     pub misses: u64,
-    /// Bytes of ranges that are not in the cache.
+    /// Bytes read from the store, without gaps between samples.
     pub missed_bytes: u64,
     /// Bytes written to the folder.
     pub written_bytes: u64,

@@ -9,22 +9,9 @@ use warpfeed::source::{Keep, Lookahead, Object, Place, Reply, Store};
 use super::Cache;
 use super::index::Owner;
 
-/// Minimum length at which reads outside the order are kept. Shorter ones are headers, whose index
-/// is kept as a whole.
-const LEAST: usize = 4096;
-
 pub(super) struct Cached {
     pub(super) cache: Cache,
     pub(super) store: Arc<dyn Store>,
-}
-
-impl Cached {
-    /// Offers bytes that were read outside a known order.
-    fn offer(&self, object: &Object, at: u64, bytes: &[u8]) {
-        if bytes.len() >= LEAST {
-            self.cache.0.offer(object, at, bytes, Owner::default(), None);
-        }
-    }
 }
 
 impl Store for Cached {
@@ -36,24 +23,16 @@ impl Store for Cached {
         self.store.object(url)
     }
 
+    /// Keeps nothing: reads outside a known order are those of indexes and of whole shards.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        if !self.cache.0.get(object, at, to) {
-            self.store.read(object, at, to)?;
-            self.offer(object, at, to);
-        }
-        Ok(())
+        if self.cache.0.get(object, at, to) { Ok(()) } else { self.store.read(object, at, to) }
     }
 
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         let missing =
             ranges.iter_mut().filter_map(|(at, to)| (!self.cache.0.get(object, *at, to)).then_some((*at, &mut **to)));
         let mut missing: Vec<_> = missing.collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        self.store.read_ranges(object, &mut missing)?;
-        missing.iter().for_each(|(at, bytes)| self.offer(object, *at, bytes));
-        Ok(())
+        if missing.is_empty() { Ok(()) } else { self.store.read_ranges(object, &mut missing) }
     }
 
     /// Reads from the store, because the caller has already asked the cache for each sample.
@@ -90,6 +69,7 @@ impl Keep for Following {
     }
 
     fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: Place) {
+        self.cache.0.missed(bytes.len());
         self.cache.0.offer(object, at, bytes, Owner { set: self.set, sample }, Some(next));
     }
 }

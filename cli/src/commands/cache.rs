@@ -1,0 +1,105 @@
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use warpfeed_stores::{Cache, Contents, check, empty, show};
+
+use crate::data::DataArgs;
+use crate::{Outcome, progress, size};
+
+/// Show, fill, check or empty the cache of data sets in object stores
+///
+/// A cache is a folder that keeps what loaders read from stores. Loaders use it if their program
+/// names it (Rust: Cache::open, Python: cache_dir). Processes that use the folder meanwhile go on.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  warpfeed cache show /local/cache
+  warpfeed cache warm s3://bucket/train --dir /local/cache --bytes 500GB
+  warpfeed cache check /local/cache   # reads every block, and drops damaged ones
+  warpfeed cache empty /local/cache")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// List the data sets in the cache, and their bytes
+    Show(Folder),
+    /// Read a data set once, in its own order, until the cache is full
+    Warm(Box<Warm>),
+    /// Read every block, and drop the damaged ones; exits with 1 if there were any
+    Check(Folder),
+    /// Delete all blocks; other files stay
+    Empty(Folder),
+}
+
+#[derive(clap::Args)]
+struct Folder {
+    /// Folder of the cache [default: $XDG_CACHE_HOME/warpfeed/blocks, or ~/.cache/warpfeed/blocks]
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Warm {
+    /// Data set in a store
+    #[arg(value_name = "URL")]
+    url: PathBuf,
+    /// Folder of the cache [default: $XDG_CACHE_HOME/warpfeed/blocks, or ~/.cache/warpfeed/blocks]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Most bytes that the cache may take, such as 500GB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_bytes)]
+    bytes: u64,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+fn folder(dir: Option<PathBuf>) -> warpfeed::Result<PathBuf> {
+    dir.map_or_else(Cache::default_path, Ok)
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Outcome {
+        let out = &mut std::io::stdout();
+        match self.action {
+            Action::Show(Folder { dir }) => {
+                let dir = folder(dir)?;
+                let Contents { blocks, bytes, sets, others, .. } = show(&dir)?;
+                writeln!(out, "{}: {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
+                for (set, (blocks, bytes)) in sets {
+                    writeln!(out, "  {set}: {blocks} blocks, {}", size::bytes(bytes))?;
+                }
+                for other in others {
+                    writeln!(out, "  not a block: {}", other.display())?;
+                }
+            }
+            Action::Check(Folder { dir }) => {
+                let dir = folder(dir)?;
+                let Contents { blocks, damaged, .. } = check(&dir)?;
+                writeln!(out, "{}: {blocks} blocks are sound, {damaged} damaged ones were deleted", dir.display())?;
+                return Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            }
+            Action::Empty(Folder { dir }) => {
+                let dir = folder(dir)?;
+                let Contents { blocks, bytes, .. } = empty(&dir)?;
+                writeln!(out, "{}: deleted {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
+            }
+            Action::Warm(warm) => {
+                let dir = folder(warm.dir)?;
+                let cache = Cache::open(&dir, warm.bytes)?;
+                let source = warm.data.open_in(&warm.url, cache.stores(warpfeed_stores::all()))?;
+                let bar = progress::bar(source.len());
+                let filled = warpfeed_stores::warm(&*source, || bar.inc(1));
+                bar.finish_and_clear();
+                filled?;
+                let contents = show(&dir)?;
+                let (blocks, bytes) = (contents.blocks, size::bytes(contents.bytes));
+                writeln!(out, "{}: {blocks} blocks, {bytes}", dir.display())?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

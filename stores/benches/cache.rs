@@ -1,0 +1,176 @@
+//! Hit rates of caches over reshuffled epochs, and what a store sees of a large job. Nothing is
+//! fetched: `cargo bench -p warpfeed-stores --bench cache`. The tables are in docs/object-stores.md.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use warpfeed::order::{Order, Position, Shuffled, Windowed};
+use warpfeed::source::{Lookahead, Object, Place, Store};
+use warpfeed::{Error, Result};
+use warpfeed_stores::Cache;
+
+/// Samples of a node in a batch.
+const BATCH: u64 = 5;
+const SAMPLE: u64 = 64;
+
+/// Nothing is read from it: the bytes of a sample do not matter here.
+struct Nowhere;
+
+impl Store for Nowhere {
+    fn list(&self, _: &str) -> Result<Vec<Object>> {
+        Ok(Vec::new())
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        Ok(Object { url: url.to_owned(), len: u64::MAX, tag: Some("1".to_owned()) })
+    }
+
+    fn read(&self, _: &Object, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(Error::in_source("nowhere"))
+    }
+}
+
+/// The order of the first of `nodes` nodes over `len` samples.
+fn order(len: u64, nodes: u64) -> Lookahead {
+    let (order, global) = (Shuffled::new(len, 42), nodes * BATCH);
+    let samples = move |at: Place| {
+        let first = at.batch * global;
+        Some((first..first + BATCH).map(|position| order.index(at.epoch, position)).collect())
+    };
+    let next = move |epoch, sample, batch| match order.position(epoch, sample, batch * global) {
+        Position::At(at) if at % global < BATCH => Position::At(at / global),
+        _ => Position::Absent,
+    };
+    Lookahead::new(0, move |_| len / global, samples).with_next(next)
+}
+
+/// Reads of a node: place and sample.
+fn reads(order: &Lookahead, epochs: u64) -> Vec<(Place, u64)> {
+    let batches = order.from(Place::default()).take_while(|(at, _)| at.epoch < epochs);
+    batches.flat_map(|(at, samples)| samples.into_iter().map(move |sample| (at, sample))).collect()
+}
+
+/// Share of hits from epoch `from` on.
+fn rate(reads: &[(Place, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, Place, u64) -> bool) -> f64 {
+    let (mut hits, mut all) = (0, 0);
+    for (number, &(at, sample)) in reads.iter().enumerate().take_while(|(_, (at, _))| at.epoch < to) {
+        let hit = hit(number, at, sample);
+        if at.epoch >= from {
+            (hits, all) = (hits + u64::from(hit), all + 1);
+        }
+    }
+    hits as f64 / all as f64
+}
+
+fn hit_rates(nodes: u64, len: u64, share: f64) {
+    let (limit, order) = ((share * len as f64) as usize, order(len, nodes));
+    let (from, to) = (4 * nodes, 4 * nodes + 4 + 4 * nodes);
+    let reads = reads(&order, to + 8 * nodes + 40);
+
+    let mut used = BTreeSet::new();
+    let mut last = HashMap::new();
+    let lru = rate(&reads, from, to, |number, _, sample| {
+        let old = last.insert(sample, number);
+        let hit = old.is_some_and(|old| used.remove(&(old, sample)));
+        used.insert((number, sample));
+        if used.len() > limit {
+            used.pop_first();
+        }
+        hit
+    });
+    let pinned = rate(&reads, from, to, |_, _, sample| sample < limit as u64);
+
+    // The optimum, from the list of all reads: the sample that is read last, or never, goes.
+    let mut next = vec![usize::MAX; reads.len()];
+    let mut later = HashMap::new();
+    for (number, (_, sample)) in reads.iter().enumerate().rev() {
+        next[number] = later.insert(*sample, number).unwrap_or(usize::MAX);
+    }
+    let mut kept = BTreeSet::new();
+    let optimum = rate(&reads, from, to, |number, _, sample| {
+        let hit = kept.remove(&(number, sample));
+        kept.insert((next[number], sample));
+        if kept.len() > limit {
+            kept.pop_last();
+        }
+        hit
+    });
+
+    let store = Cache::in_memory(limit as u64 * SAMPLE).store(Arc::new(Nowhere));
+    let object = store.object("nowhere://x").expect("it is made up");
+    let keep = store.keep(1, &order).expect("a cache keeps");
+    let mut bytes = [0; SAMPLE as usize];
+    let ours = rate(&reads, from, to, |_, at, sample| {
+        keep.start(at);
+        let hit = keep.get(&object, sample * SAMPLE, &mut bytes);
+        if !hit {
+            keep.offer(&object, sample * SAMPLE, &bytes, sample, order.after(at));
+        }
+        hit
+    });
+    let [lru, pinned, ours, optimum] = [lru, pinned, ours, optimum].map(|rate| 100.0 * rate);
+    println!(
+        "| {nodes} | {:.0} % | {lru:.1} % | {pinned:.1} % | {ours:.1} % | {optimum:.1} % | {:.1} |",
+        100.0 * share,
+        ours / pinned
+    );
+}
+
+/// One photograph.
+const PHOTO: u64 = 110_000;
+/// 100 TB.
+const PHOTOS: u64 = 100_000_000_000_000 / PHOTO;
+const NODES: u64 = 128;
+/// Photographs of a node in a second: 8 ranks that take 5,000 each.
+const RATE: u64 = 40_000;
+/// Samples of a node in a batch: 256 on each rank.
+const SHARE: u64 = 2048;
+/// S3: requests in a second and prefix, and dollars for each.
+const LIMIT: f64 = 5500.0;
+const DOLLARS: f64 = 0.0004 / 1000.0;
+
+/// What a store sees of 1,024 ranks that read 100 TB: the requests of one node over the samples that
+/// it fetches together (256 MiB on each rank). Neighbours are one request of up to 4 MiB.
+fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
+    let ahead = 8 * (256 << 20) / PHOTO;
+    let mut samples: Vec<u64> = (0..ahead).map(order).collect();
+    samples.sort_unstable();
+    let runs = samples.chunk_by(|a, b| a + 1 == *b);
+    let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
+    let each = requests as f64 / ahead as f64;
+    // Objects of 1 GB are spread over the prefixes, and requests over the objects.
+    let second = each * (NODES * RATE) as f64 * (1.0 - hit);
+    let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
+    println!(
+        "| {name} | {:.0} % | {prefixes} | {second:.0} | {:.1} | {:.0} GB/s | {:.1} Gbit/s | {:.0} |",
+        100.0 * hit,
+        second / prefixes as f64 / LIMIT,
+        bytes / 1e9,
+        bytes * 8.0 / 1e9 / NODES as f64,
+        each * PHOTOS as f64 * (1.0 - hit) * DOLLARS,
+    );
+}
+
+fn main() {
+    println!("| nodes | cache of a node / set | LRU | pinned part | warpfeed | optimum | warpfeed / pinned |");
+    println!("|---|---|---|---|---|---|---|");
+    for (nodes, len, shares) in
+        [(1, 3000, &[0.1, 1.0 / 3.0, 0.75][..]), (8, 4000, &[0.05, 0.125, 1.0 / 3.0]), (128, 12_800, &[0.01, 0.08])]
+    {
+        shares.iter().for_each(|&share| hit_rates(nodes, len, share));
+    }
+    println!("\n| order | hits | prefixes | GET/s | of the limit | from the store | each node | $ an epoch |");
+    println!("|---|---|---|---|---|---|---|---|");
+    // The share of the first node in the global batches.
+    let shared = |number: u64| number / SHARE * SHARE * NODES + number % SHARE;
+    let full = Shuffled::new(PHOTOS, 1);
+    let block = 64_000_000 / PHOTO;
+    let window = Windowed::with_block(PHOTOS, 1, 64 * block, block);
+    // Not an order of warpfeed: each node shuffles a part of its own in windows.
+    let own = Windowed::with_block(PHOTOS / NODES, 1, 32 * block, block);
+    for (prefixes, hit) in [(1, 0.0), (1000, 0.0), (1000, 0.36)] {
+        load("full shuffle", &|number| full.index(0, shared(number)), prefixes, hit);
+    }
+    load("windows of 64 blocks of 64 MB", &|number| window.index(0, shared(number)), 1000, 0.0);
+    load("a part for each node, in windows of 32 blocks", &|number| own.index(0, number), 32, 0.0);
+}

@@ -1,0 +1,147 @@
+//! Promise: batches through the cache are those of the local files, for any size of the cache, any
+//! number of ranks and any faults of the store. What is kept is not fetched again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use warpfeed::order::Rng;
+use warpfeed::pack::Pack;
+use warpfeed::source::{Memory, Object, Options, OwnedSample, Store, open};
+use warpfeed::{Augment, Error, Loader, Result};
+use warpfeed_stores::{Cache, show, warm};
+
+/// Objects in memory. While there are faults, reads fail or are late at random.
+#[derive(Default)]
+struct Objects {
+    objects: BTreeMap<String, Vec<u8>>,
+    faults: Option<Mutex<Rng>>,
+}
+
+impl Store for Objects {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        let urls = self.objects.keys().filter(|url| url.starts_with(prefix));
+        urls.map(|url| self.object(url)).collect()
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        let bytes = self.objects.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("v".to_owned()) })
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        if let Some(faults) = &self.faults {
+            let fault = faults.lock().unwrap().below(20);
+            to.fill(fault as u8);
+            match fault {
+                0 => return Err(Error::in_source("cut").transient()),
+                1 => return Err(Error::in_source("slow down").throttled()),
+                2 => std::thread::sleep(std::time::Duration::from_millis(3)),
+                _ => {}
+            }
+        }
+        to.copy_from_slice(&self.objects[&object.url][at as usize..][..to.len()]);
+        Ok(())
+    }
+}
+
+/// A BMP of 32 by 32 pixels of noise.
+fn picture(number: u64) -> Vec<u8> {
+    let mut bytes = b"BM".to_vec();
+    for word in [54 + 3072u32, 0, 54, 40, 32, 32, 1 | 24 << 16, 0, 3072, 0, 0, 0, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    let mut rng = Rng::new(number, 0, 0);
+    bytes.extend((0..3072).map(|_| rng.below(256) as u8));
+    bytes
+}
+
+/// Tar shards in a folder, and in a store.
+fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
+    let root = tempfile::tempdir().unwrap();
+    let sample = |n: u64| OwnedSample::new(format!("s{n:03}")).field("bmp", picture(n)).label(n as i64);
+    let source = Memory::new((0..96).map(sample).collect());
+    Pack::new(&source).shard_size(64_000).to(root.path().join("s.tar")).unwrap();
+    let mut store = Objects { faults: faults.map(|seed| Mutex::new(Rng::new(seed, 0, 0))), ..Objects::default() };
+    for entry in fs::read_dir(root.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let url = format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
+        store.objects.insert(url, fs::read(&path).unwrap());
+    }
+    (root, Arc::new(store))
+}
+
+/// Labels and images of all batches of `epochs` epochs.
+fn batches(loader: Loader, epochs: usize) -> Vec<(Vec<i64>, Vec<u8>)> {
+    let mut batches = loader.augment(Augment::train(16)).batch_size(8).shuffle(5).epochs(epochs as u64).host().unwrap();
+    let mut all = Vec::new();
+    for epoch in 0..epochs {
+        for batch in batches.epoch(epoch as u64) {
+            let batch = batch.unwrap();
+            all.push((batch.labels().unwrap().to_vec(), batch.images().as_u8().unwrap().to_vec()));
+        }
+    }
+    all
+}
+
+#[test]
+fn batches_are_those_of_the_local_files_for_any_cache_ranks_and_faults() {
+    for (number, (limit, memory, faults)) in
+        [(1 << 30, 0, None), (150_000, 0, Some(1)), (150_000, 40_000, Some(2)), (1 << 30, 0, Some(3)), (0, 0, Some(4))]
+            .into_iter()
+            .enumerate()
+    {
+        let (root, objects) = shards(faults);
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::with_memory(folder.path(), limit, memory).unwrap();
+        let world = 1 + number % 2;
+        for rank in 0..world {
+            let with_ranks = |loader: Loader| loader.rank(rank, world).local_world_size(world);
+            let local = batches(with_ranks(Loader::new(root.path())), 3);
+            assert_eq!(local.len(), 3 * 96 / 8 / world);
+            let remote = Loader::new("mem://set").stores(cache.stores([("mem", objects.clone() as Arc<dyn Store>)]));
+            assert!(batches(with_ranks(remote), 3) == local, "cache {number}, rank {rank} of {world}");
+            // The set is so small that the first loader fetches all epochs before it keeps the first.
+            let remote = Loader::new("mem://set").stores(cache.stores([("mem", objects.clone() as Arc<dyn Store>)]));
+            assert!(batches(with_ranks(remote), 3) == local, "cache {number}, rank {rank} of {world}, again");
+        }
+        let counts = cache.counts();
+        assert!(counts.missed_bytes > 0 && (limit == 0 || counts.disk > 0), "{counts:?}");
+    }
+}
+
+#[test]
+fn what_is_kept_is_not_fetched_again_by_the_next_epoch_loader_or_rank() {
+    let (_root, objects) = shards(None);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(folder.path(), 1 << 30).unwrap();
+    let loader = |rank, world| {
+        // The same cache, as it is open in this process.
+        let cache = Cache::open(folder.path(), 1 << 30).unwrap();
+        let stores = cache.stores([("mem", objects.clone() as Arc<dyn Store>)]);
+        Loader::new("mem://set").stores(stores).rank(rank, world).local_world_size(world)
+    };
+    batches(loader(0, 1), 1);
+    let before = cache.counts();
+    batches(loader(0, 1), 3);
+    batches(loader(1, 2), 2);
+    let counts = cache.counts();
+    assert_eq!((counts.misses, counts.disk - before.disk), (before.misses, 3 * 96 + 96));
+}
+
+#[test]
+fn warming_fills_the_cache_for_the_loader() {
+    let (_root, objects) = shards(None);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(folder.path(), 1 << 30).unwrap();
+    let store = cache.store(objects.clone());
+    let source = Options::new().store("mem", store.clone()).open("mem://set").unwrap();
+    let mut read = 0;
+    warm(&*source, || read += 1).unwrap();
+    assert_eq!((read, show(folder.path()).unwrap().blocks), (96, 96));
+    let before = cache.counts();
+    batches(Loader::new("mem://set").store("mem", store), 1);
+    let counts = cache.counts();
+    assert_eq!((counts.disk - before.disk, counts.misses - before.misses), (96, 0));
+    assert_eq!(open(folder.path()).err().map(|e| e.is_transient()), Some(false), "a cache is not a data set");
+}
