@@ -151,7 +151,7 @@ impl Loader {
         let run = Run::new(
             Arc::new(Settings::new(processors, workers, prefetch)),
             Scratch::new(scratch),
-            Balance::new(pictures.decode_on.unwrap_or_default(), share),
+            Balance::new(pictures.decode_on.unwrap_or_default(), share, workers),
             computed,
         );
         let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;

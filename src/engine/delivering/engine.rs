@@ -354,6 +354,7 @@ impl<B> Feed for Engine<B> {
         self.number += 1;
         self.shared.run.want(self.number);
         (self.next, self.turn) = (Some(course.first), 0);
+        self.shared.run.balance.begin();
         (self.waited, self.logged) = (Duration::ZERO, Duration::ZERO);
         if course.again && self.stage.follow.is_some() {
             // The source fetches the epoch after this one.
@@ -386,7 +387,10 @@ impl<B> Feed for Engine<B> {
             Err(e) => return Some(Err(e)),
         };
         match &batch {
-            Ok(full) => (self.next, self.turn) = (full.header().next, self.turn + 1),
+            Ok(full) => {
+                self.shared.run.balance.took(self.turn);
+                (self.next, self.turn) = (full.header().next, self.turn + 1);
+            }
             Err(_) => self.end_run(),
         }
         Some(batch.map(|full| (self.deliver)(full, &self.home)))

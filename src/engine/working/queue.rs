@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
@@ -154,8 +154,11 @@ impl WorkQueue {
                 }
                 return Ok(());
             }
-            let leave = self.run.balance.device_now(self.run.counters.device_decode.ns());
-            let Some(full) = worker.run(task, &self.stage.waits, leave) else { return Ok(()) };
+            let (since, decoded) = (Instant::now(), self.run.counters.device_decode.ns());
+            let leave = self.run.balance.device_now(task.part.header().turn, decoded);
+            let full = worker.run(task, &self.stage.waits, leave);
+            self.run.balance.worked(leave, since);
+            let Some(full) = full else { return Ok(()) };
             let header = full.header();
             if self.run.is_wanted(header.run) {
                 self.stage.follow.done(header.run, header.epoch, header.number);

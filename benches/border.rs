@@ -1,0 +1,127 @@
+//! The wait for the first batch of an epoch against the wait for the others, for sets of 64, 500 and
+//! 50,000 samples, in host memory and, where there is a GPU, on it.
+//!
+//! ```text
+//! cargo bench --bench border
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench border    # with a folder of pictures instead of drawn ones
+//! ```
+//!
+//! "Ahead" is the loader as it is: it prepares the next epoch while one ends. "On request" is the
+//! same loader with `epochs(0)`, in turns with it. A consumer without steps is limited by the loader,
+//! and one whose steps take 1.5 times as long as a batch is not. A wait lasts from the request until
+//! the batch is there; on a device, until the stream has it.
+#![allow(missing_docs)]
+
+use std::time::{Duration, Instant};
+
+use warpfeed::source::open;
+use warpfeed::{Augment, Batches, Loader};
+use warpfeed_cli::synth::Synth;
+
+/// Samples, batch size and epochs in each turn.
+const SETS: [(u64, usize, u64); 4] = [(64, 32, 24), (500, 256, 12), (500, 500, 12), (50_000, 256, 3)];
+const TURNS: usize = 3;
+
+/// Waits in seconds: at the borders and inside epochs.
+#[derive(Default)]
+struct Waits {
+    border: Vec<f64>,
+    inside: Vec<f64>,
+}
+
+fn main() {
+    let root = tempfile::tempdir().unwrap();
+    let few = root.path().join("few");
+    let source = match std::env::var_os("WARPFEED_PHOTOS") {
+        Some(photos) => open(photos).unwrap(),
+        None => {
+            Synth::new().images(500).side(160).write(&few).unwrap();
+            open(&few).unwrap()
+        }
+    };
+    let loader = |(samples, batch, _): (u64, usize, u64)| {
+        let pictures = source.len() as u64;
+        let loader = Loader::source(source.clone()).subset((0..samples).map(|i| i % pictures)).shuffle(1);
+        loader.batch_size(batch).augment(Augment::train(64))
+    };
+    for set in SETS {
+        let host = |loader: Loader| {
+            let mut batches = loader.host().unwrap();
+            move |set, step| waits(&mut batches, set, step, &mut |_| ())
+        };
+        compare("host", set, |epochs| host(loader(set).epochs(epochs)));
+        #[cfg(feature = "cuda")]
+        if let Ok(stream) = warpfeed::cuda::stream(0) {
+            let device = |loader: Loader| {
+                let loader = loader.decode_on(warpfeed::DecodeOn::Gpu);
+                let (mut batches, stream) = (loader.cuda(&stream).unwrap(), stream.clone());
+                move |set, step| waits(&mut batches, set, step, &mut |_| stream.synchronize().unwrap())
+            };
+            compare("device", set, |epochs| device(loader(set).epochs(epochs)));
+        }
+    }
+}
+
+type Set = (u64, usize, u64);
+
+/// Prints the waits of loaders that `open` opens, given their number of epochs to prepare.
+fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl Fn(u64) -> F) {
+    let (samples, batch, epochs) = set;
+    println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {TURNS} turns, {place}");
+    let mut loaders = [("ahead", open(u64::MAX)), ("on request", open(0))];
+    // The first pass starts threads, and shows how long a batch takes.
+    let begun = Instant::now();
+    let first = loaders[1].1((samples, batch, 2), Duration::ZERO);
+    let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
+    for (name, step) in [("no steps", Duration::ZERO), ("steps of 1.5 batches", each.mul_f64(1.5))] {
+        let mut all: [Waits; 2] = Default::default();
+        for _ in 0..TURNS {
+            for (sum, (_, run)) in all.iter_mut().zip(&mut loaders) {
+                let Waits { border, inside } = run(set, step);
+                sum.border.extend(border);
+                sum.inside.extend(inside);
+            }
+        }
+        // Epochs of one batch have borders only, so they are compared with the step.
+        let inside = median(&all[0].inside);
+        for (waits, (how, _)) in all.iter().zip(&loaders) {
+            let border = median(&waits.border);
+            let own = median(&waits.inside).or(inside).unwrap_or(each.as_secs_f64());
+            println!(
+                "  {name:<22}{how:<12} border {:>8.3} ms, inside {:>8.3} ms: {:>6.2}; (border + step) / (inside + step) {:.2}",
+                1e3 * border.unwrap_or(0.0),
+                1e3 * own,
+                border.unwrap_or(0.0) / own,
+                (border.unwrap_or(0.0) + step.as_secs_f64()) / (own + step.as_secs_f64()),
+            );
+        }
+    }
+}
+
+/// The waits of a consumer whose steps take `step`. `arrived` returns once the batch is there.
+fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arrived: &mut dyn FnMut(&B)) -> Waits {
+    let mut waits = Waits::default();
+    for number in 0..epochs {
+        let mut asked = Instant::now();
+        let mut is_first = true;
+        for batch in batches.epoch(number) {
+            let batch = batch.unwrap();
+            arrived(&batch);
+            // The first epoch of a turn begins on request in any case.
+            if number > 0 || !is_first {
+                let to = if is_first { &mut waits.border } else { &mut waits.inside };
+                to.push(asked.elapsed().as_secs_f64());
+            }
+            std::thread::sleep(step);
+            drop(batch);
+            (asked, is_first) = (Instant::now(), false);
+        }
+    }
+    waits
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
