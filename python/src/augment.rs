@@ -1,8 +1,8 @@
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warpfeed::Augment;
-use warpfeed::transform::{ColorJitter, Mix, RandomErasing};
+use warpfeed::transform::{AutoAugment, ColorJitter, Interpolation, Mix, Policy, RandomAffine, RandomErasing};
 
 use crate::error::of_call;
 
@@ -78,7 +78,114 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
         "jitter" => augment.jitter(jitter(&args.get_item(0)?)?),
         "erase" => augment.erase(erasing(&args.get_item(0)?)?),
         "mix" => augment.mix(mix(&args.get_item(0)?)?),
+        "three_augment" => augment.three_augment(),
+        "simclr" => augment.simclr(),
+        "dino" => {
+            let (blur, solarize) = args.extract()?;
+            augment.dino(blur, solarize)
+        }
+        "affine" => augment.affine(affine(args)?),
+        "rotate" => augment.rotate(args.extract::<(_,)>()?.0),
+        "perspective" => {
+            let (scale, probability) = args.extract()?;
+            augment.perspective(scale, probability)
+        }
+        "grayscale" => augment.grayscale(args.extract::<(_,)>()?.0),
+        "invert" => augment.invert(args.extract::<(_,)>()?.0),
+        "posterize" => {
+            let (bits, probability) = args.extract()?;
+            augment.posterize(bits, probability)
+        }
+        "solarize" => {
+            let (threshold, probability) = args.extract()?;
+            augment.solarize(threshold, probability)
+        }
+        "equalize" => augment.equalize(args.extract::<(_,)>()?.0),
+        "autocontrast" => augment.autocontrast(args.extract::<(_,)>()?.0),
+        "sharpness" => {
+            let (factor, probability) = args.extract()?;
+            augment.sharpness(factor, probability)
+        }
+        "permute_channels" => augment.permute_channels(args.extract::<(_,)>()?.0),
+        "blur" => {
+            let (kernel, sigma, probability) = args.extract()?;
+            augment.blur(kernel, sigma, probability)
+        }
+        "rand_augment" => {
+            let (steps, magnitude, bins, between, fill) = args.extract::<(_, _, _, String, _)>()?;
+            augment.policy(sampled(Policy::rand_augment(steps, magnitude).bins(bins), &between, fill)?)
+        }
+        "trivial_augment_wide" => {
+            let (bins, between, fill) = args.extract::<(_, String, _)>()?;
+            augment.policy(sampled(Policy::trivial_augment_wide().bins(bins), &between, fill)?)
+        }
+        "auto_augment" => {
+            let (policy, between, fill) = args.extract::<(String, String, _)>()?;
+            let policy = match &*policy {
+                "imagenet" => AutoAugment::ImageNet,
+                "cifar10" => AutoAugment::Cifar10,
+                "svhn" => AutoAugment::Svhn,
+                other => {
+                    let text =
+                        format!("auto_augment: the policy is \"imagenet\", \"cifar10\" or \"svhn\", not {other:?}");
+                    return Err(PyValueError::new_err(text));
+                }
+            };
+            augment.policy(sampled(Policy::auto_augment(policy), &between, fill)?)
+        }
+        "aug_mix" => {
+            let (severity, chains, depth, between, fill) = args.extract::<(_, _, _, String, _)>()?;
+            augment.policy(sampled(Policy::aug_mix().severity(severity).chains(chains, depth), &between, fill)?)
+        }
+        "timm" => {
+            let (text, between, fill) = args.extract::<(String, String, _)>()?;
+            augment.policy(sampled(Policy::timm(&text), &between, fill)?)
+        }
         other => return no_call("Augment", other),
+    })
+}
+
+fn interpolation(name: &str) -> PyResult<Interpolation> {
+    match name {
+        "nearest" => Ok(Interpolation::Nearest),
+        "bilinear" => Ok(Interpolation::Bilinear),
+        other => {
+            let text = format!("the interpolation is \"nearest\" or \"bilinear\", not {other:?}");
+            Err(PyValueError::new_err(text))
+        }
+    }
+}
+
+/// Adds the interpolation and the fill colour.
+fn sampled(policy: Policy, between: &str, fill: Option<[u8; 3]>) -> PyResult<Policy> {
+    let policy = policy.interpolation(interpolation(between)?);
+    Ok(match fill {
+        Some(fill) => policy.fill(fill),
+        None => policy,
+    })
+}
+
+fn affine(args: &Bound<'_, PyTuple>) -> PyResult<RandomAffine> {
+    type Range = Option<(f64, f64)>;
+    type Setter = fn(RandomAffine, f64, f64) -> RandomAffine;
+    let (rotate, translate, scale, shear_x, shear_y, between, fill) =
+        args.extract::<(Range, Range, Range, Range, Range, String, Option<[u8; 3]>)>()?;
+    let mut affine = RandomAffine::new().interpolation(interpolation(&between)?);
+    let setters: [(Range, Setter); 5] = [
+        (rotate, RandomAffine::rotate),
+        (translate, RandomAffine::translate),
+        (scale, RandomAffine::scale),
+        (shear_x, RandomAffine::shear_x),
+        (shear_y, RandomAffine::shear_y),
+    ];
+    for (range, set) in setters {
+        if let Some((low, high)) = range {
+            affine = set(affine, low, high);
+        }
+    }
+    Ok(match fill {
+        Some(fill) => affine.fill(fill),
+        None => affine,
     })
 }
 
@@ -91,6 +198,7 @@ fn jitter(recorded: &Bound<'_, PyAny>) -> PyResult<ColorJitter> {
             "contrast" => jitter.contrast(amount),
             "saturation" => jitter.saturation(amount),
             "hue" => jitter.hue(amount),
+            "probability" => jitter.probability(amount),
             other => return no_call("ColorJitter", other),
         };
     }

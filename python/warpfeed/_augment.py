@@ -6,9 +6,21 @@ can be pickled. The values are checked when a loader opens.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
+
+
+Colour = tuple[int, int, int]
+Interpolation = Literal["nearest", "bilinear"]
+Range = tuple[float, float]
+
+
+def _colour(colour: Colour | None) -> Colour | None:
+    if colour is None:
+        return None
+    red, green, blue = colour
+    return int(red), int(green), int(blue)
 
 
 class _Calls:
@@ -55,16 +67,24 @@ class ColorJitter(_Calls):
     """Random changes of colour after the resize, as torchvision's ``ColorJitter``.
 
     An amount ``a`` draws a factor between ``1 - a`` and ``1 + a``. The hue shifts by ``-a`` to
-    ``a`` of the colour circle; ``a`` is at most 0.5.
+    ``a`` of the colour circle; ``a`` is at most 0.5. ``probability`` is the share of the samples that
+    are jittered.
     """
 
     __slots__ = ()
 
     def __init__(
-        self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0
+        self,
+        brightness: float = 0.0,
+        contrast: float = 0.0,
+        saturation: float = 0.0,
+        hue: float = 0.0,
+        probability: float = 1.0,
     ) -> None:
         given = [("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue)]
-        calls = tuple((name, (float(amount),)) for name, amount in given if amount)
+        if probability != 1.0:
+            given.append(("probability", probability))
+        calls = tuple((name, (float(amount),)) for name, amount in given if amount or name == "probability")
         object.__setattr__(self, "_calls", calls)
 
     def __repr__(self) -> str:
@@ -218,6 +238,128 @@ class Augment(_Calls):
     def jitter(self, jitter: ColorJitter) -> Augment:
         """Jitters the colours after the resize."""
         return self._with("jitter", jitter)  # type: ignore[no-any-return]
+
+    def rand_augment(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        bins: int = 31,
+        interpolation: Interpolation = "nearest",
+        fill: Colour | None = None,
+    ) -> Augment:
+        """torchvision's ``RandAugment``: ``num_ops`` steps of one magnitude for each sample."""
+        return self._policy("rand_augment", (num_ops, magnitude, bins), interpolation, fill)
+
+    def trivial_augment_wide(
+        self, bins: int = 31, interpolation: Interpolation = "nearest", fill: Colour | None = None
+    ) -> Augment:
+        """torchvision's ``TrivialAugmentWide``: one step of a random magnitude for each sample."""
+        return self._policy("trivial_augment_wide", (bins,), interpolation, fill)
+
+    def auto_augment(
+        self,
+        policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet",
+        interpolation: Interpolation = "nearest",
+        fill: Colour | None = None,
+    ) -> Augment:
+        """torchvision's ``AutoAugment``: two steps of a learned policy for each sample."""
+        return self._policy("auto_augment", (policy,), interpolation, fill)
+
+    def aug_mix(
+        self,
+        severity: int = 3,
+        chains: int = 3,
+        depth: int | None = None,
+        interpolation: Interpolation = "bilinear",
+        fill: Colour | None = None,
+    ) -> Augment:
+        """torchvision's ``AugMix``: the image mixed with ``chains`` chains of ``depth`` steps, or
+        of 1 to 3. For batches on a device, workers do it."""
+        return self._policy("aug_mix", (severity, chains, depth), interpolation, fill)
+
+    def timm(
+        self, policy: str, interpolation: Interpolation = "bilinear", fill: Colour | None = (124, 116, 104)
+    ) -> Augment:
+        """A policy in timm's grammar, such as ``rand-m9-mstd0.5-inc1``, ``original-mstd0.5``,
+        ``3a`` or ``augmix-m5-w4-d2``. The documentation lists the differences from timm."""
+        return self._policy("timm", (str(policy),), interpolation, fill)
+
+    def _policy(self, name: str, args: tuple[Any, ...], interpolation: str, fill: Colour | None) -> Augment:
+        return self._with(name, *args, interpolation, _colour(fill))  # type: ignore[no-any-return]
+
+    def three_augment(self) -> Augment:
+        """3-Augment of "DeiT III": greyscale, solarize or blur, and a jitter of 0.3."""
+        return self._with("three_augment")  # type: ignore[no-any-return]
+
+    def simclr(self) -> Augment:
+        """The colours of SimCLR: jitter, greyscale and blur."""
+        return self._with("simclr")  # type: ignore[no-any-return]
+
+    def dino(self, blur: float, solarize: float) -> Augment:
+        """The colours of DINO, with the probabilities of a blur and of solarizing: (1, 0) and
+        (0.1, 0.2) for the global views, (0.5, 0) for local ones."""
+        return self._with("dino", float(blur), float(solarize))  # type: ignore[no-any-return]
+
+    def affine(
+        self,
+        rotate: Range | None = None,
+        translate: Range | None = None,
+        scale: Range | None = None,
+        shear_x: Range | None = None,
+        shear_y: Range | None = None,
+        interpolation: Interpolation = "nearest",
+        fill: Colour | None = None,
+    ) -> Augment:
+        """torchvision's ``RandomAffine``. Rotation and shears are ranges in degrees, ``translate``
+        has the largest shares of the width and the height, and ``scale`` is a range of factors."""
+        ranges = [None if of is None else (float(of[0]), float(of[1])) for of in (rotate, translate, scale, shear_x, shear_y)]
+        return self._with("affine", *ranges, interpolation, _colour(fill))  # type: ignore[no-any-return]
+
+    def rotate(self, degrees: float) -> Augment:
+        """torchvision's ``RandomRotation(degrees)``: by ``-degrees`` to ``degrees``, to the nearest
+        pixel, with black corners. ``affine`` has more options."""
+        return self._with("rotate", float(degrees))  # type: ignore[no-any-return]
+
+    def perspective(self, scale: float = 0.5, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomPerspective``, bilinear."""
+        return self._with("perspective", float(scale), float(probability))  # type: ignore[no-any-return]
+
+    def grayscale(self, probability: float = 0.1) -> Augment:
+        """torchvision's ``RandomGrayscale``."""
+        return self._with("grayscale", float(probability))  # type: ignore[no-any-return]
+
+    def invert(self, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomInvert``."""
+        return self._with("invert", float(probability))  # type: ignore[no-any-return]
+
+    def posterize(self, bits: int, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomPosterize``: keeps the upper ``bits`` of each level."""
+        return self._with("posterize", bits, float(probability))  # type: ignore[no-any-return]
+
+    def solarize(self, threshold: float, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomSolarize``: inverts levels of ``threshold`` or more."""
+        return self._with("solarize", float(threshold), float(probability))  # type: ignore[no-any-return]
+
+    def equalize(self, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomEqualize``."""
+        return self._with("equalize", float(probability))  # type: ignore[no-any-return]
+
+    def autocontrast(self, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomAutocontrast``."""
+        return self._with("autocontrast", float(probability))  # type: ignore[no-any-return]
+
+    def sharpness(self, factor: float, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomAdjustSharpness``: 0 smooths, 1 changes nothing, 2 sharpens."""
+        return self._with("sharpness", float(factor), float(probability))  # type: ignore[no-any-return]
+
+    def permute_channels(self, probability: float = 1.0) -> Augment:
+        """torchvision's ``RandomChannelPermutation``."""
+        return self._with("permute_channels", float(probability))  # type: ignore[no-any-return]
+
+    def blur(self, kernel: int, sigma: Range = (0.1, 2.0), probability: float = 1.0) -> Augment:
+        """torchvision's ``GaussianBlur(kernel, sigma)`` with a probability."""
+        low, high = sigma
+        return self._with("blur", kernel, (float(low), float(high)), float(probability))  # type: ignore[no-any-return]
 
     def erase(self, erasing: RandomErasing) -> Augment:
         """Fills a random rectangle of the image after normalisation."""

@@ -145,7 +145,8 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects of `at.count` samples with pixels at `at.from`. `at.to` is not used.
+    /// Queues the effects of `at.count` samples with pixels at `at.from`. `at.to` has room for a copy
+    /// of the pixels.
     ///
     /// # Safety
     /// Those of [`Convert::launch`].
@@ -158,8 +159,8 @@ impl Retouch {
         let image = self.height as usize * self.width as usize * 3;
         let bytes = SampleBytes { from: image, to: image };
         // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
-        // reads and writes the same bytes, with one block per sample.
-        unsafe { launch(&self.kernel, stream, memory, Launch { to: at.from, ..at }, bytes, (1, RETOUCHERS), own) }
+        // reads and writes both ranges, with one block per sample.
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (1, RETOUCHERS), own) }
     }
 }
 

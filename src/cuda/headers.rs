@@ -6,7 +6,7 @@ use std::path::Path;
 use super::decode_ops::{DecodeOps, Part};
 use super::ops::SampleOps;
 use crate::decode::{Rect, Turn};
-use crate::transform::{Effect, Record, declarations, dispatch};
+use crate::transform::{Effect, Record, declarations, dispatch, numbers};
 
 const NOTE: &str = "// Written by the tests of `cuda/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
 
@@ -37,9 +37,10 @@ fn the_kernels_declare_the_records_of_rust() {
         ),
         Part::declaration(),
         DecodeOps::declaration(),
+        numbers(),
     ];
     compare("records.cuh", &format!("{NOTE}{types}\n{}{}", declared.join("\n"), declarations()));
-    assert_eq!((SampleOps::BYTES, DecodeOps::BYTES), (512, 256));
+    assert_eq!((SampleOps::BYTES, DecodeOps::BYTES), (944, 256));
 }
 
 #[test]

@@ -121,7 +121,7 @@ mod tests {
         let augment = Augment::resize(40, 30).jitter(jitter).erase(RandomErasing::new(1.0));
         let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();
         let ops = SampleOps::of(&plan);
-        assert_eq!(ops.effects, 1 | 1 << 16);
+        assert_eq!(ops.effects, 2 | 1 << 16);
         let (sum, cut) =
             (Mixing { weight: 0.25, cut: None }, Mixing { weight: 0.75, cut: Some(Rect::new(9, 2, 4, 7)) });
         for mixing in [sum, cut] {

@@ -162,7 +162,8 @@ impl Gpu for Nvidia {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {
                 // SAFETY: invariant 2. The pixels are copied or decoded again before the next
-                // launch.
+                // launch. The converted image, which the conversion writes next, has at least as
+                // many bytes as the pixels.
                 retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
                 // SAFETY: invariant 2.
                 unsafe { convert.launch(stream, memory, at) }

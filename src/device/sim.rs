@@ -21,7 +21,7 @@ use super::{Decode, Gpu, Job, Spec};
 use crate::cuda::{DecodeOps, Recorded, SampleOps};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
-use crate::transform::ImageMut;
+use crate::transform::{ImageMut, Scratch};
 
 pub(super) mod decode;
 mod follow;
@@ -494,7 +494,8 @@ fn retouch(memory: &SimMemory, picture: usize, record: usize, (height, width): (
     let at = &memory[picture..picture + height * width * 3];
     let mut pixels: Vec<u8> = at.iter().map(|byte| byte.load(Relaxed)).collect();
     let mut image = ImageMut::new(&mut pixels, width as u32, height as u32);
-    SampleOps::read_pixels(&record).iter().for_each(|effect| effect.run(&mut image));
+    let mut scratch = Scratch::default();
+    SampleOps::read_pixels(&record).iter().for_each(|effect| effect.run(&mut image, &mut scratch));
     at.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 

@@ -378,6 +378,8 @@ impl Boxes {
                     to[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
                 }
             }
+            // The mask is drawn again for the next box.
+            plan.warp_nearest(to, &[0], drawn);
         }
         Ok(())
     }

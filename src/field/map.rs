@@ -102,6 +102,7 @@ impl Map {
     fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, plan: &Plan, to: &mut [f32]) -> Result<()> {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
+            static COPY: RefCell<Vec<f32>> = RefCell::default();
         }
         let shape = shape.map_or(&[][..], |shape| shape);
         let (&[height, width, ref rest @ ..], true) = (shape, shape.get(2..) == Some(self.channels.as_slice())) else {
@@ -139,6 +140,18 @@ impl Map {
         }
         if self.flow {
             self.turn(plan, frame, to);
+        }
+        if plan.is_warped() {
+            COPY.with_borrow_mut(|copy| {
+                if self.nearest {
+                    plan.warp_nearest(to, &vec![self.fill; channels], copy);
+                } else {
+                    plan.warp_floats(to, channels, self.fill, copy);
+                }
+            });
+        }
+        if self.flow {
+            plan.warp_flow(to);
         }
         Ok(())
     }

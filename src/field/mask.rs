@@ -119,6 +119,7 @@ impl Kind for Mask {
         let plan = input.picture();
         let field = self.find(input.name, input.sample)?;
         let to = place.bytes(0);
+        let fill = self.fill.to_le_bytes();
         let written = match self.dtype {
             Dtype::U8 => self.put::<u8>(&field, plan, to),
             Dtype::U16 => self.put::<u16>(&field, plan, to),
@@ -126,6 +127,13 @@ impl Kind for Mask {
             Dtype::I32 => self.put::<i32>(&field, plan, to),
             _ => self.put::<i64>(&field, plan, to),
         };
+        thread_local! {
+            static COPY: RefCell<Vec<u8>> = RefCell::default();
+        }
+        if plan.is_warped() {
+            let fill = &fill[..self.dtype.bytes()];
+            COPY.with_borrow_mut(|copy| plan.warp_nearest(place.bytes(0), fill, copy));
+        }
         written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }
 }

@@ -2,7 +2,9 @@ use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::crop::Crop;
-use crate::transform::ops::{ColorJitter, Drawn, Op, RandomErasing};
+use crate::transform::ops::{
+    AutoAugment, ColorJitter, Drawn, Op, Policy, RandomAffine, RandomErasing, Sampling, Sometimes, What,
+};
 use crate::transform::{Mix, Mixing, Plan};
 
 /// Largest side of the output in pixels.
@@ -194,6 +196,152 @@ impl Augment {
         self.with(erasing)
     }
 
+    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.with(policy)
+    }
+
+    /// torchvision's `RandAugment`: [`Policy::rand_augment`].
+    #[must_use]
+    pub fn rand_augment(self, effects: u32, magnitude: u32) -> Self {
+        self.with(Policy::rand_augment(effects, magnitude))
+    }
+
+    /// torchvision's `TrivialAugmentWide`: [`Policy::trivial_augment_wide`].
+    #[must_use]
+    pub fn trivial_augment_wide(self) -> Self {
+        self.with(Policy::trivial_augment_wide())
+    }
+
+    /// torchvision's `AutoAugment`: [`Policy::auto_augment`].
+    #[must_use]
+    pub fn auto_augment(self, policy: AutoAugment) -> Self {
+        self.with(Policy::auto_augment(policy))
+    }
+
+    /// torchvision's `AugMix`: [`Policy::aug_mix`].
+    #[must_use]
+    pub fn aug_mix(self) -> Self {
+        self.with(Policy::aug_mix())
+    }
+
+    /// A policy in timm's grammar, such as `rand-m9-mstd0.5-inc1`: [`Policy::timm`].
+    #[must_use]
+    pub fn timm(self, policy: &str) -> Self {
+        self.with(Policy::timm(policy))
+    }
+
+    /// 3-Augment of "DeiT III" (Touvron et al. 2022): greyscale, solarize or blur, and a jitter of 0.3
+    /// of brightness, contrast and saturation.
+    #[must_use]
+    pub fn three_augment(self) -> Self {
+        self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
+    }
+
+    /// The colours of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
+    /// with probability 0.8, greyscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel is
+    /// a tenth of the image's height.
+    #[must_use]
+    pub fn simclr(self) -> Self {
+        let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
+        let kernel = (self.output.height / 10).min(63) | 1;
+        self.jitter(jitter).grayscale(0.2).blur(kernel, (0.1, 2.0), 0.5)
+    }
+
+    /// The colours of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1 with probability
+    /// 0.8, greyscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing from
+    /// 128 on with probability `solarize`. The global views have (1, 0) and (0.1, 0.2), and local views
+    /// (0.5, 0).
+    #[must_use]
+    pub fn dino(self, blur: f64, solarize: f64) -> Self {
+        let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.2).hue(0.1).probability(0.8);
+        self.jitter(jitter).grayscale(0.2).blur(13, (0.1, 2.0), blur).solarize(128.0, solarize)
+    }
+
+    /// Rotates, moves, scales and shears: torchvision's `RandomAffine`.
+    #[must_use]
+    pub fn affine(self, affine: RandomAffine) -> Self {
+        self.sometimes(1.0, What::Affine(affine))
+    }
+
+    /// Rotates by an angle uniform in `-degrees` to `degrees`, to the nearest pixel, with black
+    /// corners: torchvision's `RandomRotation(degrees)`. [`affine`](Augment::affine) has more options.
+    #[must_use]
+    pub fn rotate(self, degrees: f64) -> Self {
+        self.affine(RandomAffine::new().rotate(-degrees, degrees))
+    }
+
+    /// Moves the corners inwards at random, up to `scale` times half of the sides, with bilinear
+    /// interpolation: torchvision's `RandomPerspective(scale, probability)`.
+    #[must_use]
+    pub fn perspective(self, scale: f64, probability: f64) -> Self {
+        let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
+        self.sometimes(probability, What::Perspective { scale, sampling })
+    }
+
+    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
+    #[must_use]
+    pub fn grayscale(self, probability: f64) -> Self {
+        self.sometimes(probability, What::Greyscale)
+    }
+
+    /// Inverts all levels with this probability: torchvision's `RandomInvert`.
+    #[must_use]
+    pub fn invert(self, probability: f64) -> Self {
+        self.sometimes(probability, What::Invert)
+    }
+
+    /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
+    #[must_use]
+    pub fn posterize(self, bits: u32, probability: f64) -> Self {
+        self.sometimes(probability, What::Posterize(bits))
+    }
+
+    /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
+    #[must_use]
+    pub fn solarize(self, threshold: f64, probability: f64) -> Self {
+        self.sometimes(probability, What::Solarize(threshold))
+    }
+
+    /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
+    #[must_use]
+    pub fn equalize(self, probability: f64) -> Self {
+        self.sometimes(probability, What::Equalize)
+    }
+
+    /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
+    #[must_use]
+    pub fn autocontrast(self, probability: f64) -> Self {
+        self.sometimes(probability, What::Autocontrast)
+    }
+
+    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths, 1
+    /// changes nothing, 2 sharpens.
+    #[must_use]
+    pub fn sharpness(self, factor: f64, probability: f64) -> Self {
+        self.sometimes(probability, What::Sharpness(factor))
+    }
+
+    /// Exchanges the colour channels at random with this probability: torchvision's
+    /// `RandomChannelPermutation`.
+    #[must_use]
+    pub fn permute_channels(self, probability: f64) -> Self {
+        self.sometimes(probability, What::PermuteChannels)
+    }
+
+    /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
+    /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
+    #[must_use]
+    pub fn blur(self, kernel: u32, sigma: (f64, f64), probability: f64) -> Self {
+        self.sometimes(probability, What::Blur { size: kernel, sigma: [sigma.0, sigma.1] })
+    }
+
+    fn sometimes(mut self, probability: f64, what: What) -> Self {
+        self.ops.push(Sometimes { probability, what }.into());
+        self
+    }
+
     /// Adds an operation, or replaces the options of the same operation.
     pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
         let op = op.into();
@@ -241,7 +389,7 @@ impl Augment {
                 return Err(Error::config(format!("augment: {name} of {p} is not a probability: it must be 0 to 1")));
             }
         }
-        self.ops.iter().try_for_each(Op::check)?;
+        Drawn::check(&self.ops)?;
         if let Some(mix) = &self.mix {
             mix.check()?;
         }

@@ -116,16 +116,29 @@ fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     1.0 / (1.0 + (y - x).exp())
 }
 
+/// Draws `count` weights that sum to 1 from a Dirichlet distribution whose parameters are all
+/// `alpha`, as gamma variates over their sum.
+pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
+    let logs: Vec<f64> = (0..count).map(|_| ln_gamma_variate(alpha, rng)).collect();
+    let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logs.iter().map(|log| (log - most).exp()).sum();
+    logs.into_iter().map(|log| (log - most).exp() / sum).collect()
+}
+
+/// A normal variate: Box and Muller's cosine.
+pub(super) fn normal(rng: &mut Rng) -> f64 {
+    // 1 - unit is in (0, 1], where the logarithm is defined.
+    (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
+}
+
 /// The logarithm of a gamma variate of shape `alpha`: Marsaglia and Tsang, "A simple method for
-/// generating gamma variables" (2000), for shape `alpha + 1`, times U^(1 / `alpha`). The normal
-/// variates are Box and Muller's cosine.
+/// generating gamma variables" (2000), for shape `alpha + 1`, times U^(1 / `alpha`).
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
-    // 1 - unit is in (0, 1], where the logarithm is defined.
     let boost = (1.0 - rng.unit()).ln() / alpha;
     loop {
-        let normal = (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos();
+        let normal = normal(rng);
         let v = (1.0 + c * normal).powi(3);
         if v > 0.0 && (1.0 - rng.unit()).ln() < 0.5 * normal * normal + d - d * v + d * v.ln() {
             return d.ln() + v.ln() + boost;

@@ -32,10 +32,10 @@ mod view;
 
 pub use augment::Augment;
 pub use mix::{Mix, Mixing};
-pub use ops::{ColorJitter, Erase, RandomErasing};
+pub use ops::{AutoAugment, ColorJitter, Erase, Interpolation, Policy, RandomAffine, RandomErasing};
 pub(crate) use ops::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
-pub(crate) use ops::{Halve, declarations, dispatch};
+pub(crate) use ops::{Halve, Scratch, declarations, dispatch, numbers};
 pub use plan::{Clipped, Plan};
 pub(crate) use record::{Record, record};
 pub(crate) use resize::Planes;

@@ -1,7 +1,7 @@
 use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
 use crate::transform::geometry;
-use crate::transform::ops::{Drawn, Erase, OnValues};
+use crate::transform::ops::{Drawn, Erase, OnValues, Warp};
 use crate::transform::{ImageMut, Window};
 
 /// The transformation of one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it
@@ -9,7 +9,8 @@ use crate::transform::{ImageMut, Window};
 ///
 /// In whole pixels: [`crop`](Plan::crop) of the picture is resized to [`resized`](Plan::resized).
 /// The part that starts at [`offset`](Plan::offset) and fits into [`target`](Plan::target) is
-/// copied there. The rest of the output is filled. Then the output is mirrored.
+/// copied there. The rest of the output is filled. Then the output is mirrored. Geometric operations,
+/// such as a rotation, move the pixels of the output last.
 ///
 /// The methods map positions in the picture to positions in the output, for your own
 /// [`Kind`](crate::field::Kind).
@@ -54,6 +55,23 @@ pub struct Clipped {
     pub corners: [f64; 4],
     /// Share of the box's area that remains, 0 to 1.
     pub visible: f64,
+}
+
+impl Clipped {
+    /// The box around the moved corners, clipped to the output.
+    fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
+        let [x1, y1, x2, y2] = self.corners;
+        let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.forward(corner, output));
+        let around = |of: [f64; 4], length: u32| {
+            let (low, high) = of.into_iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
+            let clip = |v: f64| v.clamp(0.0, f64::from(length));
+            (clip(low), clip(high), high - low)
+        };
+        let (left, right, width) = around(corners.map(|(x, _)| x), output.width);
+        let (top, bottom, height) = around(corners.map(|(_, y)| y), output.height);
+        let visible = self.visible * (right - left) * (bottom - top) / (width * height);
+        (left < right && top < bottom).then_some(Clipped { corners: [left, top, right, bottom], visible })
+    }
 }
 
 impl Plan {
@@ -158,7 +176,9 @@ impl Plan {
     /// if the crop excludes the point.
     ///
     /// Coordinates are those of pixels, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
-    /// first pixel, and a flip maps x to width - 1 - x.
+    /// first pixel, and a flip maps x to width - 1 - x. Geometric operations move a point with its
+    /// pixel. torchvision's `affine` takes (0, 0) as the corner of the first pixel instead, so that a
+    /// point that it rotates by 180 degrees is off by one pixel.
     pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
         let (mut x, mut y) = self.place(x, y);
         if self.flip {
@@ -167,23 +187,87 @@ impl Plan {
         if self.vertical_flip {
             y = f64::from(self.output.height) - 1.0 - y;
         }
-        (x, y)
+        self.drawn.warps().fold((x, y), |(x, y), warp| {
+            let (x, y) = warp.forward((x + 0.5, y + 0.5), self.output);
+            (x - 0.5, y - 0.5)
+        })
     }
 
     /// Whether a [`point`](Plan::point) of the output lies where the picture is shown. As with
     /// torchvision's `SanitizeKeyPoints`, the left and upper edges are included, and the right and
     /// lower edges are not.
     pub fn shows(&self, x: f64, y: f64) -> bool {
-        let Rect { x: left, y: top, width, height } = self.shown();
-        let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
-        within(x, left, width) && within(y, top, height)
+        let inside = |(x, y): (f64, f64), Rect { x: left, y: top, width, height }: Rect| {
+            let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
+            within(x, left, width) && within(y, top, height)
+        };
+        // A point must be inside after each of them.
+        let mut point = (x, y);
+        for warp in self.drawn.warps().rev() {
+            if !inside(point, Rect::full(self.output)) {
+                return false;
+            }
+            let (x, y) = warp.backward((point.0 + 0.5, point.1 + 0.5), self.output);
+            point = (x - 0.5, y - 0.5);
+        }
+        inside(point, self.shown())
+    }
+
+    /// Whether geometric operations move the pixels of the output. [`column`](Plan::column) and
+    /// [`row`](Plan::row) then describe the output before they do.
+    pub fn is_warped(&self) -> bool {
+        self.drawn.warps().next().is_some()
+    }
+
+    /// The pixel of the picture that pixel (`x`, `y`) of the output shows by nearest-neighbour
+    /// sampling, after all geometric operations. `None` where the output is filled.
+    pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
+        let mut warps = self.drawn.warps().rev();
+        let (x, y) = warps.try_fold((x, y), |(x, y), warp| warp.nearest_source(x, y, self.output))?;
+        Some((self.column(x)?, self.row(y)?))
+    }
+
+    /// Moves the values of a plane of the output with the geometric operations, each from the
+    /// nearest pixel. `fill` is a pixel from outside, and `copy` is scratch.
+    pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], fill: &[T], copy: &mut Vec<T>) {
+        self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, fill.len()), fill, copy));
+    }
+
+    /// Moves the values of a map of the output with `channels` values for each pixel, as the pixels of
+    /// the image are moved.
+    pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
+        for warp in self.drawn.warps() {
+            if warp.is_bilinear() {
+                warp.move_floats(map, (self.output, channels), fill, copy);
+            } else {
+                warp.move_nearest(map, (self.output, channels), &vec![fill; channels], copy);
+            }
+        }
+    }
+
+    /// Turns displacements of pixels of the output, (right, down), with the geometric operations.
+    /// They are in their places already.
+    pub(crate) fn warp_flow(&self, flow: &mut [f32]) {
+        if !self.is_warped() {
+            return;
+        }
+        let width = self.output.width as usize;
+        for (at, flow) in flow.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let mut end = ((at % width) as f64 + 0.5, (at / width) as f64 + 0.5);
+            let from = self.drawn.warps().rev().fold(end, |end, warp| warp.backward(end, self.output));
+            let start = end;
+            end = (from.0 + f64::from(flow[0]), from.1 + f64::from(flow[1]));
+            end = self.drawn.warps().fold(end, |end, warp| warp.forward(end, self.output));
+            *flow = [(end.0 - start.0) as f32, (end.1 - start.1) as f32];
+        }
     }
 
     /// Maps the box (x1, y1, x2, y2) of the picture to the output, clipped to the shown part.
     /// `None` if the width or height that remains is 0.
     ///
     /// Coordinates are those of edges: a flip maps x to the width minus x, and 0 to the width spans
-    /// all pixels.
+    /// all pixels. Each geometric operation gives the box around the moved corners, clipped to the
+    /// output, as torchvision's does.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
         if self.centred && !geometry::holds_centre(self.crop, [x1, y1, x2, y2]) {
             return None;
@@ -201,11 +285,14 @@ impl Plan {
         let (a, c) = clip(left, right, x, width, self.flip.then_some(self.output.width));
         let (b, d) = clip(top, bottom, y, height, self.vertical_flip.then_some(self.output.height));
         let visible = (c - a) * (d - b) / ((right - left) * (bottom - top));
-        (a < c && b < d).then_some(Clipped { corners: [a, b, c, d], visible })
+        let clipped = (a < c && b < d).then_some(Clipped { corners: [a, b, c, d], visible })?;
+        self.drawn.warps().try_fold(clipped, |of, warp| of.warped(warp, self.output))
     }
 
     /// The column of the picture that provides column `x` of the output by nearest-neighbour
     /// resizing. `None` where the output is filled.
+    ///
+    /// Geometric operations are not part of it; [`pixel`](Plan::pixel) includes them.
     ///
     /// The rule is that of torchvision's masks (`InterpolationMode.NEAREST`): column `i` of a
     /// resize is column `floor(i * (from / to))` in 32-bit floats.

@@ -5,11 +5,11 @@
 use crate::follow;
 use serde::Deserialize;
 use warpfeed::decode::{Pixels, Rect, Size};
-use warpfeed::field::Map;
+use warpfeed::field::{Map, Mask};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::transform::{Plan, Resizer};
-use warpfeed::{Augment, Loader};
+use warpfeed::transform::{Interpolation, Plan, RandomAffine, Resizer};
+use warpfeed::{Augment, Dtype, Loader};
 
 const PICTURE: Size = Size { width: 233, height: 177 };
 
@@ -313,6 +313,58 @@ fn iou_crops_have_the_moments_of_torchvision() {
             let d = (column.iter().map(|v| (v - m).powi(2)).sum::<f64>() / n).sqrt();
             assert!((m - mean).abs() < error(deviation, n, 5000.0 * (1.0 - share)), "mean {m}, not {mean}");
             assert!((d / deviation - 1.0).abs() < 0.06, "deviation {d}, not {deviation}");
+        }
+    }
+}
+
+/// The picture's red channel is its mask, so each of them shows how the other is moved.
+#[test]
+fn masks_and_maps_follow_geometric_operations() {
+    let size = Size::new(60, 44);
+    let places = || (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x, y)));
+    let rgb: Vec<u8> = places().flat_map(|(x, y)| [class(x, y) / 2 + 1, 0, 255]).collect();
+    let mask: Vec<u8> = places().map(|(x, y)| class(x, y) / 2 + 1).collect();
+    let map: Vec<u8> = mask.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
+    let sample = OwnedSample::new("a")
+        .field("rgb.npy", follow::npy("|u1", "(44, 60, 3)", &rgb))
+        .field("mask.npy", follow::npy("|u1", "(44, 60)", &mask))
+        .field("map.npy", follow::npy("<f4", "(44, 60)", &map))
+        .field("near.npy", follow::npy("<f4", "(44, 60)", &map));
+    let affine = || RandomAffine::new().rotate(-60.0, 60.0).translate(0.2, 0.2).shear_x(-20.0, 20.0);
+    let (nearest, bilinear) = (Interpolation::Nearest, Interpolation::Bilinear);
+    for between in [nearest, bilinear] {
+        let augment = |affine: RandomAffine| {
+            let affine = affine.interpolation(between).fill([0; 3]);
+            Augment::pass_through(size.width, size.height).flip(0.5).affine(affine.clone()).affine(affine)
+        };
+        let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment(affine())).without("label");
+        let loader = loader
+            .field("mask", Mask::new(Dtype::U8))
+            .field("wide", Mask::new(Dtype::I64).of("mask"))
+            .field("near", Map::new().nearest())
+            .field("map", Map::new());
+        for seed in 0..12 {
+            let batch = loader.clone().seed(seed).into_iter().next().unwrap().unwrap();
+            let reds: Vec<u8> = batch.images().as_u8().unwrap().chunks(3).map(|pixel| pixel[0]).collect();
+            let masks = batch.field("mask").unwrap().as_u8().unwrap().to_vec();
+            let floats = |name: &str| batch.field(name).unwrap().as_f32().unwrap().to_vec();
+            assert!(
+                batch.field("wide").unwrap().as_i64().unwrap().iter().eq(masks
+                    .iter()
+                    .map(|&v| i64::from(v))
+                    .collect::<Vec<_>>()
+                    .iter())
+            );
+            assert!(floats("near").iter().eq(masks.iter().map(|&v| f32::from(v)).collect::<Vec<_>>().iter()));
+            assert!(masks.contains(&0) && masks.iter().filter(|&&v| v > 0).count() > 300, "seed {seed}");
+            if between == nearest {
+                assert!(reds == masks, "seed {seed}");
+                assert!(floats("map").iter().zip(&reds).all(|(a, b)| *a == f32::from(*b)));
+            } else {
+                // Each of the two steps rounds the picture, and not the map.
+                let far = floats("map").iter().zip(&reds).filter(|(a, b)| (**a - f32::from(**b)).abs() > 1.01).count();
+                assert_eq!(far, 0, "seed {seed}");
+            }
         }
     }
 }

@@ -14,7 +14,9 @@ use warpfeed::cuda::internal::{
 };
 use warpfeed::decode::{Rect, Size};
 use warpfeed::order::Rng;
-use warpfeed::transform::{Augment, ColorJitter, ImageMut, Mixing, Plan, RandomErasing};
+use warpfeed::transform::{
+    Augment, AutoAugment, ColorJitter, ImageMut, Interpolation, Mixing, Plan, Policy, RandomAffine, RandomErasing,
+};
 use warpfeed::{Dtype, ErrorKind, Layout, Normalize};
 
 fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
@@ -105,14 +107,15 @@ fn every_kernel_gives_the_bits_of_the_host() {
 fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), images: &[u8], plans: &[Plan]) {
     let (each, count) = (size.0 * size.1 * 3, plans.len());
     let records = (images.len() + 64).next_multiple_of(256);
-    let memory = Memory::new(context, records + count * SampleOps::BYTES).unwrap();
+    let copies = (records + count * SampleOps::BYTES).next_multiple_of(256);
+    let memory = Memory::new(context, copies + images.len()).unwrap();
     let mut bytes = vec![0; count * SampleOps::BYTES];
     plans.iter().zip(bytes.as_chunks_mut().0).for_each(|(plan, record)| SampleOps::of(plan).write(record));
     upload(stream, &memory, 0, &[images, &[0xa5; 64]].concat());
     upload(stream, &memory, records, &bytes);
     let kernel = Retouch::load(context, size).unwrap();
     // SAFETY: nothing is mixed, and the kernel lives until the download below has waited.
-    unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: 0, records: Some(records), count }) }.unwrap();
+    unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: copies, records: Some(records), count }) }.unwrap();
     let mut found = vec![0; images.len() + 64];
     stream.download(&mut found, &memory, 0).unwrap();
     assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "written after the end");
@@ -149,6 +152,49 @@ fn colour_jitter_gives_the_bits_of_the_host() {
         };
         let plans: Vec<Plan> = (0..40).map(&mut plan).collect();
         let images = random_bytes(&mut rng, 40 * height * width * 3);
+        compare_retouched(&own, &context, (height, width), &images, &plans);
+    }
+}
+
+#[test]
+fn every_effect_gives_the_bits_of_the_host() {
+    let Some(stream) = stream() else { return };
+    let context = Context::of(&stream).unwrap();
+    let own = Stream::new(&context).unwrap();
+    let mut rng = Rng::new(12, 0, 0);
+    for (height, width) in [(224, 224), (1, 1), (3, 7), (17, 40), (5, 33), (64, 300), (1, 5), (40, 2)] {
+        let (across, down) = (width as u32, height as u32);
+        let none = || Augment::resize(across, down);
+        let affine = RandomAffine::new().rotate(-180.0, 180.0).translate(0.5, 0.5).scale(0.3, 3.0).shear_x(-60.0, 60.0);
+        let filled = affine.clone().shear_y(-20.0, 20.0).fill([3, 250, 90]);
+        let bilinear = Interpolation::Bilinear;
+        let augments = [
+            none().rand_augment(8, 20),
+            none().policy(Policy::rand_augment(8, 30).interpolation(bilinear).fill([7, 100, 200])),
+            none().trivial_augment_wide(),
+            none().auto_augment(AutoAugment::ImageNet),
+            none().timm("rand-m9-n6-mstd3-inc1-p1"),
+            none().timm("v0"),
+            none().timm("rand-n5-p1-t3aw"),
+            none().three_augment(),
+            none().affine(affine.clone()).affine(filled.clone()),
+            none().affine(affine.interpolation(bilinear)).affine(filled.interpolation(bilinear)),
+            none().perspective(0.9, 1.0).permute_channels(1.0),
+            none().simclr(),
+            none().dino(1.0, 1.0),
+            none().blur(63, (0.1, 30.0), 1.0).blur(3, (0.2, 0.9), 1.0).sharpness(3.5, 1.0).grayscale(0.5),
+            none().autocontrast(1.0).equalize(1.0).posterize(3, 1.0).solarize(99.5, 1.0).invert(1.0),
+        ];
+        let plan = |n: usize| {
+            augments[n % augments.len()].plan(Size::new(across, down), &mut Rng::new(3, 0, n as u64)).unwrap()
+        };
+        let plans: Vec<Plan> = (0..20 * augments.len()).map(plan).collect();
+        let mut images = random_bytes(&mut rng, plans.len() * height * width * 3);
+        // Every other image has few levels, and some have one.
+        images.chunks_mut(height * width * 3).enumerate().filter(|(n, _)| n % 2 == 1).for_each(|(n, image)| {
+            let levels = [1, 3, 40][n / 2 % 3];
+            image.iter_mut().for_each(|v| *v = 50 + *v % levels);
+        });
         compare_retouched(&own, &context, (height, width), &images, &plans);
     }
 }

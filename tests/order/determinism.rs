@@ -29,6 +29,30 @@ fn batches_equal_the_sequential_reference_for_any_workers_prefetch_and_batch_siz
 }
 
 #[test]
+fn policies_are_a_function_of_seed_epoch_and_sample() {
+    no_hang(|| {
+        let source = Numbers::new(60);
+        for augment in [
+            Augment::train(16).rand_augment(2, 9),
+            Augment::train(16).trivial_augment_wide(),
+            Augment::train(16).timm("rand-m9-mstd0.5-inc1"),
+            Augment::train(16).aug_mix(),
+            Augment::train(16).three_augment().rotate(30.0),
+        ] {
+            let make = |workers| loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers);
+            let expected = reference(&source, Draw, &augment, Some(5), 3, 7);
+            assert!(all(make(1), 3) == expected && all(make(8), 3) == expected);
+            // A run that begins later has the same batches.
+            let mut batches = make(2).host().unwrap();
+            let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert!(rest == expected[4..]);
+            // Steps are drawn: the plain augmentation gives other pixels.
+            assert!(all(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
+        }
+    });
+}
+
+#[test]
 fn epochs_and_seeds_differ_and_repeat() {
     let source = Numbers::new(50);
     let make = |seed| loader(source.clone()).shuffle(seed).workers(2);

@@ -9,7 +9,7 @@ use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Sequential, Shuffled};
 use warpfeed::source::{Sample, Source};
-use warpfeed::transform::{Augment, Resizer};
+use warpfeed::transform::{Augment, ImageMut, Resizer};
 use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
 /// A source of `len` samples whose image field is the sample's number. Counts its reads.
@@ -141,6 +141,7 @@ pub fn reference(
         picture.decode(plan.region, &mut pixels).unwrap();
         let mut image = vec![0; size.area() as usize * 3];
         Resizer::new().run(&pixels, &plan, &mut image).unwrap();
+        plan.retouch(&mut ImageMut::new(&mut image, size.width, size.height));
         content.ids.push(id);
         content.keys.push(sample.key().to_owned());
         content.labels.push(sample.label().unwrap().unwrap_or(-1));

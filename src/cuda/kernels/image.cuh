@@ -1,14 +1,39 @@
 // An image on the device, as the effects on pixels see it: u8 (H, W, 3). One block works on one
 // image. All of its threads call each method together, and return together when the image is done.
 
+// A tile of the blur, and the largest distance of a pixel that is added.
+enum { BLURRED_COLUMNS = 64, BLURRED_ROWS = 16, MOST_RADIUS = 31 };
+
 // Shared memory of the block.
 struct Scratch {
-    u8 table[256];
+    // New levels, and the number of pixels with each level, for each channel.
+    u8 table[3][256];
+    u32 counts[3][256];
     u64 sum;
+    // Weights of a blur, and its sums of rows for a tile.
+    float weights[MOST_RADIUS + 1];
+    float sums[BLURRED_ROWS * (BLURRED_COLUMNS + 2 * MOST_RADIUS) * 3];
 };
+
+// Levels are 0 to 255. NaN becomes 0, as in Rust.
+__device__ __forceinline__ u32 level(float v) { return u32(fminf(fmaxf(v, 0.0f), 255.0f)); }
+
+// `a * b + c`, rounded to a double and then to a float.
+__device__ __forceinline__ float fused(float a, float b, float c) { return float(double(a) * double(b) + double(c)); }
+
+// Every sum here is exact in a double, so one fused multiply-add rounds the same.
+__device__ __forceinline__ u32 grey(const u32 (&rgb)[3]) {
+    return u32(__fmaf_rn(float(rgb[2]), 0.114f, __fmaf_rn(float(rgb[1]), 0.587f, float(rgb[0]) * 0.2989f)));
+}
+
+__device__ __forceinline__ float blend(float value, float other, const float (&shares)[2]) {
+    return fused(other, shares[1], value * shares[0]);
+}
 
 struct Image {
     u8* data;
+    // Room for a copy of the image.
+    u8* copy;
     u32 height, width;
     u32 pixels;
 
@@ -50,14 +75,41 @@ struct Image {
     // Changes each pixel on its own.
     template <class F> __device__ __forceinline__ void map(F f) const { visit<true>(f); }
 
-    // Replaces each level by `f` of it. `f` is called once for each of the 256 levels.
-    template <class F> __device__ __forceinline__ void map_levels(Scratch& scratch, F f) const {
-        for (u32 v = threadIdx.x; v < 256; v += blockDim.x) scratch.table[v] = u8(f(v));
-        __syncthreads();
+    // Replaces each level by its entry in the table: one for all channels, or one for each.
+    __device__ __forceinline__ void look_up(Scratch& scratch, u32 tables) const {
         visit<true>([&](u32 (&rgb)[3]) {
             #pragma unroll
-            for (int c = 0; c < 3; c++) rgb[c] = scratch.table[rgb[c]];
+            for (int c = 0; c < 3; c++) rgb[c] = scratch.table[tables == 1 ? 0 : c][rgb[c]];
         });
+    }
+
+    // Replaces each level by `f` of it. `f` is called once for each of the 256 levels.
+    template <class F> __device__ __forceinline__ void map_levels(Scratch& scratch, F f) const {
+        for (u32 v = threadIdx.x; v < 256; v += blockDim.x) scratch.table[0][v] = u8(f(v));
+        __syncthreads();
+        look_up(scratch, 1);
+    }
+
+    // Counts the pixels with each level of each channel.
+    __device__ __forceinline__ void count_levels(Scratch& scratch) const {
+        for (u32 i = threadIdx.x; i < 3 * 256; i += blockDim.x) scratch.counts[i / 256][i % 256] = 0;
+        __syncthreads();
+        visit<false>([&](u32 (&rgb)[3]) {
+            #pragma unroll
+            for (int c = 0; c < 3; c++) atomicAdd(&scratch.counts[c][rgb[c]], 1);
+        });
+    }
+
+    // Copies the image, for an effect that reads the pixels around.
+    __device__ __forceinline__ void save() const {
+        const u32 bytes = pixels * 3;
+        const bool even = (reinterpret_cast<size_t>(data) | reinterpret_cast<size_t>(copy)) % 4 == 0;
+        const u32 words = even ? bytes / 4 : 0;
+        const u32* const from = reinterpret_cast<const u32*>(data);
+        u32* const to = reinterpret_cast<u32*>(copy);
+        for (u32 i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+        for (u32 i = words * 4 + threadIdx.x; i < bytes; i += blockDim.x) copy[i] = data[i];
+        __syncthreads();
     }
 
     // Sum of `f` over all pixels.

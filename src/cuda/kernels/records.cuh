@@ -10,11 +10,11 @@ struct Rect { u32 x, y, width, height; };
 // An effect of any operation.
 struct __align__(16) Effect {
     // The record of the effect.
-    u32 words[7];
+    u32 words[11];
     // Number of the operation among those that run in the same place, from 1 on.
     u32 code;
 };
-static_assert(sizeof(Effect) == 32, "Effect");
+static_assert(sizeof(Effect) == 48, "Effect");
 
 // Work of the device on one sample besides normalising: one record per sample, copied to the
 // device with its batch. If the host mixes, the effects on values wait in the same record.
@@ -32,10 +32,10 @@ struct __align__(16) SampleOps {
     u32 effects;
     // CUT: the part that shows the partner, in pixels of the output.
     Rect cut;
-    Effect values[7];
-    Effect pixels[8];
+    Effect values[3];
+    Effect pixels[16];
 };
-static_assert(sizeof(SampleOps) == 512, "SampleOps");
+static_assert(sizeof(SampleOps) == 944, "SampleOps");
 
 enum { MIX = 1, CUT = 2 };
 
@@ -112,21 +112,63 @@ struct __align__(16) DecodeOps {
 };
 static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
 
-// Colour jitter of one sample. Steps that are off have the factor 1, or the turn 0, and are not
-// run.
-struct Jitter {
-    // The steps in their order, two bits each from the lowest on: 0 is brightness, 1 contrast, 2
-    // saturation, 3 hue. Bit 8 + n is set if step n is on.
-    u32 steps;
-    float brightness;
-    // Share of the image, and of its mean grey.
-    float contrast[2];
-    // Share of the pixel, and of its grey.
-    float saturation[2];
-    // Turn of the colour circle, in circles.
-    float hue;
+enum { BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQUALIZE };
+enum { SATURATION, HUE, GREYSCALE, PERMUTED };
+enum { FILLED = 16777216, BILINEAR = 33554432, PERSPECTIVE = 67108864 };
+
+// Replaces each level by another one, which may depend on the levels of the whole image.
+struct Tone {
+    // BRIGHTNESS and the other numbers.
+    u32 kind;
+    // BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE: the
+    // bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the level
+    // from which on nothing is added.
+    float by[2];
 };
-static_assert(sizeof(Jitter) == 28, "Jitter");
+static_assert(sizeof(Tone) == 12, "Tone");
+
+// Changes the colour of each pixel on its own.
+struct Tint {
+    // SATURATION and the other numbers.
+    u32 kind;
+    // SATURATION: shares of the pixel and of its grey. HUE: the turn of the colour circle, in
+    // circles.
+    float by[2];
+    // PERMUTED: the old channel of each new one, in two bits each from the lowest on.
+    u32 channels;
+};
+static_assert(sizeof(Tint) == 16, "Tint");
+
+// torchvision's `adjust_sharpness`: blends with a smoothed image.
+struct Sharpen {
+    // Share of the smoothed image.
+    float share;
+};
+static_assert(sizeof(Sharpen) == 4, "Sharpen");
+
+// torchvision's `gaussian_blur` with the same standard deviation across and down.
+struct Blur {
+    // Weight of the neighbours at distance 1, in units of the pixel's own weight.
+    double near;
+    // Largest distance of a pixel that is added.
+    u32 radius;
+    u32 unused;
+};
+static_assert(sizeof(Blur) == 16, "Blur");
+
+// Moves the pixels of the image: each pixel of the output is read from another position.
+//
+// Positions are computed as in torchvision's `_affine_grid`, `_perspective_grid` and PyTorch's
+// `grid_sample`, with the same sums and products of 32-bit floats.
+struct Warp {
+    // The first six numbers map a position of the output to a source position, in units of half
+    // the image. The last two divide it if PERSPECTIVE is set.
+    float map[8];
+    // Red, green and blue of positions outside the image, from the lowest byte on, and the bits
+    // FILLED, BILINEAR and PERSPECTIVE.
+    u32 mode;
+};
+static_assert(sizeof(Warp) == 36, "Warp");
 
 // A rectangle of the output that is filled with one value.
 struct Erase {

@@ -4,6 +4,8 @@
 // may look at the whole image. The device code of an effect is next to its host code, in
 // `transform/ops`.
 //
+// `copies` has room for a copy of each image. It is the memory that the conversion writes next.
+//
 // All arithmetic is the host's, in its order, so both give the same bits. The file is compiled with
 // contraction off. `retouch.ptx` is the compiled form (see README.md).
 
@@ -14,12 +16,13 @@
 enum { RETOUCHERS = 512 };
 
 extern "C" __global__ void __launch_bounds__(RETOUCHERS)
-retouch(u8* out, const u8* in, const SampleOps* all, u32 count, u32 height, u32 width) {
+retouch(u8* copies, u8* images, const SampleOps* all, u32 count, u32 height, u32 width) {
     __shared__ Scratch scratch;
     const u32 pixels = height * width;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const u32 effects = all[n].effects & 0xffff;
-        const Image image = {out + size_t(n) * pixels * 3, height, width, pixels};
+        const size_t at = size_t(n) * pixels * 3;
+        const Image image = {images + at, copies + at, height, width, pixels};
         for (u32 i = 0; i < effects; i++) run_effect(all[n].pixels[i], image, scratch);
     }
 }

@@ -17,7 +17,7 @@ use crate::error::ErrorKind;
 use crate::loader::DecoderBuilder;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
-use crate::transform::{Augment, ColorJitter, Halve, ImageMut};
+use crate::transform::{Augment, ColorJitter, Halve, ImageMut, Interpolation, RandomAffine};
 
 mod borders;
 mod memory;
@@ -149,6 +149,30 @@ fn the_device_jitters_colours_to_the_bits_of_the_host() {
         let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
         assert!(batches == expected, "{decode_on:?}");
         assert!(if decode_on == DecodeOn::Gpu { left > 24 } else { (left > 0) == (decode_on != DecodeOn::Cpu) });
+    }
+}
+
+#[test]
+fn the_device_runs_every_effect_to_the_bits_of_the_host() {
+    let pictures = pictures(true);
+    let train = || Augment::train(32);
+    let affine = RandomAffine::new().rotate(-40.0, 40.0).scale(0.7, 1.4).interpolation(Interpolation::Bilinear);
+    for (augment, most_left) in [
+        (train().rand_augment(3, 15), true),
+        (train().trivial_augment_wide().solarize(100.0, 0.5), true),
+        (train().timm("rand-m9-mstd0.5-inc1"), true),
+        (train().three_augment().affine(affine.fill([9, 80, 200])).perspective(0.5, 0.7), true),
+        (train().simclr().invert(0.3).permute_channels(0.5), true),
+        // It has no device code.
+        (train().aug_mix(), false),
+    ] {
+        let loader = loader(&pictures).augment(augment);
+        let expected: Vec<Vec<u8>> = on_host(loader.clone(), 1).into_iter().map(all_converted).collect();
+        for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+            let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
+            assert!(batches == expected, "{decode_on:?}");
+            assert_eq!(left > 24, decode_on == DecodeOn::Gpu && most_left, "{left} pictures");
+        }
     }
 }
 

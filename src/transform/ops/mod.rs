@@ -1,45 +1,86 @@
-//! Operations: the parts of the augmentation after the resize. Each operation is one file.
+//! Operations: the effects of the augmentation after the resize. Each operation is one file.
 //!
-//! 1. `operation`: [`Operation`], [`PixelEffect`] and [`ValueEffect`], the traits of an operation.
-//! 2. `jitter`: [`ColorJitter`].
-//! 3. `erase`: [`RandomErasing`].
-//! 4. `halve`: an operation without device code, for tests.
-//! 5. `registry`: the list of operations, and [`Drawn`], the effects drawn for one sample.
+//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], which effects implement.
+//! 2. `arithmetic`: sums and products as PyTorch rounds them.
+//! 3. Effects on pixels. `tone` replaces levels. `tint` changes pixels one by one. `sharpen`, `blur`
+//!    and `warp` read the pixels around. `blend` mixes chains of effects.
+//! 4. `erase`: an effect on values. `halve`: an effect without device code, for tests.
+//! 5. `registry`: the list of effects, and [`Drawn`], the effects that were drawn for one sample.
+//! 6. `operation`: [`Operation`], which the operations below implement.
+//! 7. `jitter`: [`ColorJitter`]. `erasing`: [`RandomErasing`]. `halving`: for tests.
+//! 8. `sometimes`: single effects with a probability, and [`RandomAffine`].
+//! 9. `policy`: [`Policy`], such as RandAugment.
+//! 10. `list`: the list of operations.
+//! 11. `parity`: tests against torchvision.
 //!
 //! # How an operation is built
 //!
-//! The file `ops/NAME.rs` holds the options with their bounds, the random draws and the host code.
-//! `ops/NAME.cuh` next to it holds the device code. A draw gives an **effect**: a
-//! [record](super::record) with everything that was random. The host code and the device code both
-//! take the effect, and give the same bits. So the plan of a sample contains its effects, and the
-//! side that has the pixels runs them: a worker or the device.
+//! An **operation** has options with their bounds, and draws. A draw adds **effects**: an effect is a
+//! [record](super::record) with everything that was random. `ops/NAME.rs` holds an effect's host code,
+//! and `ops/NAME.cuh` next to it the device code. Both take the effect, and give the same bits. So the
+//! plan of a sample contains its effects, and the side that has the pixels runs them: a worker or the
+//! device. Operations share effects: the colour jitter and the policies draw the same effects.
 //!
-//! An operation runs in one of two places:
+//! An effect runs in one of two places:
 //!
 //! - **on pixels**: on the resized `u8` image, before your own transforms. The kernel
-//!   `cuda/kernels/retouch.cu` runs the effects of a sample with one block of threads, so an effect
-//!   may look at all of its image.
+//!   `cuda/kernels/retouch.cu` runs the effects of a sample with one block of threads, so an effect may
+//!   look at all of its image.
 //! - **on values**: on normalised floats, before mixing. The kernel `cuda/kernels/convert.cu` runs
 //!   these effects on each pixel alone.
 //!
 //! Effects on pixels run in the order in which their operations were added, and so do effects on
-//! values. The numbers for values are drawn before those for pixels.
+//! values. The numbers for values are drawn before those for pixels. Masks, boxes, points and maps
+//! follow the effects `warp` ([`Plan`](super::Plan)).
 //!
-//! A new operation needs a line in [`registry`], a setter of [`Augment`](super::Augment), and
-//! `WARPFEED_BLESS=1` for the generated headers and the PTX (`cuda/kernels/README.md`). If it has
-//! no device code, workers decode the samples for which it was drawn.
+//! A new operation needs a line in [`list`] and a setter of [`Augment`](super::Augment). A new
+//! effect needs a line in [`registry`], and `WARPFEED_BLESS=1` for the generated headers and the PTX
+//! (`cuda/kernels/README.md`). If an effect has no device code, workers decode the samples for which
+//! it was drawn.
+
+mod arithmetic;
+mod blend;
+mod blur;
+mod effect;
 
 mod erase;
+mod erasing;
 #[cfg(test)]
 mod halve;
-mod jitter;
-mod operation;
-mod registry;
-
-pub use erase::{Erase, RandomErasing};
 #[cfg(test)]
-pub(crate) use halve::Halve;
+mod halving;
+mod jitter;
+mod list;
+mod operation;
+#[cfg(test)]
+mod parity;
+mod policy;
+mod registry;
+mod sharpen;
+mod sometimes;
+mod tint;
+mod tone;
+mod warp;
+
+#[cfg(test)]
+pub(crate) use effect::Scratch;
+pub use erase::Erase;
+pub use erasing::RandomErasing;
+#[cfg(test)]
+pub(crate) use halving::Halve;
 pub use jitter::ColorJitter;
-pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues, Op};
+pub(crate) use list::Op;
+pub use policy::{AutoAugment, Policy};
+pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
 pub(crate) use registry::{declarations, dispatch};
+
+/// C declarations of the numbers that effects contain.
+#[cfg(test)]
+pub(crate) fn numbers() -> String {
+    [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()
+}
+
+pub use sometimes::{Interpolation, RandomAffine};
+pub(super) use sometimes::{Sometimes, What};
+pub(super) use warp::{Sampling, Warp};

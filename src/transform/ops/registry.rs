@@ -1,26 +1,29 @@
-//! The list of operations. All other code uses them through this list, without their names.
+//! The list of effects. All other code uses them through this list, without their names.
+
+use std::cell::RefCell;
 
 use arrayvec::ArrayVec;
 
+use super::effect::{PixelEffect, Scratch, ValueEffect};
 #[cfg(test)]
 use super::halve;
-use super::operation::{Operation, PixelEffect, ValueEffect};
-use super::{erase, jitter};
-use crate::decode::{Rect, Size};
-use crate::error::Result;
-use crate::order::Rng;
+use super::warp::Warp;
+use super::{blend, blur, erase, sharpen, tint, tone, warp};
+use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
 /// Maximum number of effects on pixels of a sample.
-pub(crate) const EFFECTS_ON_PIXELS: usize = 8;
+pub(crate) const EFFECTS_ON_PIXELS: usize = 16;
 /// Maximum number of effects on values of a sample.
-pub(crate) const EFFECTS_ON_VALUES: usize = 7;
+pub(crate) const EFFECTS_ON_VALUES: usize = 3;
+/// Words of an effect's record.
+const WORDS: usize = 11;
 
 record! {
     /// An effect of any operation.
     pub(crate) struct Effect align 16 {
         /// The record of the effect.
-        words: [u32; 7],
+        words: [u32; WORDS],
         /// Number of the operation among those that run in the same place, from 1 on.
         code: u32,
     }
@@ -28,7 +31,7 @@ record! {
 
 impl Effect {
     /// No effect.
-    pub(crate) const NONE: Effect = Effect { words: [0; 7], code: 0 };
+    pub(crate) const NONE: Effect = Effect { words: [0; WORDS], code: 0 };
 
     fn new(code: u32, record: &impl Record) -> Self {
         let mut effect = Effect { code, ..Effect::NONE };
@@ -37,65 +40,11 @@ impl Effect {
     }
 }
 
-macro_rules! operations {
+macro_rules! effects {
     (
-        pixels { $($(#[$on:meta])* $pmod:ident::$pop:ident => $peffect:ident),+ $(,)? }
-        values { $($vmod:ident::$vop:ident => $veffect:ident),+ $(,)? }
+        pixels { $($(#[$on:meta])* $pmod:ident::$peffect:ident),+ $(,)? }
+        values { $($vmod:ident::$veffect:ident),+ $(,)? }
     ) => {
-        /// An operation with its options.
-        #[derive(Debug, Clone, PartialEq)]
-        pub(crate) enum Op {
-            $($(#[$on])* $pop($pmod::$pop),)+
-            $($vop($vmod::$vop),)+
-        }
-
-        $($(#[$on])* impl From<$pmod::$pop> for Op {
-            fn from(op: $pmod::$pop) -> Self {
-                Op::$pop(op)
-            }
-        })+
-
-        $(impl From<$vmod::$vop> for Op {
-            fn from(op: $vmod::$vop) -> Self {
-                Op::$vop(op)
-            }
-        })+
-
-        impl Op {
-            /// Whether the operation changes values, not pixels.
-            pub(crate) fn is_on_values(&self) -> bool {
-                match self {
-                    $($(#[$on])* Op::$pop(_) => false,)+
-                    $(Op::$vop(_) => true,)+
-                }
-            }
-
-            /// Name of the operation, if a device cannot run it.
-            #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-            pub(crate) fn without_device_code(&self) -> Option<&'static str> {
-                let (on_device, name) = match self {
-                    $($(#[$on])* Op::$pop(_) => (<$pmod::$pop as Operation>::DEVICE.is_some(), stringify!($pop)),)+
-                    $(Op::$vop(_) => (<$vmod::$vop as Operation>::DEVICE.is_some(), stringify!($vop)),)+
-                };
-                (!on_device).then_some(name)
-            }
-
-            /// Checks the options, like [`Operation::check`].
-            pub(crate) fn check(&self) -> Result<()> {
-                match self {
-                    $($(#[$on])* Op::$pop(op) => op.check(),)+
-                    $(Op::$vop(op) => op.check(),)+
-                }
-            }
-
-            fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
-                match self {
-                    $($(#[$on])* Op::$pop(op) => to.pixels.extend(op.draw(output, rng).map(OnPixels::$peffect)),)+
-                    $(Op::$vop(op) => to.values.extend(op.draw(output, rng).map(OnValues::$veffect)),)+
-                }
-            }
-        }
-
         /// An effect on pixels.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnPixels {
@@ -108,6 +57,18 @@ macro_rules! operations {
             $($veffect($vmod::$veffect),)+
         }
 
+        $($(#[$on])* impl From<$pmod::$peffect> for OnPixels {
+            fn from(effect: $pmod::$peffect) -> Self {
+                OnPixels::$peffect(effect)
+            }
+        })+
+
+        $(impl From<$vmod::$veffect> for OnValues {
+            fn from(effect: $vmod::$veffect) -> Self {
+                OnValues::$veffect(effect)
+            }
+        })+
+
         // The numbers of the effects.
         enum PixelCode { Unused, $($(#[$on])* $peffect,)+ }
         enum ValueCode { Unused, $($veffect,)+ }
@@ -116,14 +77,14 @@ macro_rules! operations {
             /// Whether the device can run the effect.
             pub(crate) fn is_for_devices(&self) -> bool {
                 match self {
-                    $($(#[$on])* OnPixels::$peffect(_) => <$pmod::$pop as Operation>::DEVICE.is_some(),)+
+                    $($(#[$on])* OnPixels::$peffect(_) => <$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
                 }
             }
 
             /// Runs the effect on the host.
-            pub(crate) fn run(&self, image: &mut ImageMut<'_>) {
+            pub(crate) fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
                 match self {
-                    $($(#[$on])* OnPixels::$peffect(effect) => effect.run(image),)+
+                    $($(#[$on])* OnPixels::$peffect(effect) => effect.run(image, scratch),)+
                 }
             }
 
@@ -177,19 +138,15 @@ macro_rules! operations {
 
         const _: () = {
             assert!(PixelCode::Unused as u32 == 0 && ValueCode::Unused as u32 == 0);
-            // Each operation is added once at most.
-            $($(#[$on])* assert!(PixelCode::$peffect as usize <= EFFECTS_ON_PIXELS);)+
-            $(assert!(ValueCode::$veffect as usize <= EFFECTS_ON_VALUES);)+
-            $(assert!(<$vmod::$vop as Operation>::DEVICE.is_some());)+
-            $($(#[$on])* assert!(<$pmod::$peffect as Record>::WORDS <= 7);)+
-            $(assert!(<$vmod::$veffect as Record>::WORDS <= 7);)+
+            $($(#[$on])* assert!(<$pmod::$peffect as Record>::WORDS <= WORDS);)+
+            $(assert!(<$vmod::$veffect as Record>::WORDS <= WORDS && !<$vmod::$veffect as ValueEffect>::DEVICE.is_empty());)+
         };
 
         /// C declarations of all effects that run on a device.
         #[cfg(test)]
         pub(crate) fn declarations() -> String {
             let mut text = String::new();
-            $(if <$pmod::$pop as Operation>::DEVICE.is_some() {
+            $(if <$pmod::$peffect as PixelEffect>::DEVICE.is_some() {
                 text += &format!("\n{}", <$pmod::$peffect as Record>::declaration());
             })+
             $(text += &format!("\n{}", <$vmod::$veffect as Record>::declaration());)+
@@ -208,9 +165,9 @@ macro_rules! operations {
                 cases += &format!("        case {code}: {}; break;\n", call.replace("EFFECT", &cast));
             };
             if values {
-                $(case(<$vmod::$vop as Operation>::DEVICE, stringify!($veffect), ValueCode::$veffect as u32, "run<P>(EFFECT, x, y, v)");)+
+                $(case(Some(<$vmod::$veffect as ValueEffect>::DEVICE), stringify!($veffect), ValueCode::$veffect as u32, "run<P>(EFFECT, x, y, v)");)+
             } else {
-                $(case(<$pmod::$pop as Operation>::DEVICE, stringify!($peffect), PixelCode::$peffect as u32, "run(EFFECT, image, scratch)");)+
+                $(case(<$pmod::$peffect as PixelEffect>::DEVICE, stringify!($peffect), PixelCode::$peffect as u32, "run(EFFECT, image, scratch)");)+
             }
             let head = if values {
                 "template <int P> __device__ __forceinline__ void run_effect(const Effect& effect, u32 x, u32 y, float (&v)[3 * P])"
@@ -222,13 +179,18 @@ macro_rules! operations {
     };
 }
 
-operations! {
+effects! {
     pixels {
-        jitter::ColorJitter => Jitter,
-        #[cfg(test)] halve::Halve => Halved,
+        tone::Tone,
+        tint::Tint,
+        sharpen::Sharpen,
+        blur::Blur,
+        warp::Warp,
+        blend::Blend,
+        #[cfg(test)] halve::Halved,
     }
     values {
-        erase::RandomErasing => Erase,
+        erase::Erase,
     }
 }
 
@@ -240,13 +202,14 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// Draws the effects of a sample whose image has size `output`.
-    pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
-        let mut drawn = Drawn::default();
-        for values in [true, false] {
-            ops.iter().filter(|op| op.is_on_values() == values).for_each(|op| op.draw(output, rng, &mut drawn));
-        }
-        drawn
+    /// Adds an effect on pixels.
+    pub(super) fn push(&mut self, effect: impl Into<OnPixels>) {
+        self.pixels.push(effect.into());
+    }
+
+    /// The geometric effects, in the order in which they run.
+    pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
+        self.pixels.iter().filter_map(|effect| if let OnPixels::Warp(warp) = effect { Some(warp) } else { None })
     }
 
     /// Whether a device can run all effects on pixels.
@@ -256,7 +219,12 @@ impl Drawn {
 
     /// Runs the effects on pixels on the host.
     pub(crate) fn run(&self, image: &mut ImageMut<'_>) {
-        self.pixels.iter().for_each(|effect| effect.run(image));
+        thread_local! {
+            static SCRATCH: RefCell<Scratch> = RefCell::default();
+        }
+        if !self.pixels.is_empty() {
+            SCRATCH.with_borrow_mut(|scratch| self.pixels.iter().for_each(|effect| effect.run(image, scratch)));
+        }
     }
 }
 

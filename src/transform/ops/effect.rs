@@ -1,0 +1,54 @@
+use crate::decode::Rect;
+use crate::transform::{ImageMut, Record};
+
+/// An effect on the `u8` image.
+pub(crate) trait PixelEffect: Record {
+    /// The file with the device code, if any. It defines `run(const EFFECT&, const Image&,
+    /// Scratch&)`.
+    const DEVICE: Option<&'static str>;
+
+    /// Changes `image`.
+    fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
+}
+
+/// An effect on normalised values.
+pub(crate) trait ValueEffect: Record {
+    /// The file with the device code, because a batch for a device has values only there. It
+    /// defines `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
+    const DEVICE: &'static str;
+
+    /// The part of the image that changes.
+    fn area(&self) -> Rect;
+
+    /// The new red, green and blue of the pixel (`x`, `y`) of the area, from the old ones.
+    fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3];
+}
+
+/// Memory of the effects on pixels, which each thread keeps from sample to sample.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// The image before an effect that reads neighbours.
+    copy: Vec<u8>,
+    /// Rows of floats.
+    pub(super) row: Vec<f32>,
+    /// The image before a mixture of chains.
+    pub(super) original: Vec<u8>,
+    /// Sum of the chains so far.
+    pub(super) sum: Vec<f32>,
+}
+
+impl Scratch {
+    /// Copies `image`, and returns the copy.
+    pub(super) fn copy_of(&mut self, image: &ImageMut<'_>) -> &[u8] {
+        self.copy.clear();
+        self.copy.extend_from_slice(image.data());
+        &self.copy
+    }
+
+    /// Copies `image`, and returns the copy and a row of `length` floats.
+    pub(super) fn copy_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
+        self.copy_of(image);
+        self.row.resize(length.max(self.row.len()), 0.0);
+        (&self.copy, &mut self.row[..length])
+    }
+}

@@ -1,0 +1,260 @@
+//! The effects give torchvision's pixels: bit for bit, or within one level where its sums of floats
+//! may round differently. `tests/fixtures/augmentation/make.py` makes the files.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::blend::Blend;
+use super::blur::Blur;
+use super::effect::Scratch;
+use super::policy::Policy;
+use super::registry::{Drawn, OnPixels};
+use super::tint::Tint;
+use super::warp::{Affine, Sampling, Warp};
+use crate::decode::{Rect, Size};
+use crate::transform::{ImageMut, Plan};
+
+/// One effect with its parameters.
+#[derive(Deserialize)]
+struct Case {
+    #[serde(rename = "step")]
+    effect: String,
+    #[serde(default)]
+    by: f64,
+    #[serde(default)]
+    bilinear: bool,
+    fill: Option<[u8; 3]>,
+    #[serde(default)]
+    channels: [u32; 3],
+    #[serde(default)]
+    size: u32,
+    #[serde(default)]
+    angle: f64,
+    #[serde(default)]
+    translate: [f64; 2],
+    #[serde(default)]
+    scale: f64,
+    #[serde(default)]
+    shear: [f64; 2],
+    #[serde(default)]
+    corners: [[f64; 2]; 4],
+}
+
+fn path(name: &str) -> String {
+    format!("{}/tests/fixtures/augmentation/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn picture(name: &str) -> (Size, Vec<u8>) {
+    let image = image::open(path(name)).unwrap().into_rgb8();
+    (Size::new(image.width(), image.height()), image.into_raw())
+}
+
+impl Case {
+    fn effects(&self, size: Size) -> Drawn {
+        let sampling = Sampling { bilinear: self.bilinear, fill: self.fill };
+        let mut drawn = Drawn::default();
+        let (right, below) = (f64::from(size.width) - 1.0, f64::from(size.height) - 1.0);
+        match &*self.effect {
+            "Hue" => drawn.push(Tint::hue(self.by)),
+            "Grayscale" => drawn.push(Tint::greyscale()),
+            "PermuteChannels" => drawn.push(Tint::permuted(self.channels)),
+            "GaussianBlur" => drawn.push(Blur::new(self.size, self.by)),
+            "Affine" => {
+                let Case { angle, translate, scale, shear, .. } = *self;
+                let affine = Affine { angle, translate, scale, shear, ..Affine::NONE };
+                drawn.push(Warp::affine(affine, size, sampling));
+            }
+            "Perspective" => {
+                let from = [[0.0, 0.0], [right, 0.0], [right, below], [0.0, below]];
+                drawn.push(Warp::perspective(from, self.corners, size, sampling).unwrap());
+            }
+            "AugMix" => {
+                let bilinear = Sampling { bilinear: true, fill: None };
+                let mut chain = |effects: &[(&str, f64)], weight: f32, last: bool| {
+                    effects.iter().for_each(|(name, by)| Policy::effect(name, *by, size, bilinear, &mut drawn));
+                    drawn.push(Blend::chain(weight * 0.6, last));
+                };
+                chain(&[("Posterize", 4.0)], 0.5, false);
+                chain(&[("Equalize", 0.0), ("Rotate", 10.0)], 0.3, false);
+                chain(&[("Solarize", 0.5)], 0.2, true);
+                drawn.pixels.insert(0, Blend::begin(0.4).into());
+            }
+            name => Policy::effect(name, self.by, size, sampling, &mut drawn),
+        }
+        drawn
+    }
+
+    /// The name of torchvision's function, and the interpolation.
+    fn name(&self) -> String {
+        let between = if self.bilinear { "bilinear" } else { "nearest" };
+        match &*self.effect {
+            "ShearX" | "ShearY" | "TranslateX" | "TranslateY" | "Affine" => format!("`affine`, {between}"),
+            "Rotate" => format!("`rotate`, {between}"),
+            "Perspective" => format!("`perspective`, {between}"),
+            "Color" => "`adjust_saturation`".into(),
+            "Brightness" | "Contrast" | "Sharpness" | "Hue" => format!("`adjust_{}`", self.effect.to_lowercase()),
+            "Grayscale" => "`rgb_to_grayscale`".into(),
+            "PermuteChannels" => "`permute_channels`".into(),
+            "GaussianBlur" => "`gaussian_blur`".into(),
+            "AugMix" => "`AugMix` with given weights".into(),
+            effect => format!("`{}`", effect.to_lowercase()),
+        }
+    }
+}
+
+/// The cases, each with the levels that are equal, all levels, and the largest difference.
+fn compared() -> Vec<(Case, usize, usize, u8)> {
+    let (size, picture_of) = picture("picture.png");
+    let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap();
+    let (_, expected) = picture("expected.png");
+    assert_eq!(expected.len(), cases.len() * picture_of.len());
+    let compare = |(case, theirs): (Case, &[u8])| {
+        let mut ours = picture_of.clone();
+        case.effects(size).run(&mut ImageMut::new(&mut ours, size.width, size.height));
+        let equal = ours.iter().zip(theirs).filter(|(a, b)| a == b).count();
+        let most = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        (case, equal, theirs.len(), most)
+    };
+    cases.into_iter().zip(expected.chunks_exact(picture_of.len())).map(compare).collect()
+}
+
+#[test]
+fn each_effect_gives_the_pixels_of_torchvision() {
+    for (case, equal, all, most) in compared() {
+        let (effect, by) = (&case.effect, case.by);
+        // Of these, torchvision computes weighted sums of floats in another order.
+        let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
+        assert!(most == 0 || is_near && most == 1, "{} {effect} {by}: {equal} of {all} equal, {most} off", case.name());
+        assert!((all - equal) * 100 <= all, "{} {effect} {by}: {equal} of {all} equal", case.name());
+    }
+}
+
+#[test]
+fn the_table_of_the_documentation_is_what_was_compared() {
+    let mut rows = BTreeMap::<String, (usize, usize, usize, u8)>::new();
+    for (case, equal, all, most) in compared() {
+        let row = rows.entry(case.name()).or_default();
+        *row = (row.0 + 1, row.1 + equal, row.2 + all, row.3.max(most));
+    }
+    let mut table =
+        "| torchvision's function | cases | equal levels | largest difference |\n|---|---|---|---|\n".to_owned();
+    for (name, (cases, equal, all, most)) in rows {
+        let share = if equal == all { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / all as f64) };
+        table += &format!("| {name} | {cases} | {share} | {most} |\n");
+    }
+    let page = format!("{}/docs/augmentation.md", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&page).unwrap();
+    let (head, rest) = text.split_once("<!-- parity -->\n").expect("the page has the table");
+    let (_, tail) = rest.split_once("<!-- end of parity -->").expect("the table has an end");
+    let written = format!("{head}<!-- parity -->\n{table}<!-- end of parity -->{tail}");
+    if std::env::var_os("WARPFEED_BLESS").is_some() {
+        std::fs::write(&page, &written).unwrap();
+    } else {
+        assert!(text == written, "docs/augmentation.md differs from the fixtures: run with WARPFEED_BLESS=1");
+    }
+}
+
+/// Boxes before and after an affine transformation.
+#[derive(Deserialize)]
+struct Moved {
+    angle: f64,
+    translate: [f64; 2],
+    scale: f64,
+    shear: [f64; 2],
+    from: Vec<[f64; 4]>,
+    to: Vec<[f64; 4]>,
+}
+
+#[test]
+fn boxes_follow_an_affine_transformation_as_with_torchvision() {
+    let cases: Vec<Moved> = serde_json::from_slice(&std::fs::read(path("boxes.json")).unwrap()).unwrap();
+    assert_eq!(cases.len(), 4);
+    let size = Size::new(48, 36);
+    for Moved { angle, translate, scale, shear, from, to } in cases {
+        let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
+        let affine = Affine { angle, translate, scale, shear, ..Affine::NONE };
+        plan.drawn.push(Warp::affine(affine, size, Sampling::default()));
+        for (from, theirs) in from.into_iter().zip(to) {
+            let ours = plan.clip_box(from);
+            let [x1, y1, x2, y2] = theirs;
+            let Some(ours) = ours else {
+                assert!(x2 - x1 < 1e-4 || y2 - y1 < 1e-4, "{angle}: {from:?} is {theirs:?}");
+                continue;
+            };
+            let near = ours.corners.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-3);
+            assert!(near && ours.visible <= 1.0 + 1e-9, "{angle}: {from:?} is {ours:?}, not {theirs:?}");
+        }
+    }
+}
+
+#[test]
+fn an_effect_is_its_record() {
+    let (size, _) = picture("picture.png");
+    for (case, ..) in compared() {
+        for effect in case.effects(size).pixels {
+            assert_eq!(OnPixels::read(&effect.effect()), Some(effect));
+        }
+    }
+}
+
+/// A bright pixel and its point, moved forward, are within a pixel of each other.
+#[test]
+fn points_follow_their_pixels() {
+    let size = Size::new(90, 70);
+    let affine = |angle| Affine { angle, translate: [5.0, -3.0], scale: 1.1, shear: [8.0, -4.0], centre: [3.0, 2.0] };
+    let (from, to) =
+        ([[0.0, 0.0], [89.0, 0.0], [89.0, 69.0], [0.0, 69.0]], [[9.0, 4.0], [80.0, 9.0], [85.0, 60.0], [2.0, 66.0]]);
+    let none = Sampling::default();
+    for warps in [
+        vec![Warp::affine(affine(30.0), size, none)],
+        vec![Warp::affine(Affine { angle: 180.0, ..Affine::NONE }, size, none)],
+        vec![Warp::perspective(from, to, size, none).unwrap()],
+        vec![Warp::affine(affine(-20.0), size, none), Warp::perspective(from, to, size, none).unwrap()],
+    ] {
+        let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
+        warps.into_iter().for_each(|warp| plan.drawn.push(warp));
+        let mut seen = 0;
+        for (x, y) in [(20, 20), (45, 35), (60, 22), (33, 50), (88, 1)] {
+            let mut image = vec![0; 90 * 70 * 3];
+            // A spot of nine pixels, because shrinking may leave out a single one.
+            for (dx, dy) in (0..9).map(|i| (i % 3, i / 3)) {
+                let (x, y) = ((x + dx - 1_usize).min(89), (y + dy - 1_usize).min(69));
+                image[(y * 90 + x) * 3] = if (dx, dy) == (1, 1) { 255 } else { 200 };
+            }
+            plan.retouch(&mut ImageMut::new(&mut image, 90, 70));
+            let bright: Vec<usize> = (0..90 * 70).filter(|i| image[i * 3] > 0).collect();
+            let (px, py) = plan.point(x as f64, y as f64);
+            if plan.shows(px, py) && px > 2.0 && py > 2.0 && px < 87.0 && py < 67.0 {
+                let near = |i: &&usize| ((**i % 90) as f64 - px).abs() <= 2.6 && ((**i / 90) as f64 - py).abs() <= 2.6;
+                assert!(
+                    !bright.is_empty() && bright.iter().filter(near).count() == bright.len(),
+                    "{px} {py}: {bright:?}"
+                );
+                let middle =
+                    |f: fn(usize) -> usize| bright.iter().map(|i| f(*i) as f64).sum::<f64>() / bright.len() as f64;
+                let (mx, my) = (middle(|i| i % 90), middle(|i| i / 90));
+                assert!((mx - px).abs() < 0.75 && (my - py).abs() < 0.75, "({px}, {py}) is shown at ({mx}, {my})");
+                seen += 1;
+            }
+        }
+        assert!(seen >= 3, "{seen} points");
+    }
+}
+
+#[test]
+fn every_effect_runs_on_images_of_any_size() {
+    let mut scratch = Scratch::default();
+    let cases = compared();
+    for (width, height) in [(1, 1), (1, 7), (5, 1), (2, 2), (3, 3), (7, 2)] {
+        let size = Size::new(width, height);
+        for (case, ..) in &cases {
+            if case.effect == "Perspective" {
+                continue;
+            }
+            let mut image: Vec<u8> = (0..size.area() * 3).map(|v| (v * 37 % 251) as u8).collect();
+            let mut image = ImageMut::new(&mut image, width, height);
+            case.effects(size).pixels.iter().for_each(|effect| effect.run(&mut image, &mut scratch));
+        }
+    }
+}

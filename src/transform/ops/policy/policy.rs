@@ -1,0 +1,307 @@
+use super::kind::Chosen;
+use super::space::{self, Space};
+use super::tables::{self, Table};
+use super::timm::{self, Recipe};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::order::Rng;
+use crate::transform::mix::dirichlet;
+use crate::transform::ops::blend::Blend;
+use crate::transform::ops::operation::Operation;
+use crate::transform::ops::registry::{Drawn, EFFECTS_ON_PIXELS};
+use crate::transform::ops::sometimes::Interpolation;
+use crate::transform::ops::warp::Sampling;
+
+/// A published policy of AutoAugment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AutoAugment {
+    /// The policy for ImageNet.
+    ImageNet,
+    /// The policy for CIFAR-10.
+    Cifar10,
+    /// The policy for SVHN.
+    Svhn,
+}
+
+impl AutoAugment {
+    fn table(self) -> &'static Table {
+        match self {
+            AutoAugment::ImageNet => &tables::IMAGENET,
+            AutoAugment::Cifar10 => &tables::CIFAR10,
+            AutoAugment::Svhn => &tables::SVHN,
+        }
+    }
+}
+
+/// A policy that draws other effects for each sample: RandAugment, TrivialAugmentWide, AutoAugment
+/// and AugMix with the effects, magnitudes and defaults of torchvision's transforms v2, or a policy
+/// that timm describes with a string.
+///
+/// The effects run on the resized image, after the flips. They give torchvision's levels.
+///
+/// ```
+/// use warpfeed::Augment;
+/// use warpfeed::transform::{Interpolation, Policy};
+///
+/// let policy = Policy::rand_augment(2, 9).interpolation(Interpolation::Bilinear);
+/// let augment = Augment::train(224).policy(policy);
+/// # augment.check().unwrap();
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    form: Form,
+    /// Number of magnitudes.
+    bins: u32,
+    sampling: Sampling,
+    /// A setter that the policy does not have.
+    misuse: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Form {
+    Rand { effects: u32, magnitude: u32 },
+    Trivial,
+    Auto(AutoAugment),
+    Mix { severity: u32, chains: u32, depth: Option<u32>, alpha: f64, all: bool },
+    Timm { text: String, recipe: std::result::Result<Recipe, String> },
+}
+
+impl Policy {
+    fn new(form: Form, bins: u32) -> Self {
+        Policy { form, bins, sampling: Sampling::default(), misuse: None }
+    }
+
+    /// torchvision's `RandAugment`: `effects` effects of one `magnitude`, which counts from 0 to 30.
+    /// Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search
+    /// space" (2020). The usual choice is `rand_augment(2, 9)`.
+    pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
+        Self::new(Form::Rand { effects, magnitude }, 31)
+    }
+
+    /// torchvision's `TrivialAugmentWide`: one effect of a random magnitude. Müller and Hutter,
+    /// "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (2021).
+    pub fn trivial_augment_wide() -> Self {
+        Self::new(Form::Trivial, 31)
+    }
+
+    /// torchvision's `AutoAugment`: two effects of a learned policy.
+    pub fn auto_augment(policy: AutoAugment) -> Self {
+        Self::new(Form::Auto(policy), 10)
+    }
+
+    /// torchvision's `AugMix`: the original image, mixed with three chains of one to three effects,
+    /// bilinear. Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness
+    /// and Uncertainty" (2020).
+    ///
+    /// It has no device code. For a batch on a device, workers decode and mix these samples.
+    pub fn aug_mix() -> Self {
+        let form = Form::Mix { severity: 3, chains: 3, depth: None, alpha: 1.0, all: true };
+        Self::new(form, 10).interpolation(Interpolation::Bilinear)
+    }
+
+    /// A policy in timm's grammar: `rand-m9-mstd0.5-inc1`, `original-mstd0.5`, `originalr`, `v0`,
+    /// `v0r`, `3a` (the three effects of "DeiT III", Touvron et al. 2022) or `augmix-m5-w4-d2`.
+    ///
+    /// Effects, probabilities and magnitudes are timm's. Each effect rounds as torchvision does. Four
+    /// things differ from timm, which uses Pillow: levels may differ by one; geometric effects are
+    /// bilinear, where timm chooses between bilinear and bicubic at random; they blend the border
+    /// with the fill colour; and the blur is a Gaussian, of which Pillow's is an approximation. The
+    /// fill colour is ImageNet's mean, (124, 116, 104).
+    pub fn timm(text: &str) -> Self {
+        let form = Form::Timm { text: text.to_owned(), recipe: Recipe::parse(text) };
+        Self::new(form, 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
+    }
+
+    /// Number of magnitudes of [`rand_augment`](Policy::rand_augment) and
+    /// [`trivial_augment_wide`](Policy::trivial_augment_wide); 31 by default.
+    #[must_use]
+    pub fn bins(mut self, bins: u32) -> Self {
+        match self.form {
+            Form::Rand { .. } | Form::Trivial => self.bins = bins,
+            _ => self.misuse = Some("bins needs rand_augment or trivial_augment_wide"),
+        }
+        self
+    }
+
+    /// Largest magnitude of [`aug_mix`](Policy::aug_mix), 1 to 10; 3 by default.
+    #[must_use]
+    pub fn severity(mut self, most: u32) -> Self {
+        match &mut self.form {
+            Form::Mix { severity, .. } => *severity = most,
+            _ => self.misuse = Some("severity needs aug_mix"),
+        }
+        self
+    }
+
+    /// Number of chains of [`aug_mix`](Policy::aug_mix), and of effects in each. `None` draws 1 to 3
+    /// effects.
+    #[must_use]
+    pub fn chains(mut self, number: u32, effects: Option<u32>) -> Self {
+        match &mut self.form {
+            Form::Mix { chains, depth, .. } => (*chains, *depth) = (number, effects),
+            _ => self.misuse = Some("chains needs aug_mix"),
+        }
+        self
+    }
+
+    /// How geometric effects read positions between pixels; [`Interpolation::Nearest`] by default, as
+    /// in torchvision.
+    #[must_use]
+    pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
+        self.sampling.bilinear = interpolation == Interpolation::Bilinear;
+        self
+    }
+
+    /// Red, green and blue of what geometric effects show from outside the image; black by default.
+    #[must_use]
+    pub fn fill(mut self, colour: [u8; 3]) -> Self {
+        self.sampling.fill = Some(colour);
+        self
+    }
+
+    /// The kinds and magnitudes that are drawn, one after the other. Not for AugMix.
+    fn choose(&self, output: Size, rng: &mut Rng, to: &mut Chosen<'_>) {
+        match &self.form {
+            Form::Rand { effects, magnitude } => {
+                for _ in 0..*effects {
+                    let kind = space::RAND.draw(rng);
+                    let magnitude = space::RAND.magnitude(kind, *magnitude, self.bins, output, rng);
+                    to(kind, magnitude);
+                }
+            }
+            Form::Trivial => {
+                let kind = space::WIDE.draw(rng);
+                let level = rng.below(self.bins.into()) as u32;
+                to(kind, space::WIDE.magnitude(kind, level, self.bins, output, rng));
+            }
+            Form::Auto(policy) => {
+                for (kind, probability, level) in policy.table()[rng.below(25) as usize] {
+                    if rng.chance(probability) {
+                        to(kind, space::RAND.magnitude(kind, level.into(), self.bins, output, rng));
+                    }
+                }
+            }
+            Form::Timm { recipe, .. } => {
+                if let Ok(recipe) = recipe {
+                    recipe.choose(rng, to);
+                }
+            }
+            Form::Mix { .. } => {}
+        }
+    }
+
+    /// Draws chains of effects with their weights, like torchvision's `AugMix`.
+    fn mix(&self, chains: u32, alpha: f64, to: &mut Drawn, rng: &mut Rng, mut chain: impl FnMut(&mut Rng, &mut Drawn)) {
+        let whole = dirichlet(alpha, 2, rng);
+        let parts = dirichlet(alpha, chains as usize, rng);
+        to.push(Blend::begin(whole[0] as f32));
+        for (i, part) in parts.iter().enumerate() {
+            chain(rng, to);
+            to.push(Blend::chain(*part as f32 * whole[1] as f32, i + 1 == parts.len()));
+        }
+    }
+}
+
+/// A number of effects of a chain: `depth`, or 1 to 3.
+fn depth_of(depth: Option<u32>, rng: &mut Rng) -> u32 {
+    depth.unwrap_or_else(|| 1 + rng.below(3) as u32)
+}
+
+impl Operation for Policy {
+    fn without_device_code(&self) -> Option<&'static str> {
+        match self.form {
+            Form::Mix { .. } | Form::Timm { recipe: Ok(Recipe { mix: Some(_), .. }), .. } => Some("AugMix"),
+            _ => None,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |cause: String| Err(Error::config(format!("augment: {cause}")));
+        if let Some(cause) = self.misuse {
+            return refuse(cause.to_owned());
+        }
+        let number = |name: &str, value: u32, least: u32, most: u32| {
+            if (least..=most).contains(&value) {
+                Ok(())
+            } else {
+                refuse(format!("{name} of {value}: needs {least} to {most}"))
+            }
+        };
+        let most = EFFECTS_ON_PIXELS as u32;
+        match &self.form {
+            Form::Rand { effects, magnitude } => {
+                number("rand_augment: bins", self.bins, 2, 1000)?;
+                number("rand_augment: magnitude", *magnitude, 0, self.bins - 1)?;
+                number("rand_augment: number of effects", *effects, 0, most)
+            }
+            Form::Trivial => number("trivial_augment_wide: bins", self.bins, 2, 1000),
+            Form::Auto(_) => Ok(()),
+            Form::Mix { severity, chains, depth, alpha, .. } => {
+                number("aug_mix: severity", *severity, 1, 10)?;
+                number("aug_mix: number of chains", *chains, 1, most)?;
+                number("aug_mix: number of effects in a chain", depth.unwrap_or(1), 1, most)?;
+                if *alpha > 0.0 && alpha.is_finite() {
+                    return Ok(());
+                }
+                refuse(format!("aug_mix: alpha of {alpha}: needs a positive number"))
+            }
+            Form::Timm { text, recipe } => match recipe {
+                Ok(_) => Ok(()),
+                Err(cause) => refuse(format!("timm({text:?}): {cause}")),
+            },
+        }
+    }
+
+    fn most(&self) -> usize {
+        let mixed =
+            |chains: u32, depth: Option<u32>| 1 + (chains as usize).saturating_mul(1 + depth.unwrap_or(3) as usize);
+        match &self.form {
+            Form::Rand { effects, .. } => *effects as usize,
+            Form::Trivial => 1,
+            Form::Auto(_) => 2,
+            Form::Mix { chains, depth, .. } => mixed(*chains, *depth),
+            Form::Timm { recipe: Ok(Recipe { mix: Some((chains, depth, _)), .. }), .. } => mixed(*chains, *depth),
+            Form::Timm { recipe: Ok(recipe), .. } => recipe.most(),
+            Form::Timm { .. } => 0,
+        }
+    }
+
+    fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
+        let sampling = self.sampling;
+        match &self.form {
+            Form::Mix { severity, chains, depth, alpha, all } => {
+                let space: &Space = if *all { &space::MIX } else { &space::MIX_PART };
+                self.mix(*chains, *alpha, to, rng, |rng, to| {
+                    for _ in 0..depth_of(*depth, rng) {
+                        let kind = space.draw(rng);
+                        let level = rng.below((*severity).into()) as u32;
+                        let magnitude = space.magnitude(kind, level, self.bins, output, rng);
+                        space::push(kind, magnitude, output, sampling, to);
+                    }
+                });
+            }
+            Form::Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. } => {
+                self.mix(*chains, *alpha, to, rng, |rng, to| {
+                    for _ in 0..depth_of(*depth, rng) {
+                        recipe.one(rng, &mut |kind, by| timm::push(kind, by, output, sampling, to));
+                    }
+                });
+            }
+            Form::Timm { .. } => self.choose(output, rng, &mut |kind, by| timm::push(kind, by, output, sampling, to)),
+            _ => self.choose(output, rng, &mut |kind, by| space::push(kind, by, output, sampling, to)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
+
+#[cfg(test)]
+impl Policy {
+    /// The effect for one of torchvision's names.
+    pub(in crate::transform::ops) fn effect(name: &str, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
+        space::push(tests::kind(name), by, output, sampling, to);
+    }
+}

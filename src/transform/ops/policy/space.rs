@@ -1,0 +1,168 @@
+use super::kind::Kind::{self, *};
+use crate::decode::Size;
+use crate::order::Rng;
+use crate::transform::ops::arithmetic::fused;
+use crate::transform::ops::registry::Drawn;
+use crate::transform::ops::sharpen::Sharpen;
+use crate::transform::ops::tint::Tint;
+use crate::transform::ops::tone::Tone;
+use crate::transform::ops::warp::{Affine, Sampling, Warp};
+
+/// The effects of one of torchvision's policies, with their magnitudes.
+pub(super) struct Space {
+    kinds: &'static [Kind],
+    /// Largest shear, rotation in degrees, and change of a factor.
+    shear: f32,
+    rotate: f32,
+    factor: f32,
+    /// Largest translation.
+    translate: Translate,
+    /// Bits that the smallest magnitude of `Posterize` keeps, and bits that the largest one drops in
+    /// addition.
+    bits: (f32, f32),
+}
+
+/// Largest translation.
+enum Translate {
+    Pixels(f32),
+    /// Share of the image's side.
+    Share(f64),
+}
+
+const ALL: [Kind; 14] = [
+    Identity,
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+    Rotate,
+    Brightness,
+    Color,
+    Contrast,
+    Sharpness,
+    Posterize,
+    Solarize,
+    AutoContrast,
+    Equalize,
+]; // fmt: skip
+
+/// Of `RandAugment` and `AutoAugment`, which also inverts.
+pub(super) const RAND: Space = Space {
+    kinds: &ALL,
+    shear: 0.3,
+    rotate: 30.0,
+    factor: 0.9,
+    translate: Translate::Share(150.0 / 331.0),
+    bits: (8.0, 4.0),
+};
+
+/// Of `TrivialAugmentWide`.
+pub(super) const WIDE: Space = Space {
+    kinds: &ALL,
+    shear: 0.99,
+    rotate: 135.0,
+    factor: 0.99,
+    translate: Translate::Pixels(32.0),
+    bits: (8.0, 6.0),
+};
+
+/// Of `AugMix` without the effects that change brightness, colour, contrast and sharpness.
+pub(super) const MIX_PART: Space = Space {
+    kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
+    translate: Translate::Share(1.0 / 3.0),
+    bits: (4.0, 4.0),
+    ..RAND
+};
+
+/// Of `AugMix`.
+pub(super) const MIX: Space = Space {
+    kinds: &[
+        ShearX,
+        ShearY,
+        TranslateX,
+        TranslateY,
+        Rotate,
+        Posterize,
+        Solarize,
+        AutoContrast,
+        Equalize,
+        Brightness,
+        Color,
+        Contrast,
+        Sharpness,
+    ], // fmt: skip
+    ..MIX_PART
+};
+
+/// Element `at` of `torch.linspace(from, to, count)`, counted from the nearer end.
+fn linspace(from: f32, to: f32, count: u32, at: u32) -> f32 {
+    let stride = (to - from) / (count - 1) as f32;
+    if at < count / 2 { fused(stride, at as f32, from) } else { fused(-stride, (count - 1 - at) as f32, to) }
+}
+
+impl Space {
+    /// The kinds that are drawn.
+    #[cfg(test)]
+    pub(super) fn kinds(&self) -> &'static [Kind] {
+        self.kinds
+    }
+
+    /// Draws one of the kinds.
+    pub(super) fn draw(&self, rng: &mut Rng) -> Kind {
+        self.kinds[rng.below(self.kinds.len() as u64) as usize]
+    }
+
+    /// The magnitude number `level` of `bins`, which has both signs with the same probability if the
+    /// kind has a sign. 0 for kinds without a magnitude.
+    pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
+        let up_to = |most: f32| linspace(0.0, most, bins, level);
+        let translate = |side: u32| match self.translate {
+            Translate::Pixels(most) => up_to(most),
+            Translate::Share(share) => up_to((share * f64::from(side)) as f32),
+        };
+        let magnitude = match kind {
+            ShearX | ShearY => up_to(self.shear),
+            TranslateX => translate(output.width),
+            TranslateY => translate(output.height),
+            Rotate => up_to(self.rotate),
+            Brightness | Color | Contrast | Sharpness => up_to(self.factor),
+            Posterize => {
+                let (bits, fewer) = self.bits;
+                return (bits - level as f32 / ((bins - 1) as f32 / fewer)).round_ties_even().into();
+            }
+            Solarize => return linspace(1.0, 0.0, bins, level).into(),
+            _ => return 0.0,
+        };
+        if rng.chance(0.5) { -f64::from(magnitude) } else { magnitude.into() }
+    }
+}
+
+/// Adds the effect of torchvision's `_apply_image_or_video_transform`.
+pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
+    let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
+    if (is_signed && by == 0.0) || (kind == Posterize && by == 8.0) {
+        return;
+    }
+    let corner = [output.width, output.height].map(|side| -0.5 * f64::from(side));
+    let shear =
+        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), centre: corner, ..Affine::NONE };
+    let affine = match kind {
+        ShearX => shear([by, 0.0]),
+        ShearY => shear([0.0, by]),
+        TranslateX => Affine { translate: [by.trunc(), 0.0], ..Affine::NONE },
+        TranslateY => Affine { translate: [0.0, by.trunc()], ..Affine::NONE },
+        // `rotate` turns the other way.
+        Rotate => Affine { angle: -by, ..Affine::NONE },
+        Brightness => return to.push(Tone::brightness(1.0 + by)),
+        Color => return to.push(Tint::saturation(1.0 + by)),
+        Contrast => return to.push(Tone::contrast(1.0 + by)),
+        Sharpness => return to.push(Sharpen::by(1.0 + by)),
+        Posterize => return to.push(Tone::posterize(by as u32)),
+        Solarize => return to.push(Tone::solarize(255.0 * by)),
+        AutoContrast => return to.push(Tone::autocontrast()),
+        Equalize => return to.push(Tone::equalize()),
+        Invert => return to.push(Tone::invert()),
+        Identity | SolarizeAdd | Desaturate | Blur => return,
+    };
+    to.push(Warp::affine(affine, output, sampling));
+}

@@ -1,0 +1,223 @@
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::*;
+use crate::transform::ops::policy::kind::Kind;
+
+fn fixture<T: serde::de::DeserializeOwned>(name: &str) -> T {
+    let path = format!("{}/tests/fixtures/augmentation/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[derive(Deserialize)]
+struct Policies {
+    tables: Vec<Magnitudes>,
+    frequencies: HashMap<String, HashMap<String, f64>>,
+}
+
+/// The magnitudes of one of torchvision's policies.
+#[derive(Deserialize)]
+struct Magnitudes {
+    space: String,
+    bins: u32,
+    width: u32,
+    height: u32,
+    kinds: HashMap<String, Values>,
+}
+
+#[derive(Deserialize)]
+struct Values {
+    signed: bool,
+    values: Option<Vec<f64>>,
+}
+
+/// Removes what timm's names have in addition.
+fn plain(name: &str) -> &str {
+    let name = ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, end| name.trim_end_matches(end));
+    if name == "GaussianBlur" { "Blur" } else { name }
+}
+
+pub(super) fn kind(name: &str) -> Kind {
+    use Kind::*;
+    let all = [
+        Identity,
+        ShearX,
+        ShearY,
+        TranslateX,
+        TranslateY,
+        Rotate,
+        Brightness,
+        Color,
+        Contrast,
+        Sharpness,
+        Posterize,
+        Solarize,
+        AutoContrast,
+        Equalize,
+        Invert,
+        SolarizeAdd,
+        Desaturate,
+        Blur,
+    ]; // fmt: skip
+    all.into_iter().find(|kind| format!("{kind:?}") == plain(name)).unwrap_or_else(|| panic!("{name}"))
+}
+
+#[test]
+fn magnitudes_are_those_of_torchvision() {
+    let Policies { tables, .. } = fixture("policies");
+    assert_eq!(tables.len(), 6);
+    for Magnitudes { space, bins, width, height, kinds } in tables {
+        let space = match &*space {
+            "rand" => &space::RAND,
+            "wide" => &space::WIDE,
+            "mix" => &space::MIX,
+            _ => &space::MIX_PART,
+        };
+        let names: Vec<Kind> = kinds.keys().map(|name| kind(name)).filter(|kind| *kind != Kind::Invert).collect();
+        assert!(space.kinds().iter().all(|kind| names.contains(kind) || *kind == Kind::Identity));
+        assert!(names.iter().all(|kind| space.kinds().contains(kind)));
+        for (name, Values { signed, values }) in kinds {
+            for level in 0..bins {
+                let theirs = values.as_ref().map_or(0.0, |values| values[level as usize]);
+                let mut signs = [0; 2];
+                for sample in 0..64 {
+                    let rng = &mut Rng::new(3, level.into(), sample);
+                    let ours = space.magnitude(kind(&name), level, bins, Size::new(width, height), rng);
+                    assert_eq!(ours.abs(), theirs, "{name} {level} of {bins}");
+                    signs[usize::from(ours < 0.0)] += 1;
+                }
+                assert!(theirs == 0.0 || (signs[1] > 0) == signed, "{name}: {signs:?}");
+            }
+        }
+    }
+}
+
+/// Mean number of effects of each kind in a sample.
+fn frequencies(policy: &Policy) -> HashMap<String, f64> {
+    let (mut counts, samples) = (HashMap::new(), 40_000);
+    for sample in 0..samples {
+        policy.choose(Size::new(224, 160), &mut Rng::new(5, 1, sample), &mut |kind, _| {
+            *counts.entry(format!("{kind:?}")).or_default() += 1.0 / samples as f64;
+        });
+    }
+    counts
+}
+
+#[test]
+fn effects_are_as_frequent_as_with_torchvision_and_timm() {
+    let Policies { frequencies: mut expected, .. } = fixture("policies");
+    let each = |effects: f64| space::RAND.kinds().iter().map(|kind| (format!("{kind:?}"), effects / 14.0)).collect();
+    expected.insert("rand".into(), each(3.0));
+    expected.insert("trivial".into(), each(1.0));
+    assert_eq!(expected.len(), 13);
+    for (name, expected) in expected {
+        let policy = match &*name {
+            "imagenet" => Policy::auto_augment(AutoAugment::ImageNet),
+            "cifar10" => Policy::auto_augment(AutoAugment::Cifar10),
+            "svhn" => Policy::auto_augment(AutoAugment::Svhn),
+            "rand" => Policy::rand_augment(3, 9),
+            "trivial" => Policy::trivial_augment_wide(),
+            name => Policy::timm(name.strip_prefix("timm ").unwrap()),
+        };
+        policy.check().unwrap();
+        let ours = frequencies(&policy);
+        for (effect, theirs) in &expected {
+            let ours = ours.get(plain(effect)).copied().unwrap_or_default();
+            // Five standard deviations of 40,000 draws, and of the 100,000 of the fixture.
+            assert!(
+                (ours - theirs).abs() < 5.0 * (theirs.max(1e-4) / 28_000.0).sqrt(),
+                "{name}: {effect} {ours} {theirs}"
+            );
+        }
+        assert!(ours.keys().all(|ours| expected.keys().any(|effect| plain(effect) == ours)), "{name}: {ours:?}");
+    }
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    levels: Vec<f64>,
+    arguments: HashMap<String, Vec<f64>>,
+}
+
+#[test]
+fn arguments_are_those_of_timm() {
+    let Arguments { levels, arguments } = fixture("timm");
+    assert!(arguments.len() > 20);
+    for (name, values) in arguments {
+        for (level, theirs) in levels.iter().zip(values) {
+            let ours = timm::argument_of(kind(&name), *level, name.ends_with("Increasing"), name.ends_with("Original"));
+            // timm keeps fewer than 0 bits if the magnitude exceeds 10, which Pillow refuses. Its
+            // `Desaturate` gets the share that is removed. The radius of `GaussianBlurRand` is drawn.
+            let theirs = match &*name {
+                "PosterizeIncreasing" => theirs.max(0.0),
+                "Desaturate" => 1.0 - theirs,
+                "GaussianBlurRand" => continue,
+                _ => theirs,
+            };
+            assert!((ours - theirs).abs() < 1e-9, "{name} at {level}: {ours}, not {theirs}");
+        }
+    }
+}
+
+#[test]
+fn magnitudes_vary_as_timm_says() {
+    let draw = |policy: &str| -> Vec<f64> {
+        let policy = Policy::timm(policy);
+        policy.check().unwrap();
+        let mut found = Vec::new();
+        for sample in 0..20_000 {
+            policy.choose(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, by| {
+                if kind == Kind::ShearX {
+                    found.push(by.abs() / 0.03);
+                }
+            });
+        }
+        found
+    };
+    let moments = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (mean, (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt())
+    };
+    let (mean, deviation) = moments(&draw("rand-m5-mstd0.5"));
+    assert!((mean - 5.0).abs() < 0.06 && (deviation - 0.5).abs() < 0.05, "{mean} {deviation}");
+    let (mean, deviation) = moments(&draw("rand-m6-mstd101"));
+    assert!((mean - 3.0).abs() < 0.2 && (deviation - 6.0 / 12.0_f64.sqrt()).abs() < 0.1, "{mean} {deviation}");
+    assert!(draw("rand-m20").iter().all(|&level| (level - 10.0).abs() < 1e-9));
+    assert!(draw("rand-m20-mmax15").iter().all(|&level| (level - 15.0).abs() < 1e-9));
+}
+
+#[test]
+fn strings_that_timm_would_misread_are_refused() {
+    for (text, cause) in [
+        ("random-m9", "the policy \"random\" is unknown"),
+        ("rand-m9-x3", "the section \"x3\" is unknown; m, n, p, t, mstd, mmax and inc are known"),
+        ("rand-m9-inc", "the section \"inc\" has no number"),
+        ("rand-m9.5", "\"9.5\" in the section \"m9.5\" is not a whole number of 0 to 100"),
+        ("rand-n17", "\"17\" in the section \"n17\" is not a whole number of 0 to 16"),
+        ("rand-p1.5", "\"1.5\" in the section \"p1.5\" is not a number of 0 to 1"),
+        ("rand-tfoo", "the set \"foo\" is unknown"),
+        ("rand-n4-t3aw-m3-n15", "15 different effects of the 14 in the set"),
+        ("augmix-b1", "blended mixtures are not supported"),
+        ("original-m9", "the section \"m9\" is unknown; mstd is known"),
+        ("", "the policy \"\" is unknown"),
+    ] {
+        let e = Policy::timm(text).check().unwrap_err();
+        assert!(e.cause().contains(cause) && e.cause().contains(&format!("timm({text:?})")), "{e}");
+    }
+}
+
+#[test]
+fn numbers_outside_their_range_are_refused() {
+    let refused = |policy: Policy, cause: &str| {
+        let e = policy.check().unwrap_err();
+        assert!(e.cause().contains(cause), "{e}");
+    };
+    refused(Policy::rand_augment(2, 31), "rand_augment: magnitude of 31: needs 0 to 30");
+    refused(Policy::rand_augment(17, 9), "rand_augment: number of effects of 17: needs 0 to 16");
+    refused(Policy::rand_augment(2, 9).bins(1), "rand_augment: bins of 1: needs 2 to 1000");
+    refused(Policy::aug_mix().severity(11), "aug_mix: severity of 11: needs 1 to 10");
+    refused(Policy::aug_mix().chains(0, None), "aug_mix: number of chains of 0: needs 1 to 16");
+    refused(Policy::timm("v0").bins(3), "bins needs rand_augment or trivial_augment_wide");
+    refused(Policy::trivial_augment_wide().severity(3), "severity needs aug_mix");
+}

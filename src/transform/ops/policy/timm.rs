@@ -1,0 +1,388 @@
+//! timm's policies: the grammar of their strings, and the arguments of their effects
+//! (`timm/data/auto_augment.py`).
+
+use super::kind::Chosen;
+use super::kind::Kind::{self, *};
+use super::tables::{self, Table};
+use crate::decode::Size;
+use crate::order::Rng;
+use crate::transform::mix::normal;
+use crate::transform::ops::blur::{Blur as Blurred, MOST_RADIUS};
+use crate::transform::ops::registry::Drawn;
+use crate::transform::ops::registry::EFFECTS_ON_PIXELS;
+use crate::transform::ops::sharpen::Sharpen;
+use crate::transform::ops::tint::Tint;
+use crate::transform::ops::tone::Tone;
+use crate::transform::ops::warp::{Affine, Sampling, Warp};
+
+/// A policy that a string describes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Recipe {
+    effects: Effects,
+    /// Mean magnitude, its standard deviation, and its limit. An infinite deviation draws uniformly
+    /// up to the mean.
+    magnitude: f64,
+    deviation: f64,
+    limit: f64,
+    /// Whether strength grows with the magnitude, for all kinds.
+    increasing: bool,
+    /// Of AugMix: number of chains, effects in a chain, and the parameter of the weights.
+    pub(super) mix: Option<(u32, Option<u32>, f64)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Effects {
+    /// `number` of these kinds, each with this probability. Kinds with weights are drawn at most once.
+    Choice {
+        kinds: &'static [(Kind, f64)],
+        weighted: bool,
+        number: u32,
+        probability: f64,
+    },
+    Pairs(&'static Table, Bits),
+    /// One of the three effects of "DeiT III".
+    Three,
+}
+
+/// Meaning of the magnitude of `Posterize`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bits {
+    /// Up to 4 bits are kept.
+    Kept,
+    /// 4 to 8 bits are kept.
+    Original,
+    /// 4 bits, less the magnitude.
+    Dropped,
+}
+
+/// `_RAND_TRANSFORMS`.
+const RAND: [(Kind, f64); 15] = [
+    (AutoContrast, 1.0),
+    (Equalize, 1.0),
+    (Invert, 1.0),
+    (Rotate, 1.0),
+    (Posterize, 1.0),
+    (Solarize, 1.0),
+    (SolarizeAdd, 1.0),
+    (Color, 1.0),
+    (Contrast, 1.0),
+    (Brightness, 1.0),
+    (Sharpness, 1.0),
+    (ShearX, 1.0),
+    (ShearY, 1.0),
+    (TranslateX, 1.0),
+    (TranslateY, 1.0),
+]; // fmt: skip
+
+/// `_RAND_3A`.
+const THREE: [(Kind, f64); 3] = [(Solarize, 1.0), (Desaturate, 1.0), (Blur, 1.0)];
+
+/// `_RAND_WEIGHTED_3A`.
+const THREE_WEIGHTED: [(Kind, f64); 14] = [
+    (Solarize, 6.0),
+    (Desaturate, 6.0),
+    (Blur, 6.0),
+    (Rotate, 3.0),
+    (ShearX, 2.0),
+    (ShearY, 2.0),
+    (Posterize, 1.0),
+    (AutoContrast, 1.0),
+    (Color, 1.0),
+    (Sharpness, 1.0),
+    (Contrast, 1.0),
+    (Brightness, 1.0),
+    (Equalize, 1.0),
+    (Invert, 1.0),
+]; // fmt: skip
+
+/// `_RAND_WEIGHTED_0`.
+const WEIGHTED: [(Kind, f64); 15] = [
+    (Rotate, 3.0),
+    (ShearX, 2.0),
+    (ShearY, 2.0),
+    (TranslateX, 1.0),
+    (TranslateY, 1.0),
+    (Color, 0.25),
+    (Sharpness, 0.25),
+    (AutoContrast, 0.25),
+    (Solarize, 0.05),
+    (SolarizeAdd, 0.05),
+    (Contrast, 0.05),
+    (Brightness, 0.05),
+    (Equalize, 0.05),
+    (Posterize, 0.05),
+    (Invert, 0.05),
+]; // fmt: skip
+
+/// `_AUGMIX_TRANSFORMS`.
+const MIX: [(Kind, f64); 13] = [
+    (AutoContrast, 1.0),
+    (Color, 1.0),
+    (Contrast, 1.0),
+    (Brightness, 1.0),
+    (Sharpness, 1.0),
+    (Equalize, 1.0),
+    (Rotate, 1.0),
+    (Posterize, 1.0),
+    (Solarize, 1.0),
+    (ShearX, 1.0),
+    (ShearY, 1.0),
+    (TranslateX, 1.0),
+    (TranslateY, 1.0),
+]; // fmt: skip
+
+/// A section of the string: its name, and its number as text.
+fn section(text: &str) -> Result<(&str, &str), String> {
+    let at = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("the section {text:?} has no number"))?;
+    Ok(text.split_at(at))
+}
+
+/// A number of at most `most`.
+fn number(section: &str, text: &str, most: f64) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=most).contains(&value) => Ok(value),
+        _ => Err(format!("{text:?} in the section {section:?} is not a number of 0 to {most}")),
+    }
+}
+
+fn whole(section: &str, text: &str, most: u32) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(value) if value <= most => Ok(value),
+        _ => Err(format!("{text:?} in the section {section:?} is not a whole number of 0 to {most}")),
+    }
+}
+
+impl Recipe {
+    /// Reads a string of timm's grammar.
+    ///
+    /// # Errors
+    /// The cause, with the section.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut sections = text.split('-');
+        let pairs = |table, bits| Recipe { effects: Effects::Pairs(table, bits), ..Recipe::NONE };
+        let mut recipe = match sections.next().unwrap_or_default() {
+            "rand" => return Self::rand(sections),
+            "augmix" => return Self::augmix(sections),
+            "original" => pairs(&tables::IMAGENET, Bits::Original),
+            "originalr" => pairs(&tables::IMAGENET, Bits::Dropped),
+            "v0" => pairs(&tables::V0, Bits::Kept),
+            "v0r" => pairs(&tables::V0, Bits::Dropped),
+            "3a" => Recipe { effects: Effects::Three, ..Recipe::NONE },
+            other => {
+                return Err(format!(
+                    "the policy {other:?} is unknown; rand, augmix, original, originalr, v0, v0r and 3a are known"
+                ));
+            }
+        };
+        for part in sections {
+            match section(part)? {
+                ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
+                _ => return Err(format!("the section {part:?} is unknown; mstd is known")),
+            }
+        }
+        Ok(recipe)
+    }
+
+    const NONE: Recipe =
+        Recipe { effects: Effects::Three, magnitude: 10.0, deviation: 0.0, limit: 10.0, increasing: false, mix: None };
+
+    fn rand<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut recipe = Recipe::NONE;
+        let (mut kinds, mut weighted): (&[_], _) = (&RAND, false);
+        let (mut effects, mut probability, mut least_increasing) = (2, 0.5, false);
+        for part in sections {
+            if let Some(set) = part.strip_prefix('t') {
+                (kinds, weighted) = match set {
+                    "weights" => (&WEIGHTED[..], true),
+                    "3a" => (&THREE[..], false),
+                    "3aw" => (&THREE_WEIGHTED[..], true),
+                    _ => return Err(format!("the set {set:?} is unknown; tweights, t3a and t3aw are known")),
+                };
+                least_increasing = true;
+                continue;
+            }
+            match section(part)? {
+                ("m", value) => recipe.magnitude = whole(part, value, 100)?.into(),
+                ("n", value) => effects = whole(part, value, EFFECTS_ON_PIXELS as u32)?,
+                ("p", value) => probability = number(part, value, 1.0)?,
+                ("mstd", value) => {
+                    recipe.deviation = number(part, value, f64::INFINITY)?;
+                    if recipe.deviation > 100.0 {
+                        recipe.deviation = f64::INFINITY;
+                    }
+                }
+                ("mmax", value) => recipe.limit = whole(part, value, 100)?.into(),
+                ("inc", value) => recipe.increasing = whole(part, value, 1)? == 1,
+                _ => {
+                    return Err(format!("the section {part:?} is unknown; m, n, p, t, mstd, mmax and inc are known"));
+                }
+            }
+        }
+        if weighted && effects as usize > kinds.len() {
+            return Err(format!("{effects} different effects of the {} in the set", kinds.len()));
+        }
+        // timm takes 0 as no limit.
+        recipe.limit = if recipe.limit == 0.0 { 10.0 } else { recipe.limit };
+        recipe.increasing |= least_increasing;
+        recipe.effects = Effects::Choice { kinds, weighted, number: effects, probability };
+        Ok(recipe)
+    }
+
+    fn augmix<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut recipe = Recipe { magnitude: 3.0, deviation: f64::INFINITY, increasing: true, ..Recipe::NONE };
+        let (mut chains, mut depth, mut alpha) = (3, None, 1.0);
+        for part in sections {
+            match section(part)? {
+                ("m", value) => recipe.magnitude = whole(part, value, 100)?.into(),
+                ("w", value) => chains = whole(part, value, EFFECTS_ON_PIXELS as u32)?.max(1),
+                ("d", value) => depth = Some(whole(part, value, EFFECTS_ON_PIXELS as u32)?).filter(|&depth| depth > 0),
+                ("a", value) => alpha = number(part, value, 1000.0)?.max(f64::MIN_POSITIVE),
+                ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
+                ("b", value) if whole(part, value, 1)? == 1 => {
+                    return Err(format!("the section {part:?}: blended mixtures are not supported"));
+                }
+                ("b", _) => {}
+                _ => return Err(format!("the section {part:?} is unknown; m, w, d, a, b and mstd are known")),
+            }
+        }
+        recipe.effects = Effects::Choice { kinds: &MIX, weighted: false, number: 1, probability: 1.0 };
+        recipe.mix = Some((chains, depth, alpha));
+        Ok(recipe)
+    }
+
+    /// Maximum number of effects of a sample, outside AugMix.
+    pub(super) fn most(&self) -> usize {
+        match self.effects {
+            Effects::Choice { number, .. } => number as usize,
+            Effects::Pairs(..) => 2,
+            Effects::Three => 1,
+        }
+    }
+
+    /// Draws one of the kinds that AugMix has in its chains.
+    pub(super) fn one(&self, rng: &mut Rng, to: &mut Chosen<'_>) {
+        self.choose(rng, to);
+    }
+
+    /// Draws kinds and the arguments of their effects.
+    pub(super) fn choose(&self, rng: &mut Rng, to: &mut Chosen<'_>) {
+        match self.effects {
+            Effects::Choice { kinds, weighted, number, probability } => {
+                let mut weights: arrayvec::ArrayVec<f64, 16> = kinds.iter().map(|(_, weight)| *weight).collect();
+                let mut chosen = arrayvec::ArrayVec::<Kind, EFFECTS_ON_PIXELS>::new();
+                for _ in 0..number {
+                    let mut at = rng.unit() * weights.iter().sum::<f64>();
+                    let found = weights.iter().position(|weight| {
+                        at -= weight;
+                        at < 0.0
+                    });
+                    // Rounding may leave a little of the last weight.
+                    let index = found.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
+                    chosen.push(kinds[index].0);
+                    if weighted {
+                        weights[index] = 0.0;
+                    }
+                }
+                for kind in chosen {
+                    if rng.chance(probability) {
+                        self.level(kind, self.magnitude, Bits::Kept, rng, to);
+                    }
+                }
+            }
+            Effects::Pairs(table, bits) => {
+                for (kind, probability, magnitude) in table[rng.below(25) as usize] {
+                    if rng.chance(probability) {
+                        self.level(kind, magnitude.into(), bits, rng, to);
+                    }
+                }
+            }
+            Effects::Three => {
+                let (kind, magnitude) = [(Solarize, 5.0), (Desaturate, 10.0), (Blur, 10.0)][rng.below(3) as usize];
+                self.level(kind, magnitude, Bits::Kept, rng, to);
+            }
+        }
+    }
+
+    /// Draws the magnitude of an effect around `mean`, and its argument: timm's `LEVEL_TO_ARG`.
+    fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, to: &mut Chosen<'_>) {
+        let drawn = if self.deviation == f64::INFINITY {
+            rng.range(0.0, mean)
+        } else if self.deviation > 0.0 {
+            mean + self.deviation * normal(rng)
+        } else {
+            mean
+        };
+        let level = drawn.clamp(0.0, self.limit);
+        let by = match kind {
+            Blur if self.effects == Effects::Three => rng.range(0.1, 2.0 * (level / 10.0).min(1.0)),
+            Rotate | ShearX | ShearY | TranslateX | TranslateY => {
+                self.argument(kind, level, bits, if rng.chance(0.5) { -1.0 } else { 1.0 })
+            }
+            Brightness | Color | Contrast | Sharpness if self.increasing => {
+                self.argument(kind, level, bits, if rng.chance(0.5) { -1.0 } else { 1.0 })
+            }
+            _ => self.argument(kind, level, bits, 1.0),
+        };
+        to(kind, by);
+    }
+
+    /// The argument of an effect: timm's `LEVEL_TO_ARG`. `sign` is that of an argument that has one.
+    fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
+        let level = level / 10.0;
+        match kind {
+            Rotate => sign * level * 30.0,
+            ShearX | ShearY => sign * level * 0.3,
+            TranslateX | TranslateY => sign * level * 0.45,
+            Brightness | Color | Contrast | Sharpness if self.increasing => (1.0 + sign * level * 0.9).max(0.1),
+            Brightness | Color | Contrast | Sharpness => level * 1.8 + 0.1,
+            Posterize if bits == Bits::Original => (level * 4.0).trunc() + 4.0,
+            Posterize if bits == Bits::Dropped || self.increasing => (4.0 - (level * 4.0).trunc()).max(0.0),
+            Posterize => (level * 4.0).trunc(),
+            Solarize if self.increasing => 256.0 - (level * 256.0).trunc().min(256.0),
+            Solarize => (level * 256.0).trunc().min(256.0),
+            SolarizeAdd => (level * 110.0).trunc().min(128.0),
+            Desaturate => 1.0 - (0.5 + 0.5 * level).clamp(0.5, 1.0),
+            Blur => (0.1 + 1.9 * level).clamp(0.1, 2.0),
+            Identity | AutoContrast | Equalize | Invert => 0.0,
+        }
+    }
+}
+
+/// Adds the effect of timm's function for `kind`, with torchvision's rounding.
+pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
+    let (width, height) = (f64::from(output.width), f64::from(output.height));
+    let corner = [-0.5 * width, -0.5 * height];
+    let shear =
+        |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), centre: corner, ..Affine::NONE };
+    let affine = match kind {
+        ShearX => shear([by, 0.0]),
+        ShearY => shear([0.0, by]),
+        TranslateX => Affine { translate: [-by * width, 0.0], ..Affine::NONE },
+        TranslateY => Affine { translate: [0.0, -by * height], ..Affine::NONE },
+        Rotate => Affine { angle: -by, ..Affine::NONE },
+        Brightness => return to.push(Tone::brightness(by)),
+        Color | Desaturate => return to.push(Tint::saturation(by)),
+        Contrast => return to.push(Tone::contrast(by)),
+        Sharpness => return to.push(Sharpen::by(by)),
+        Posterize => return to.push(Tone::posterize(by as u32)),
+        Solarize => return to.push(Tone::solarize(by)),
+        SolarizeAdd => return to.push(Tone::add(by as u32)),
+        AutoContrast => return to.push(Tone::autocontrast()),
+        Equalize => return to.push(Tone::equalize()),
+        Invert => return to.push(Tone::invert()),
+        Blur => {
+            // Three standard deviations on each side.
+            let radius = ((3.0 * by).ceil() as u32).min(MOST_RADIUS);
+            return to.push(Blurred::new(2 * radius + 1, by));
+        }
+        Identity => return,
+    };
+    to.push(Warp::affine(affine, output, sampling));
+}
+
+/// The argument at `level` for tests, with the positive sign.
+#[cfg(test)]
+pub(super) fn argument_of(kind: Kind, level: f64, increasing: bool, original: bool) -> f64 {
+    let bits = if original { Bits::Original } else { Bits::Kept };
+    Recipe { increasing, ..Recipe::NONE }.argument(kind, level, bits, 1.0)
+}

@@ -1,0 +1,152 @@
+use super::arithmetic::{blend, grey, shares};
+use super::effect::{PixelEffect, Scratch};
+use crate::transform::{ImageMut, record};
+
+record! {
+    /// Replaces each level by another one, which may depend on the levels of the whole image.
+    pub(crate) struct Tone {
+        /// BRIGHTNESS and the other numbers.
+        kind: u32,
+        /// BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE: the
+        /// bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the level
+        /// from which on nothing is added.
+        by: [f32; 2],
+    }
+}
+
+/// New levels for the old ones, for each channel.
+type Table = [[u8; 256]; 3];
+
+impl Tone {
+    const BRIGHTNESS: u32 = 0;
+    const CONTRAST: u32 = 1;
+    const POSTERIZE: u32 = 2;
+    const SOLARIZE: u32 = 3;
+    const ADD: u32 = 4;
+    const INVERT: u32 = 5;
+    const AUTOCONTRAST: u32 = 6;
+    const EQUALIZE: u32 = 7;
+
+    /// The numbers in C.
+    #[cfg(test)]
+    pub(crate) fn kinds() -> String {
+        let names = "BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQUALIZE";
+        assert_eq!((Self::BRIGHTNESS, Self::EQUALIZE), (0, names.split(',').count() as u32 - 1));
+        format!("enum {{ {names} }};\n")
+    }
+
+    /// torchvision's `adjust_brightness`.
+    pub(super) fn brightness(factor: f64) -> Self {
+        Tone { kind: Self::BRIGHTNESS, by: [factor as f32, 0.0] }
+    }
+
+    /// torchvision's `adjust_contrast`: blends with the mean of the greys.
+    pub(super) fn contrast(factor: f64) -> Self {
+        Tone { kind: Self::CONTRAST, by: shares(factor) }
+    }
+
+    /// torchvision's `posterize`, which keeps the upper `bits` of each level.
+    pub(super) fn posterize(bits: u32) -> Self {
+        Tone { kind: Self::POSTERIZE, by: [(0xff00_u32 >> bits.min(8) & 0xff) as f32, 0.0] }
+    }
+
+    /// torchvision's `solarize`: inverts levels of `threshold` or more.
+    pub(super) fn solarize(threshold: f64) -> Self {
+        Tone { kind: Self::SOLARIZE, by: [threshold as f32, 0.0] }
+    }
+
+    /// timm's `solarize_add`: adds to levels below 128.
+    pub(super) fn add(levels: u32) -> Self {
+        Tone { kind: Self::ADD, by: [levels as f32, 128.0] }
+    }
+
+    /// torchvision's `invert`.
+    pub(super) fn invert() -> Self {
+        Tone { kind: Self::INVERT, by: [0.0; 2] }
+    }
+
+    /// torchvision's `autocontrast`: the least and the greatest level of each channel become 0 and
+    /// 255.
+    pub(super) fn autocontrast() -> Self {
+        Tone { kind: Self::AUTOCONTRAST, by: [0.0; 2] }
+    }
+
+    /// torchvision's `equalize`: spreads the levels of each channel evenly.
+    pub(super) fn equalize() -> Self {
+        Tone { kind: Self::EQUALIZE, by: [0.0; 2] }
+    }
+
+    /// The new levels for `image`.
+    fn table(&self, image: &ImageMut<'_>) -> Table {
+        let same = |f: &dyn Fn(f32) -> f32| [std::array::from_fn(|v| f(v as f32) as u8); 3];
+        let [a, b] = self.by;
+        match self.kind {
+            Self::BRIGHTNESS => same(&|v| (v * a).clamp(0.0, 255.0)),
+            Self::CONTRAST => {
+                let mean = mean_grey(image);
+                same(&|v| blend(v, mean, self.by))
+            }
+            Self::POSTERIZE => same(&|v| f32::from(v as u8 & a as u8)),
+            Self::SOLARIZE => same(&|v| if v >= a { 255.0 - v } else { v }),
+            Self::ADD => same(&|v| if v < b { (v + a).min(255.0) } else { v }),
+            Self::INVERT => same(&|v| 255.0 - v),
+            Self::AUTOCONTRAST => histogram(image).each_ref().map(stretched),
+            _ => histogram(image).each_ref().map(equalized),
+        }
+    }
+}
+
+impl PixelEffect for Tone {
+    const DEVICE: Option<&'static str> = Some("tone.cuh");
+
+    fn run(&self, image: &mut ImageMut<'_>, _: &mut Scratch) {
+        let [red, green, blue] = self.table(image);
+        for [r, g, b] in image.pixels_mut() {
+            *r = red[usize::from(*r)];
+            *g = green[usize::from(*g)];
+            *b = blue[usize::from(*b)];
+        }
+    }
+}
+
+/// Mean of the pixels' greys.
+fn mean_grey(image: &ImageMut<'_>) -> f32 {
+    let sum: u64 = image.data().as_chunks().0.iter().map(|pixel| u64::from(grey(pixel))).sum();
+    (sum as f64 / image.size().area() as f64) as f32
+}
+
+/// Number of pixels with each level, for each channel.
+fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
+    let mut counts = [[0; 256]; 3];
+    for pixel in image.data().as_chunks::<3>().0 {
+        pixel.iter().zip(&mut counts).for_each(|(&v, counts)| counts[usize::from(v)] += 1);
+    }
+    counts
+}
+
+/// The levels of `autocontrast`. A channel with one level keeps it.
+fn stretched(counts: &[u32; 256]) -> [u8; 256] {
+    let least = counts.iter().position(|&n| n > 0).unwrap_or(0) as f32;
+    let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as f32;
+    if least == most {
+        return std::array::from_fn(|v| v as u8);
+    }
+    let scale = (most - least) * (1.0 / 255.0) as f32;
+    std::array::from_fn(|v| ((v as f32 - least) / scale).clamp(0.0, 255.0) as u8)
+}
+
+/// The levels of `equalize`, which are Pillow's. A channel stays as it is if fewer than 255 of its
+/// pixels are below its greatest level.
+fn equalized(counts: &[u32; 256]) -> [u8; 256] {
+    let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
+    let stride = counts[..most].iter().sum::<u32>() / 255;
+    if stride == 0 {
+        return std::array::from_fn(|v| v as u8);
+    }
+    let mut below = 0;
+    counts.map(|n| {
+        let level = ((below + stride / 2) / stride).min(255) as u8;
+        below += n;
+        level
+    })
+}

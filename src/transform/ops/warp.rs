@@ -1,0 +1,330 @@
+use super::effect::{PixelEffect, Scratch};
+use crate::decode::Size;
+use crate::transform::{ImageMut, record};
+
+record! {
+    /// Moves the pixels of the image: each pixel of the output is read from another position.
+    ///
+    /// Positions are computed as in torchvision's `_affine_grid`, `_perspective_grid` and PyTorch's
+    /// `grid_sample`, with the same sums and products of 32-bit floats.
+    pub(crate) struct Warp {
+        /// The first six numbers map a position of the output to a source position, in units of half
+        /// the image. The last two divide it if PERSPECTIVE is set.
+        map: [f32; 8],
+        /// Red, green and blue of positions outside the image, from the lowest byte on, and the bits
+        /// FILLED, BILINEAR and PERSPECTIVE.
+        mode: u32,
+    }
+}
+
+/// How a geometric operation reads positions between pixels, and outside the image.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Sampling {
+    pub(crate) bilinear: bool,
+    /// The colour of positions outside the image. `None` is black, and torchvision's `fill=None`.
+    pub(crate) fill: Option<[u8; 3]>,
+}
+
+/// An affine transformation with torchvision's parameters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Affine {
+    /// Degrees, clockwise.
+    pub(super) angle: f64,
+    /// Pixels to the right and down.
+    pub(super) translate: [f64; 2],
+    pub(super) scale: f64,
+    /// Degrees across and down.
+    pub(super) shear: [f64; 2],
+    /// Pixels from the middle of the image to the point that stays in place.
+    pub(super) centre: [f64; 2],
+}
+
+impl Affine {
+    /// Leaves the image as it is.
+    pub(super) const NONE: Affine =
+        Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], centre: [0.0; 2] };
+
+    /// torchvision's `_get_inverse_affine_matrix`.
+    fn inverse(&self) -> [f64; 6] {
+        let rotation = self.angle.to_radians();
+        let [sx, sy] = self.shear.map(f64::to_radians);
+        let ([cx, cy], [tx, ty]) = (self.centre, self.translate);
+        let a = (rotation - sy).cos() / sy.cos();
+        let b = -(rotation - sy).cos() * sx.tan() / sy.cos() - rotation.sin();
+        let c = (rotation - sy).sin() / sy.cos();
+        let d = -(rotation - sy).sin() * sx.tan() / sy.cos() + rotation.cos();
+        let mut m = [d, -b, 0.0, -c, a, 0.0].map(|v| v / self.scale);
+        m[2] += m[0] * (-cx - tx) + m[1] * (-cy - ty);
+        m[5] += m[3] * (-cx - tx) + m[4] * (-cy - ty);
+        m[2] += cx;
+        m[5] += cy;
+        m
+    }
+}
+
+/// Half of an image's sides.
+fn halves(size: Size) -> [f32; 2] {
+    [0.5 * size.width as f32, 0.5 * size.height as f32]
+}
+
+impl Warp {
+    const FILLED: u32 = 1 << 24;
+    const BILINEAR: u32 = 1 << 25;
+    const PERSPECTIVE: u32 = 1 << 26;
+
+    /// The bits of `mode` in C.
+    #[cfg(test)]
+    pub(crate) fn bits() -> String {
+        format!(
+            "enum {{ FILLED = {}, BILINEAR = {}, PERSPECTIVE = {} }};\n",
+            Self::FILLED,
+            Self::BILINEAR,
+            Self::PERSPECTIVE
+        )
+    }
+
+    fn new(rows: [f64; 6], under: [f64; 2], size: Size, sampling: Sampling, mode: u32) -> Self {
+        let [across, down] = halves(size);
+        let [a, b, c, d, e, f] = rows.map(|v| v as f32);
+        let [g, h] = under.map(|v| v as f32);
+        let [red, green, blue] = sampling.fill.unwrap_or_default();
+        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+        Warp {
+            map: [a / across, b / across, c / across, d / down, e / down, f / down, g, h],
+            mode: u32::from_le_bytes([red, green, blue, 0])
+                | bit(sampling.fill.is_some(), Self::FILLED)
+                | bit(sampling.bilinear, Self::BILINEAR)
+                | mode,
+        }
+    }
+
+    /// torchvision's `affine` on an image of `size`.
+    pub(super) fn affine(affine: Affine, size: Size, sampling: Sampling) -> Self {
+        Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
+    }
+
+    /// torchvision's `perspective`: moves the corners `from` to `to`. Both begin at the upper left
+    /// and go clockwise. `None` if no map does that.
+    pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
+        let [a, b, c, d, e, f, g, h] = corners_map(to, from)?;
+        Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
+    }
+
+    fn is(&self, bit: u32) -> bool {
+        self.mode & bit != 0
+    }
+
+    /// The colour of positions outside the image.
+    fn fill(&self) -> [u8; 3] {
+        let [red, green, blue, _] = self.mode.to_le_bytes();
+        [red, green, blue]
+    }
+
+    /// The position that pixel (`x`, `y`) of an image of `size` is read from. (0, 0) is the middle of
+    /// the first pixel.
+    fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
+        let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
+        let (x, y) = if self.is(Self::PERSPECTIVE) {
+            let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
+            let under = (x * g + y * h) + 1.0;
+            (((x * a + y * b) + c) / under - 1.0, ((x * d + y * e) + f) / under - 1.0)
+        } else {
+            let (x, y) = (x as f32 + (0.5 - across), y as f32 + (0.5 - down));
+            ((x * a + y * b) + c, (x * d + y * e) + f)
+        };
+        ((x + 1.0) * across - 0.5, (y + 1.0) * down - 0.5)
+    }
+
+    /// The pixel that is nearest to a position, if it lies inside. Halves are rounded to even.
+    fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
+        let inside = |v: f32, length: u32| {
+            // Adding 1.5 * 2^23 rounds to a whole number. The comparison also excludes NaN.
+            let whole = (v >= -0.5 && v < length as f32).then_some((v + 12_582_912.0 - 12_582_912.0) as u32)?;
+            (whole < length).then_some(whole)
+        };
+        Some((inside(x, size.width)?, inside(y, size.height)?))
+    }
+
+    /// The pixel of an image of `size` that pixel (`x`, `y`) shows with nearest-neighbour sampling.
+    pub(crate) fn nearest_source(&self, x: u32, y: u32, size: Size) -> Option<(u32, u32)> {
+        Self::nearest(self.source(x, y, size), size)
+    }
+
+    /// Moves the values of a plane of `size` with `channels` values for each pixel, each from the
+    /// nearest pixel. Pixels from outside become `fill`. `copy` is scratch.
+    pub(crate) fn move_nearest<T: Copy>(
+        &self,
+        plane: &mut [T],
+        (size, channels): (Size, usize),
+        fill: &[T],
+        copy: &mut Vec<T>,
+    ) {
+        copy.clear();
+        copy.extend_from_slice(plane);
+        for (y, row) in plane.chunks_exact_mut(size.width as usize * channels).enumerate() {
+            for (x, to) in row.chunks_exact_mut(channels).enumerate() {
+                match self.nearest_source(x as u32, y as u32, size) {
+                    Some((x, y)) => {
+                        let at = (y as usize * size.width as usize + x as usize) * channels;
+                        to.copy_from_slice(&copy[at..at + channels]);
+                    }
+                    None => to.copy_from_slice(fill),
+                }
+            }
+        }
+    }
+
+    /// Whether positions between pixels are sums of the pixels around.
+    pub(crate) fn is_bilinear(&self) -> bool {
+        self.is(Self::BILINEAR)
+    }
+
+    /// Moves the values of a plane of floats, as the pixels of an image are moved bilinearly.
+    pub(crate) fn move_floats(
+        &self,
+        plane: &mut [f32],
+        (size, channels): (Size, usize),
+        fill: f32,
+        copy: &mut Vec<f32>,
+    ) {
+        copy.clear();
+        copy.extend_from_slice(plane);
+        for (y, row) in plane.chunks_exact_mut(size.width as usize * channels).enumerate() {
+            for (x, to) in row.chunks_exact_mut(channels).enumerate() {
+                let between = Between::new(self.source(x as u32, y as u32, size), size);
+                let inside = between.sum(|_| 1.0);
+                for (channel, to) in to.iter_mut().enumerate() {
+                    let value = between.sum(|pixel| copy[pixel * channels + channel]);
+                    *to = (value - fill) * inside + fill;
+                }
+            }
+        }
+    }
+
+    /// The map from a position of the output to its source, both in pixels from the upper left
+    /// corner of the first pixel, as rows of homogeneous coordinates.
+    fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
+        let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
+        let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
+        if self.is(Self::PERSPECTIVE) {
+            return [[a * across, b * across, c * across], [d * down, e * down, f * down], [g, h, 1.0]];
+        }
+        let row = |a: f64, b: f64, c: f64, half: f64| [a * half, b * half, (c - a * across - b * down) * half + half];
+        [row(a, b, c, across), row(d, e, f, down), [0.0, 0.0, 1.0]]
+    }
+
+    /// Where a position of the input lies in the output, both in pixels from the upper left corner
+    /// of the first pixel.
+    pub(crate) fn forward(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
+        let [[a, b, c], [d, e, f], [g, h, i]] = self.matrix(size);
+        // The adjugate is the inverse up to a factor, which the division removes.
+        let inverse = [
+            [e * i - f * h, c * h - b * i, b * f - c * e],
+            [f * g - d * i, a * i - c * g, c * d - a * f],
+            [d * h - e * g, b * g - a * h, a * e - b * d],
+        ];
+        projected(inverse, (x, y))
+    }
+
+    /// The source of a position of the output, the inverse of [`forward`](Warp::forward).
+    pub(crate) fn backward(&self, position: (f64, f64), size: Size) -> (f64, f64) {
+        projected(self.matrix(size), position)
+    }
+}
+
+fn projected(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
+    let [across, down, under] = rows.map(|[a, b, c]| a * x + b * y + c);
+    (across / under, down / under)
+}
+
+/// The eight numbers of torchvision's `_get_perspective_coeffs`: the map from `from` to `to`. `None`
+/// if three of the corners lie on a line.
+fn corners_map(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
+    let mut rows = [[0.0; 9]; 8];
+    for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {
+        rows[2 * i] = [x, y, 1.0, 0.0, 0.0, 0.0, -u * x, -u * y, u];
+        rows[2 * i + 1] = [0.0, 0.0, 0.0, x, y, 1.0, -v * x, -v * y, v];
+    }
+    // Gauss-Jordan elimination with the largest pivot.
+    for column in 0..8 {
+        let pivot = (column..8).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))?;
+        rows.swap(column, pivot);
+        if rows[column][column].abs() < 1e-9 {
+            return None;
+        }
+        let own = rows[column].map(|v| v / rows[column][column]);
+        for (i, row) in rows.iter_mut().enumerate() {
+            let times = if i == column { 0.0 } else { row[column] };
+            row.iter_mut().zip(own).for_each(|(v, own)| *v -= times * own);
+        }
+        rows[column] = own;
+    }
+    Some(rows.map(|row| row[8]))
+}
+
+/// A position between four pixels, with the weight of each, as in PyTorch's `grid_sample`.
+struct Between {
+    /// The index of each pixel, if it is inside, and its weight.
+    pixels: [(Option<usize>, f32); 4],
+}
+
+impl Between {
+    fn new((x, y): (f32, f32), size: Size) -> Self {
+        let (left, top) = (x.floor(), y.floor());
+        let (right, below) = (x - left, y - top);
+        let inside = |v: f32, length: u32| (v >= 0.0 && v < length as f32).then_some(v as usize);
+        let pixel = |x: f32, y: f32, weight: f32| {
+            let at = inside(y, size.height).zip(inside(x, size.width));
+            (at.map(|(y, x)| y * size.width as usize + x), weight)
+        };
+        let pixels = [
+            pixel(left, top, (1.0 - right) * (1.0 - below)),
+            pixel(left + 1.0, top, right * (1.0 - below)),
+            pixel(left, top + 1.0, (1.0 - right) * below),
+            pixel(left + 1.0, top + 1.0, right * below),
+        ];
+        Between { pixels }
+    }
+
+    /// Weighted sum of `value` over the pixels inside.
+    fn sum(&self, value: impl Fn(usize) -> f32) -> f32 {
+        let [a, b, c, d] = self.pixels.map(|(at, weight)| at.map_or(0.0, |at| value(at) * weight));
+        ((a + b) + c) + d
+    }
+}
+
+impl PixelEffect for Warp {
+    const DEVICE: Option<&'static str> = Some("warp.cuh");
+
+    fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
+        let (size, fill) = (image.size(), self.fill());
+        let from = scratch.copy_of(image).as_chunks::<3>().0;
+        for (y, row) in image.rows_mut().enumerate() {
+            for (x, to) in row.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+                let at = self.source(x as u32, y as u32, size);
+                *to = if self.is(Self::BILINEAR) {
+                    self.between(at, size, from)
+                } else {
+                    let pixel = |(x, y): (u32, u32)| from[y as usize * size.width as usize + x as usize];
+                    Self::nearest(at, size).map_or(fill, pixel)
+                };
+            }
+        }
+    }
+}
+
+impl Warp {
+    /// The colour at a position between pixels.
+    fn between(&self, at: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
+        let between = Between::new(at, size);
+        let inside = between.sum(|_| 1.0);
+        std::array::from_fn(|channel| {
+            let mut value = between.sum(|pixel| f32::from(from[pixel][channel]));
+            if self.is(Self::FILLED) {
+                let fill = f32::from(self.fill()[channel]);
+                value = (value - fill) * inside + fill;
+            }
+            (value + 12_582_912.0 - 12_582_912.0) as u8
+        })
+    }
+}
