@@ -16,7 +16,7 @@ use crate::{Outcome, progress, size};
 Examples:
   warpfeed cache show /local/cache
   warpfeed cache warm s3://bucket/train --dir /local/cache --bytes 500GB
-  warpfeed cache check /local/cache   # reads every block, and drops damaged ones
+  warpfeed cache check /local/cache   # drops damaged blocks
   warpfeed cache empty /local/cache")]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -117,7 +117,7 @@ fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
     fs::write(dir.path().join("photos/x.jpg"), "x").unwrap();
     for action in ["show", "check", "empty"] {
         let refused = fails(dir.path(), 1, &["cache", action, "photos"]);
-        assert!(refused.contains("a cache has a folder of its own, and this one contains \"x.jpg\""), "{refused}");
+        assert!(refused.contains("a cache needs its own folder, and this one contains \"x.jpg\""), "{refused}");
     }
     assert!(dir.path().join("photos/x.jpg").exists());
 }
