@@ -224,8 +224,11 @@ fn an_outline_that_fails_leaves_no_memory_behind() {
         let before = LIVE.load(SeqCst);
         let e = batches.epoch(0).next().unwrap().unwrap_err();
         assert!(e.to_string().contains("run lengths of 7x7 pixels"), "{e}");
-        let kept = LIVE.load(SeqCst).saturating_sub(before);
-        assert!(kept < 24 * MIB, "{} MiB are kept", kept / MIB);
+        // Other workers may still draw for a moment.
+        let kept = || LIVE.load(SeqCst).saturating_sub(before);
+        while kept() >= 24 * MIB {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     });
 }
 
@@ -425,7 +428,7 @@ fn small_pictures_are_estimated_when_memory_is_scarce() {
     no_hang(|| {
         let run = |limit: usize| {
             let decoder = Claims { side: 100, ..Claims::default() };
-            let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).host().unwrap();
+            let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).epochs(1).host().unwrap();
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
             (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.memory_plan())
         };
