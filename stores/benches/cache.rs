@@ -142,10 +142,10 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let second = each * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(
-        "| {name} | {:.0} % | {prefixes} | {second:.0} | {:.1} | {:.0} GB/s | {:.1} Gbit/s | {:.0} |",
+        "| {name} | {:.0} % | {prefixes} | {second:.0} | {:.1} | {:.1} Tbit/s | {:.1} Gbit/s | {:.0} |",
         100.0 * hit,
         second / prefixes as f64 / LIMIT,
-        bytes / 1e9,
+        8.0 * bytes / 1e12,
         bytes * 8.0 / 1e9 / NODES as f64,
         each * PHOTOS as f64 * (1.0 - hit) * DOLLARS,
     );
