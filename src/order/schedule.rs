@@ -142,6 +142,8 @@ impl Schedule {
         loop {
             match self.order.position(epoch, sample, position) {
                 Position::Unknown => return Position::Unknown,
+                // A user's order that ignores `from` would be asked forever.
+                Position::At(at) if at < position => return Position::Unknown,
                 Position::At(at) if at / self.batch < padded.unwrap_or(batches) => {
                     let (batch, place) = (at / self.batch, at % self.batch);
                     let first = self.share_of(machine.start, samples(batch)).start;
@@ -161,6 +163,7 @@ impl Schedule {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
             && let Position::At(at) = self.order.position(epoch, sample, position)
+            && (position..len).contains(&at)
         {
             let ahead = (at + len - padding.start % len) % len;
             if padding.start + ahead < padding.end {
@@ -265,6 +268,34 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Its inverse ignores `from`.
+    struct First;
+
+    impl Order for First {
+        fn len(&self, _epoch: u64) -> u64 {
+            100
+        }
+
+        fn index(&self, _epoch: u64, position: u64) -> u64 {
+            position
+        }
+
+        fn position(&self, _epoch: u64, sample: u64, _from: u64) -> Position {
+            Position::At(sample)
+        }
+    }
+
+    #[test]
+    fn an_inverse_that_ignores_where_to_begin_is_unknown_and_ends() {
+        for last in [LastBatch::Keep, LastBatch::Pad] {
+            let schedule = Schedule::new(Arc::new(First), 30, last, Rank::new(0, 7).unwrap());
+            assert_eq!(schedule.next(0, 3, 0), Position::At(0));
+            for sample in [1, 70] {
+                assert!(!matches!(schedule.next(0, sample, 3), Position::At(0..3)), "{last:?}: {sample}");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Lookahead, Place};
 use crate::error::{Error, ErrorKind, Result};
@@ -59,7 +59,9 @@ pub struct Object {
     pub url: String,
     /// Its length in bytes.
     pub len: u64,
-    /// Version of its bytes, such as an ETag or a generation, if the store has one.
+    /// Version of its bytes, such as an ETag or a generation, if the store has one. A tag that
+    /// begins with `W/` is weak, as in HTTP: objects with other bytes may have the same, so nothing
+    /// is kept on this machine by it.
     pub tag: Option<String>,
 }
 
@@ -201,6 +203,8 @@ type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 struct Shared {
     /// Nanoseconds until the first byte; 0 before.
     first: AtomicU64,
+    /// Nanoseconds until the latest bytes; 0 before the first.
+    latest: AtomicU64,
     cancelled: AtomicBool,
 }
 
@@ -218,9 +222,21 @@ impl Reply {
 
     /// Notes that the first byte has arrived.
     pub fn first_byte(&self) {
-        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let nanos = self.progress_now();
         // The time is a measurement that publishes no memory.
         let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Notes that more bytes have arrived. A request that makes no progress for two minutes is
+    /// repeated, so a store whose requests may take longer calls this for each part of the answer.
+    pub fn progress(&self) {
+        self.progress_now();
+    }
+
+    fn progress_now(&self) -> u64 {
+        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.shared.latest.store(nanos, Ordering::Relaxed);
+        nanos
     }
 
     /// Whether the answer is no longer needed. A store may then drop the request.
@@ -255,6 +271,11 @@ pub(super) struct Canceller(Arc<Shared>);
 impl Canceller {
     pub(super) fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Time from the start of the request to its latest progress.
+    pub(super) fn progress(&self) -> Duration {
+        Duration::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
 }
 

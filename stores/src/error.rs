@@ -39,10 +39,16 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(found)).map(|(_, advice)| *advice);
     let (refused, http) = (find::<Refused>(&error), find::<HttpError>(&error));
     let status = refused.map(|refused| refused.status);
+    // Their texts contain the name of the object.
+    let final_answer = matches!(
+        error,
+        E::NotFound { .. } | E::Precondition { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. }
+    );
     let transient = match status {
+        _ if final_answer => false,
         Some(408 | 425 | 429 | 500..) => true,
         Some(_) => false,
-        None => http.is_some_and(|http| http.kind() != HttpErrorKind::Decode) || text.contains("body"),
+        None => http.is_some_and(|http| http.kind() != HttpErrorKind::Decode) || text.contains("response body"),
     };
     let throttled = matches!(status, Some(429 | 503)) || text.contains("SlowDown");
     let advice = advice.map(str::to_owned).or_else(|| {
@@ -73,7 +79,8 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             _ => return None,
         })
     });
-    let shown = shorten(&text);
+    let public = public(&text);
+    let shown = shorten(&public);
     let cause = match advice {
         Some(advice) => format!("{what}: {advice} ({shown})"),
         None => format!("{what}: {shown}"),
@@ -83,7 +90,9 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => ErrorKind::Config,
         _ => ErrorKind::Io,
     };
-    let converted = Error::new(kind, cause).at_path(url).with_source(error);
+    let converted = Error::new(kind, cause).at_path(url);
+    // The source is shown too.
+    let converted = if public == text { converted.with_source(error) } else { converted };
     match (throttled, transient) {
         (true, _) => converted.throttled(),
         (false, true) => converted.transient(),
@@ -113,6 +122,31 @@ fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 
         next = error.source();
     }
     None
+}
+
+/// The text without secrets: of a document of the server only its code and message, because others
+/// of its elements may be tokens; of a URL nothing after the question mark, such as a signature.
+fn public(text: &str) -> String {
+    let mut public = text.to_owned();
+    if let Some(start) = text.find("<?xml").into_iter().chain(text.find("<Error")).min() {
+        let end = text[start..].find("</Error>").map_or(text.len(), |end| start + end + "</Error>".len());
+        let element = |name: &str| {
+            let (_, rest) = text[start..end].split_once(&format!("<{name}>"))?;
+            Some(rest.split('<').next().unwrap_or_default().trim())
+        };
+        let parts: Vec<_> = ["Code", "Message"].into_iter().filter_map(element).collect();
+        public = format!("{}{}{}", &text[..start], parts.join(": "), &text[end..]);
+    }
+    let mut cut = String::new();
+    while let Some(scheme) = public.find("://") {
+        let url = &public[scheme..];
+        let end =
+            url.find(|c: char| c.is_whitespace() || "()\"'<>".contains(c)).map_or(public.len(), |end| scheme + end);
+        let shown = public[..end].find('?').filter(|&query| query > scheme).unwrap_or(end);
+        cut.push_str(&public[..shown]);
+        public.drain(..end);
+    }
+    cut + &public
 }
 
 /// One line of at most 300 characters.
@@ -158,6 +192,16 @@ mod tests {
             assert_eq!((e.is_transient(), e.is_throttled()), (transient, throttled), "{e}");
             assert_eq!(e.path().unwrap().to_str(), Some("s3://b/x"));
         }
+        let absent = object_store::Error::NotFound { path: "response body.tar".into(), source: "404".into() };
+        assert!(!convert(absent, "s3://b/response body.tar", "opening").is_transient());
+        let secret = "<?xml version=\"1.0\"?><Error><Code>ExpiredToken</Code><Message>The token has expired.</Message>\
+                      <Token-0>SECRET</Token-0></Error>";
+        let e = convert(refused(400, secret), "s3://b/x", "opening");
+        assert!(e.cause().ends_with("status 400: ExpiredToken: The token has expired.)"), "{e}");
+        let sent = "error sending request for url (https://a.blob.core.windows.net/c/x?sig=SECRET&x=1): timed out";
+        let sent = convert(generic(std::io::Error::other(sent)), "az://c/x", "opening");
+        assert!(sent.cause().ends_with("(https://a.blob.core.windows.net/c/x): timed out"), "{sent}");
+        assert!(!format!("{e:?}{sent:?}").contains("SECRET"));
         let denied = |text: &str| object_store::Error::PermissionDenied { path: "x".into(), source: text.into() };
         let e = convert(denied("<Code>RequestTimeTooSkewed</Code>"), "s3://b/x", "opening");
         assert!(e.cause().contains("clock of this machine") && !e.is_transient(), "{e}");

@@ -1,37 +1,53 @@
 //! The listing of a data set of the Hugging Face hub.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, LINK};
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
-use object_store::client::{HttpClient, HttpConnector, HttpRequestBody};
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequestBody};
 use warpfeed::source::Object;
 use warpfeed::{Error, ErrorKind, Result};
 
+use crate::error::convert;
 use crate::http::Connector;
 use crate::open::{Place, hub_endpoint, hub_name};
-use crate::store::wait;
+use crate::store::{COMMIT, wait};
 
 /// The objects of the data set whose URL begins with `prefix`, by the hub's HTTP interface
-/// (`/api/datasets/{org}/{name}/tree/{revision}/{path}?recursive=true`). The hub's version of a
-/// file differs from the ETag that its server returns, so objects have no tag, and only the length
-/// is compared.
+/// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of an object is the
+/// commit of the revision at this time, and reads ask for the file of this commit.
 pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
     wait(async move {
-        let failed = |cause: String| Error::new(ErrorKind::Io, cause).at_path(&prefix);
+        let failed = |e: Error| e.at_path(&prefix);
+        let broken = |cause: String| failed(Error::new(ErrorKind::Io, cause));
         let client =
-            Connector.connect(&ClientOptions::new().with_allow_http(true)).map_err(|e| failed(e.to_string()))?;
-        let (name, revision) = hub_name(place.root.trim_start_matches("hf://"));
+            Connector.connect(&ClientOptions::new().with_allow_http(true)).map_err(|e| broken(e.to_string()))?;
+        let (name, revision) = hub_name(place.root.split_once("://").map_or("", |(_, name)| name));
         let folder = place.path.as_ref();
-        let mut next = Some(format!("{}/api/{name}/tree/{revision}/{folder}?recursive=true", hub_endpoint()));
-        let mut found = Vec::new();
+        let api = format!("{}/api/{name}", hub_endpoint());
+        let address = format!("{api}/revision/{revision}");
+        let (answer, _) = body_of(&client, &address).await.map_err(failed)?;
+        let commit = commit(&answer).ok_or_else(|| broken(format!("listing {address}: the answer has no commit")))?;
+        let tag = Some(format!("{COMMIT}{commit}"));
+        let mut next = Some(format!("{api}/tree/{commit}/{folder}?recursive=true"));
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
         while let Some(page) = next {
-            let (files, after) = page_of(&client, &page).await.map_err(failed)?;
-            found.extend(files.into_iter().filter_map(|(path, len)| {
-                let url = place.url(&object_store::path::Path::parse(&path).ok()?);
-                url.starts_with(&prefix).then_some(Object { url, len, tag: None })
-            }));
+            if !seen.insert(page.clone()) {
+                return Err(broken(format!("listing {page}: this page is its own successor")));
+            }
+            let (answer, after) = body_of(&client, &page).await.map_err(failed)?;
+            let files =
+                files(&answer).ok_or_else(|| broken(format!("listing {page}: the answer is not a list of files")))?;
+            for (path, len) in files {
+                let path = object_store::path::Path::parse(&path)
+                    .map_err(|e| broken(format!("listing {page}: invalid name: {e}")))?;
+                let url = place.url(&path);
+                if url.starts_with(&prefix) {
+                    found.push(Object { url, len, tag: tag.clone() });
+                }
+            }
             next = after;
         }
         found.sort_by(|a, b| a.url.cmp(&b.url));
@@ -39,24 +55,34 @@ pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
     })
 }
 
-/// Paths and lengths of the files of one page, and the address of the next page.
-type Page = (Vec<(String, u64)>, Option<String>);
-
-async fn page_of(client: &HttpClient, address: &str) -> std::result::Result<Page, String> {
+/// The answer at `address`, and the address of the next page.
+async fn body_of(client: &HttpClient, address: &str) -> Result<(Vec<u8>, Option<String>)> {
+    let failed = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("listing {address}: {e}"));
     let mut request = http::Request::get(address);
     if let Ok(token) = std::env::var("HF_TOKEN") {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
-    let request = request.body(HttpRequestBody::empty()).map_err(|e| format!("listing {address}: {e}"))?;
-    let answer = client.execute(request).await.map_err(|e| format!("listing {address}: {e}"))?;
+    let request = request.body(HttpRequestBody::empty()).map_err(|e| failed(&e))?;
+    // The server's refusals are errors too, with their status.
+    let refused = |e: HttpError| {
+        let generic = object_store::Error::Generic { store: "hub", source: Box::new(e) };
+        convert(generic, address, "listing")
+    };
+    let answer = client.execute(request).await.map_err(refused)?;
     let (status, link) = (answer.status(), answer.headers().get(LINK).and_then(|link| next(link.to_str().ok()?)));
-    let body = answer.into_body().collect().await.map_err(|e| format!("listing {address}: {e}"))?.to_bytes();
+    let body = answer.into_body().collect().await.map_err(|e| failed(&e).transient())?.to_bytes().to_vec();
     if !status.is_success() {
-        let text = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
         let advice = "check the name, and set HF_TOKEN for a private data set";
-        return Err(format!("listing {address}: {advice} (status {status}: {text})"));
+        return Err(Error::in_source(format!("listing {address}: {advice} (status {status})")));
     }
-    Ok((files(&body).ok_or_else(|| format!("listing {address}: the answer is not a list of files"))?, link))
+    Ok((body, link))
+}
+
+/// The commit of a revision.
+fn commit(json: &[u8]) -> Option<String> {
+    let revision: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let commit = revision["sha"].as_str()?;
+    (!commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_alphanumeric())).then(|| commit.to_owned())
 }
 
 fn files(json: &[u8]) -> Option<Vec<(String, u64)>> {

@@ -23,6 +23,9 @@ pub(crate) struct Place {
     /// Prefix of the URLs of all objects of the store.
     pub(crate) root: String,
     pub(crate) web: bool,
+    /// Whether requests carry conditions by HTTP's rules. A store of the user may be one in memory,
+    /// whose ETags have no quotes.
+    pub(crate) conditional: bool,
 }
 
 impl Place {
@@ -32,7 +35,7 @@ impl Place {
     /// If the URL is malformed, or the store lacks configuration.
     pub(crate) fn of(url: &str) -> Result<Self> {
         let parts = Parts::of(url)?;
-        let web = matches!(parts.scheme, "http" | "https" | "hf");
+        let web = matches!(&*parts.scheme, "http" | "https" | "hf");
         let process = Process::current()?;
         let store = process.client(parts.root.clone(), || {
             // Builders that start tasks need the runtime.
@@ -40,7 +43,13 @@ impl Place {
             client(&parts, url).map_err(|e| convert(e, url, "opening the store"))
         })?;
         let path = path(parts.key, web).map_err(|cause| Error::config(cause).at_path(url))?;
-        Ok(Place { store, path, root: parts.root, web })
+        Ok(Place { store, path, root: parts.root, web, conditional: true })
+    }
+
+    /// The location of the file of the hub at `url`, in `commit`.
+    pub(crate) fn of_commit(url: &str, commit: &str) -> Result<Self> {
+        let parts = Parts::of(url)?;
+        Place::of(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
     }
 
     /// The URL of another object of this store.
@@ -70,10 +79,16 @@ fn encoded(key: &str) -> String {
     })
 }
 
+/// Whether a URL names files of the Hugging Face hub.
+pub(crate) fn is_hub(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
+}
+
 /// The parts of a URL.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
-    scheme: &'a str,
+    /// In lower case.
+    scheme: String,
     /// The URL up to the key, without the slash before it.
     root: String,
     bucket: &'a str,
@@ -83,7 +98,8 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn of(url: &'a str) -> Result<Self> {
         let bad = |cause: &str| Error::config(cause).at_path(url);
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
+        let (given, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
+        let scheme = given.to_ascii_lowercase();
         if scheme == "hf" {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
@@ -95,18 +111,26 @@ impl<'a> Parts<'a> {
             }
             let key = parts.next().unwrap_or_default();
             let bucket = rest[..rest.len() - key.len()].trim_end_matches('/');
-            return Ok(Parts { scheme, root: format!("hf://{bucket}"), bucket, key });
+            return Ok(Parts { scheme, root: format!("{given}://{bucket}"), bucket, key });
         }
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
             return Err(bad("the URL has no bucket or host"));
         }
-        if scheme.starts_with("http") && key.contains('?') {
-            return Err(bad(
+        // These errors do not show the secrets of the URL.
+        if scheme.starts_with("http") && url.contains('?') {
+            return Err(Error::config(
                 "a signed URL is valid for one request, and the loader sends several; use s3://, gs:// or az:// with credentials",
-            ));
+            )
+            .at_path(url.split('?').next().unwrap_or_default()));
         }
-        Ok(Parts { scheme, root: format!("{scheme}://{bucket}"), bucket, key })
+        if let Some((user, host)) = bucket.split_once('@')
+            && (scheme.starts_with("http") || user.contains(':'))
+        {
+            let cause = "the URL has a name or password, which would appear in messages; use a server without them";
+            return Err(Error::config(cause).at_path(format!("{given}://{host}/{key}")));
+        }
+        Ok(Parts { scheme, root: format!("{given}://{bucket}"), bucket, key })
     }
 }
 
@@ -116,7 +140,7 @@ fn once() -> RetryConfig {
 }
 
 fn client(parts: &Parts<'_>, url: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
-    Ok(match parts.scheme {
+    Ok(match &*parts.scheme {
         "s3" | "s3a" => Arc::new(s3(parts.bucket)?),
         "gs" => Arc::new(
             GoogleCloudStorageBuilder::from_env()
@@ -213,10 +237,17 @@ mod tests {
             ("s3://b/a/b c%20.jpg", "s3://b", "b", "a/b c%20.jpg"),
             ("gs://b", "gs://b", "b", ""),
             ("https://host:80/a/x.tar", "https://host:80", "host:80", "a/x.tar"),
+            ("S3://b/x", "S3://b", "b", "x"),
+            (
+                "abfss://container@account.dfs.core.windows.net/x",
+                "abfss://container@account.dfs.core.windows.net",
+                "container@account.dfs.core.windows.net",
+                "x",
+            ),
             ("hf://datasets/org/name", "hf://datasets/org/name", "datasets/org/name", ""),
             ("hf://datasets/org/name@v1/a/b.tar", "hf://datasets/org/name@v1", "datasets/org/name@v1", "a/b.tar"),
         ] {
-            let scheme = url.split("://").next().unwrap();
+            let scheme = url.split("://").next().unwrap().to_lowercase();
             assert_eq!(Parts::of(url).unwrap(), Parts { scheme, root: root.to_owned(), bucket, key });
         }
         for (url, words) in [
@@ -225,6 +256,11 @@ mod tests {
             ("https://host/x?X-Amz-Signature=1", "signed URL"),
         ] {
             assert!(Parts::of(url).unwrap_err().cause().contains(words), "{url}");
+        }
+        for url in ["https://host/x?X-Amz-Signature=SECRET", "https://host?sig=SECRET", "https://me:SECRET@host/x"] {
+            let e = Parts::of(url).unwrap_err();
+            assert!(e.path().unwrap().to_str().unwrap().starts_with("https://host"), "{e}");
+            assert!(!e.to_string().contains("SECRET") && !e.to_string().contains("me:"), "{e}");
         }
         assert_eq!(
             (hub_name("datasets/o/n"), hub_name("datasets/o/n@v1")),

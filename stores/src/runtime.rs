@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
-//! The threads and clients of this process.
+//! State of one process: its threads and clients.
 //!
 //! A runtime does not survive a `fork`, and a lock that another thread held is never released in
 //! the child. So the state belongs to one process id, and finding it takes no lock.
 //!
 //! # Invariants
-//! 1. [`CURRENT`] is null or points to a leaked [`Process`]. It is published with `Release`, read with
-//!    `Acquire`, and never freed.
+//! 1. The pointer of a [`PerProcess`] is null or points to a leaked value. It is published with
+//!    `Release`, read with `Acquire`, and never freed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -19,14 +19,40 @@ use warpfeed::{Error, ErrorKind, Result};
 /// Number of threads that transfer bytes. One thread transfers about 1.5 GB/s without TLS.
 const THREADS: usize = 2;
 
+/// A value of each process. It is never freed, because threads use it as long as the process runs.
+pub(crate) struct PerProcess<T: Sync + 'static>(AtomicPtr<(u32, T)>);
+
+impl<T: Sync> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        PerProcess(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// The value of this process, from `make` on first use.
+    ///
+    /// # Errors
+    /// The error of `make`.
+    pub(crate) fn get(&self, make: impl Fn() -> Result<T>) -> Result<&'static T> {
+        loop {
+            let pid = std::process::id();
+            let now = self.0.load(Ordering::Acquire);
+            // SAFETY: invariant 1.
+            if let Some((owner, value)) = unsafe { now.as_ref() }
+                && *owner == pid
+            {
+                return Ok(value);
+            }
+            let made = Box::leak(Box::new((pid, make()?)));
+            // Another thread may have published its own value meanwhile. That one wins, and this
+            // one stays unused.
+            let _ = self.0.compare_exchange(now, made, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+}
+
 pub(crate) struct Process {
-    pid: u32,
     pub(crate) runtime: Runtime,
     clients: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
-
-/// State of one process. It is never freed, because its threads run as long as the process.
-static CURRENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Process {
     /// The state of this process.
@@ -34,27 +60,16 @@ impl Process {
     /// # Errors
     /// If its threads cannot be started.
     pub(crate) fn current() -> Result<&'static Process> {
-        let pid = std::process::id();
-        let now = CURRENT.load(Ordering::Acquire);
-        // SAFETY: invariant 1.
-        if let Some(process) = unsafe { now.as_ref() }
-            && process.pid == pid
-        {
-            return Ok(process);
-        }
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("warpfeed-store")
-            .enable_all()
-            .build()
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads for requests: {e}")))?;
-        let made = Box::leak(Box::new(Process { pid, runtime, clients: Mutex::default() }));
-        // Another thread may have published its own state meanwhile. That one wins, and this one
-        // stays idle.
-        match CURRENT.compare_exchange(now, made, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(made),
-            Err(_) => Process::current(),
-        }
+        static CURRENT: PerProcess<Process> = PerProcess::new();
+        CURRENT.get(|| {
+            let runtime = Builder::new_multi_thread()
+                .worker_threads(THREADS)
+                .thread_name("warpfeed-store")
+                .enable_all()
+                .build()
+                .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads for requests: {e}")))?;
+            Ok(Process { runtime, clients: Mutex::default() })
+        })
     }
 
     /// The client with this name. `make` creates it on first use.

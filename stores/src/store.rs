@@ -24,8 +24,13 @@ use crate::runtime::Process;
 const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
 /// Number of folders that are listed at a time.
 const LISTS: usize = 32;
-/// Prefix of the tag of an object without an ETag. The time of its last change follows.
-const MODIFIED: &str = "modified ";
+/// Prefix of the tag of an object without an ETag or a version. The second of its last change
+/// follows. It is a weak tag, because an object may change twice in a second.
+const MODIFIED: &str = "W/modified ";
+/// Prefix of the tag of an object with a version but without an ETag.
+const VERSION: &str = "version ";
+/// Prefix of the tag of a file of the hub. The commit that was listed follows.
+pub(crate) const COMMIT: &str = "commit ";
 
 /// The stores of all URLs, configured by the environment.
 pub(crate) struct ByUrl;
@@ -36,11 +41,23 @@ pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>);
 /// Finds the location that a URL names.
 trait Find: Send + Sync {
     fn find(&self, url: &str) -> Result<Place>;
+
+    /// Finds the location of the version of `object` that was opened.
+    fn find_version(&self, object: &Object) -> Result<Place> {
+        self.find(&object.url)
+    }
 }
 
 impl Find for ByUrl {
     fn find(&self, url: &str) -> Result<Place> {
         Place::of(url)
+    }
+
+    fn find_version(&self, object: &Object) -> Result<Place> {
+        match object.tag.as_ref().and_then(|tag| tag.strip_prefix(COMMIT)) {
+            Some(commit) => Place::of_commit(&object.url, commit),
+            None => self.find(&object.url),
+        }
     }
 }
 
@@ -50,7 +67,7 @@ impl Find for One {
         let end = url[start..].find('/').map_or(url.len(), |at| start + at);
         let key = url[end..].trim_start_matches('/');
         let path = open::path(key, false).map_err(|cause| Error::config(cause).at_path(url))?;
-        Ok(Place { store: self.0.clone(), path, root: url[..end].to_owned(), web: false })
+        Ok(Place { store: self.0.clone(), path, root: url[..end].to_owned(), web: false, conditional: false })
     }
 }
 
@@ -107,11 +124,24 @@ async fn heard<T>(answer: impl Future<Output = object_store::Result<T>>, url: &s
 
 /// The version of an object.
 fn tag(meta: &ObjectMeta) -> Option<String> {
-    let version = meta.e_tag.clone().or_else(|| meta.version.clone());
+    e_tag(meta).or_else(|| version(meta)).or_else(|| modified(meta))
+}
+
+/// The ETag with its quotes. Listings of Azure and of some servers with S3's interface lack them.
+fn e_tag(meta: &ObjectMeta) -> Option<String> {
+    let tag = meta.e_tag.as_ref()?;
+    Some(if tag.ends_with('"') { tag.clone() } else { format!("\"{tag}\"") })
+}
+
+fn version(meta: &ObjectMeta) -> Option<String> {
+    Some(format!("{VERSION}{}", meta.version.as_ref()?))
+}
+
+/// Listings have fractions of a second, and the headers of answers have none.
+fn modified(meta: &ObjectMeta) -> Option<String> {
     // A server that does not know the time reports 1970.
-    version.or_else(|| {
-        (meta.last_modified.timestamp() > 0).then(|| format!("{MODIFIED}{}", meta.last_modified.to_rfc3339()))
-    })
+    let known = meta.last_modified.timestamp() > 0;
+    known.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
 
 fn object(stores: &impl Find, url: &str) -> Result<Object> {
@@ -127,7 +157,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
     // A store lists whole folders; the rest of the prefix is compared here.
     let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |at| at + 1)];
     let place = Arc::new(stores.find(folder)?);
-    if folder.starts_with("hf://") {
+    if open::is_hub(folder) {
         return crate::hub::list(place, prefix.to_owned());
     }
     let prefix = prefix.to_owned();
@@ -172,7 +202,7 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
     let runtime = &Process::current()?.runtime;
     let (send, received) = std::sync::mpsc::channel();
     for (number, (at, to)) in ranges.iter().enumerate() {
-        let (place, object, range) = (stores.find(&object.url)?, object.clone(), *at..*at + to.len() as u64);
+        let (place, object, range) = (stores.find_version(object)?, object.clone(), *at..*at + to.len() as u64);
         let (send, reply) = (send.clone(), Reply::new(|_| ()));
         runtime.spawn(async move {
             let _ = send.send((number, bytes(&place, &object, range, &reply).await));
@@ -191,7 +221,7 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
 }
 
 fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: Reply) {
-    let found = Process::current().and_then(|process| Ok((process, stores.find(&object.url)?)));
+    let found = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
     let (process, place) = match found {
         Ok(found) => found,
         Err(e) => return reply.done(Err(e)),
@@ -216,21 +246,27 @@ async fn bytes(place: &Place, object: &Object, range: Range<u64>, reply: &Reply)
         Error::in_source(cause).at_path(url)
     };
     let mut options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
-    match &object.tag {
-        Some(tag) if tag.starts_with(MODIFIED) => {
-            options.if_unmodified_since = tag[MODIFIED.len()..].parse().ok();
-        }
-        // Weak ETags never match by HTTP's rules; the answer's is compared below.
-        Some(tag) if !tag.starts_with("W/") => options.if_match = Some(tag.clone()),
-        _ => {}
+    let tag = object.tag.as_deref().unwrap_or_default();
+    if let Some(version) = tag.strip_prefix(VERSION) {
+        options.version = Some(version.to_owned());
+    } else if let (Some(time), true) = (tag.strip_prefix(MODIFIED), place.conditional) {
+        options.if_unmodified_since = time.parse().ok();
+    } else if place.conditional && tag.starts_with('"') {
+        // Weak ETags never match by HTTP's rules.
+        options.if_match = Some(tag.to_owned());
     }
     let answer = heard(place.store.get_opts(&place.path, options), url, &what).await?;
     reply.first_byte();
-    // Not every server honours the condition.
-    let now = tag(&answer.meta);
-    if now.is_some() && object.tag.is_some() && now != object.tag {
-        let shown = |tag: &Option<String>| format!("version {}", tag.as_deref().unwrap_or("none"));
-        return Err(changed(shown(&object.tag), shown(&now)));
+    // Not every server honours the condition. An answer may have other kinds of versions than a
+    // listing.
+    let now = match tag {
+        _ if tag.starts_with(MODIFIED) => modified(&answer.meta),
+        _ if tag.starts_with(VERSION) => version(&answer.meta),
+        _ if tag.is_empty() || tag.starts_with(COMMIT) => object.tag.clone(),
+        _ => e_tag(&answer.meta),
+    };
+    if now != object.tag {
+        return Err(changed(format!("version {tag}"), format!("version {}", now.as_deref().unwrap_or("unknown"))));
     }
     if answer.meta.size != object.len {
         return Err(changed(format!("{} bytes", object.len), format!("{} bytes", answer.meta.size)));
@@ -249,6 +285,7 @@ async fn bytes(place: &Place, object: &Object, range: Range<u64>, reply: &Reply)
     }
     let mut body = answer.into_stream();
     while let Some(chunk) = heard(body.next().map(Option::transpose), url, &what).await? {
+        reply.progress();
         if reply.is_cancelled() {
             return Err(Error::new(ErrorKind::Io, format!("{what}: cancelled")).at_path(url).transient());
         }

@@ -3,6 +3,7 @@
 //! folder that cannot be written to, and objects that change. The cache deletes only what it wrote.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -354,8 +355,34 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     assert!(Cache::open(photos.join("only-copy.jpg"), 1000).is_err());
     assert_eq!(files(folder.path()).len(), 1);
 
+    // Names of the cache do not make a folder its own: a user's store of files by their hash.
+    for name in ["journal", "lock", "blocks", "partial", "files"] {
+        let mine = folder.path().join("mine");
+        let file = mine.join(name).join("00").join("0".repeat(32));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "x").unwrap();
+        let e = Cache::open(&mine, 1000).err().unwrap();
+        assert!(e.cause().contains(&format!("contains {name:?}: choose an empty folder")), "{e}");
+        assert!(check(&mine).is_err() && files(&mine).len() == 1);
+        fs::remove_dir_all(&mine).unwrap();
+    }
+
     let path = folder.path().join("cache");
     let cache = Cache::open(&path, 50_000).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    // A user's file with the name of a block, and old files in the folder of partial files.
+    let old = [path.join("partial/notes.txt"), path.join("partial/1-2-3")];
+    let block = path.join("blocks/00").join("0".repeat(32));
+    fs::create_dir_all(block.parent().unwrap()).unwrap();
+    for mine in old.iter().chain([&block]) {
+        let hours = std::time::SystemTime::now() - Duration::from_secs(7200);
+        fs::File::create(mine).unwrap().set_modified(hours).unwrap();
+    }
+    assert_eq!(check(&path).unwrap().others, [block.clone()]);
+    like_another_process(&path, 50_000);
+    assert_eq!([old[0].exists(), old[1].exists(), block.exists()], [true, false, true]);
+    fs::remove_file(block).unwrap();
+    fs::remove_file(&old[0]).unwrap();
     epochs(&cache.store(Objects::new(1)), Place::default(), 1);
     // Foreign files among the blocks are listed and never removed.
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
@@ -374,11 +401,36 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
     epochs(&cache.store(Objects::new(1)), Place::default(), SAMPLES / 10);
     assert!(show(&path).unwrap().blocks > 0);
 
+    let elsewhere = folder.path().join("elsewhere");
+    fs::rename(path.join("partial"), &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, path.join("partial")).unwrap();
+    refused(&path, "\"partial\" of the cache is a link");
+    fs::remove_file(path.join("partial")).unwrap();
+    fs::rename(elsewhere, path.join("partial")).unwrap();
+    let shared = folder.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+    let e = Cache::open(&shared, 1000).err().unwrap();
+    assert!(e.cause().contains("all users may write"), "{e}");
+
     fs::write(path.join("notes.txt"), "x").unwrap();
     refused(&path, "contains \"notes.txt\"");
     fs::remove_file(path.join("notes.txt")).unwrap();
     fs::write(path.join("warpfeed-cache"), "warpfeed cache, version 9\n").unwrap();
     refused(&path, "another version (\"warpfeed cache, version 9\")");
+}
+
+#[test]
+fn objects_with_a_weak_version_or_none_are_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::with_memory(folder.path(), 1 << 30, 1 << 20).unwrap();
+    let store = cache.store(Objects::new(1));
+    let keep = store.keep(9, &lookahead()).unwrap();
+    for (tag, kept) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
+        let object = Object { url: "mem://set/y".to_owned(), len: 9, tag: tag.map(str::to_owned) };
+        keep.offer(&object, 0, b"the bytes", 1, Place::default());
+        assert_eq!((keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9])), (kept, kept), "{tag:?}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{fs, thread};
 
@@ -21,6 +21,8 @@ struct Server {
     /// Every so many requests for bytes is refused, cut short, or answered with other bytes' length.
     faults: AtomicU64,
     requests: AtomicU64,
+    /// Whether listings have ETags without quotes, as those of Azure.
+    bare: AtomicBool,
 }
 
 impl Server {
@@ -113,9 +115,10 @@ impl Server {
                 folders.insert(format!("{prefix}{folder}/"));
                 continue;
             }
+            let quote = if self.bare.load(Ordering::SeqCst) { "" } else { "&quot;" };
             let (time, len) = ("2026-11-23T07:00:00.000Z", bytes.len());
             keys += &format!(
-                "<Contents><Key>{key}</Key><LastModified>{time}</LastModified><ETag>&quot;v{version}&quot;</ETag><Size>{len}</Size></Contents>"
+                "<Contents><Key>{key}</Key><LastModified>{time}</LastModified><ETag>{quote}v{version}{quote}</ETag><Size>{len}</Size></Contents>"
             );
         }
         let folders: String =
@@ -148,6 +151,7 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
         std::env::set_var("AWS_ACCESS_KEY_ID", "a");
         std::env::set_var("AWS_SECRET_ACCESS_KEY", "b");
         std::env::set_var("AWS_REGION", "us-east-1");
+        std::env::set_var("HF_ENDPOINT", &address);
     }
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 3000]).label(n.into());
@@ -164,6 +168,7 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
     let count = options.open(&web).unwrap().len();
     for faults in [0, 1] {
         server.faults.store(faults, Ordering::SeqCst);
+        server.bare.store(faults > 0, Ordering::SeqCst);
         let s3 = options.open("s3://bucket/train").unwrap();
         assert!(followed(&*s3) == local && samples(&*s3) == local);
         assert!(followed(&*options.open(&web).unwrap())[..] == local[..count]);
@@ -180,6 +185,16 @@ fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_f
     server.put("/bucket/photos/dog/3.jpg", b"3333!".to_vec());
     let e = photos.read(2, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("changed since it was opened") && !e.is_transient(), "{e}");
+    // A file of the hub that changes after the listing is read from the listed commit.
+    server.put("/api/datasets/o/n/revision/main", br#"{"sha":"c1"}"#.to_vec());
+    let tree = r#"[{"type":"file","path":"train/dog/3.jpg","size":5}]"#;
+    server.put("/api/datasets/o/n/tree/c1/train/", tree.into());
+    server.put("/api/datasets/o/n/tree/c1/train", tree.into());
+    server.put("/datasets/o/n/resolve/c1/train/dog/3.jpg", b"three".to_vec());
+    server.put("/datasets/o/n/resolve/main/train/dog/3.jpg", b"THREE".to_vec());
+    let hub = options.open("hf://datasets/o/n/train").unwrap();
+    assert_eq!(followed(&*hub)[0].as_sample().unwrap().image().unwrap().1, b"three");
+
     let e = options.open("s3://bucket/none.tar").err().unwrap();
     assert!(e.cause().contains("does not exist") && e.path().unwrap().to_str() == Some("s3://bucket/none.tar"), "{e}");
     let e = options.open(format!("{address}/bucket/train")).err().unwrap();

@@ -436,12 +436,42 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }
     // A tar of the same length, with other files.
-    let other = shards(30, 1000);
-    let mut bytes = std::fs::read(other.path().join("s-000001.tar")).unwrap();
-    bytes.resize(17 << 20, 0);
-    let (_, source) = with(bytes);
+    let smaller = shards(30, 1000);
+    let mut other = std::fs::read(smaller.path().join("s-000001.tar")).unwrap();
+    other.resize(17 << 20, 0);
+    let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
+    // Tars with the same files in another order, or with one file of another size, type or name. Only
+    // the samples that differ are errors.
+    let at = |name: &str| {
+        let found = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
+        512 * found.expect("a header of the shard")
+    };
+    let key = |index| local.read(index, &mut Vec::new()).unwrap().key().to_owned();
+    let (a, b) = (key(0), key(1));
+    let header = |block: &mut [u8], at: usize, value: &[u8]| {
+        block[at..at + value.len()].copy_from_slice(value);
+        block[148..156].fill(b' ');
+        let sum: u32 = block[..512].iter().map(|&byte| u32::from(byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    };
+    let (first, second) = (at(&format!("{a}.cls")), at(&format!("{b}.cls")));
+    let mut swapped = bytes.clone();
+    header(&mut swapped[first..], 0, format!("{b}.cls\0").as_bytes());
+    header(&mut swapped[second..], 0, format!("{a}.cls\0").as_bytes());
+    let (mut size, mut kind, mut name) = (bytes.clone(), bytes.clone(), bytes.clone());
+    header(&mut size[first..], 124, b"00000000777\0");
+    header(&mut kind[first..], 156, b"5");
+    header(&mut name[first..], 0, format!("{a}.txt\0").as_bytes());
+    for (tar, wrong) in [(swapped, 2), (size, 1), (kind, 1), (name, 1)] {
+        let (_, source) = with(tar);
+        for index in 0..4 {
+            let (read, label) = (owned(&*source, index), source.label(index, &mut Vec::new()));
+            assert_eq!((read.is_err(), label.is_err()), (index < wrong, index < wrong), "sample {index}");
+            assert_eq!(label.err().map(|e| e.cause().contains("does not match")), (index < wrong).then_some(true));
+        }
+    }
 }
 
 #[test]

@@ -14,13 +14,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::pace::Pace;
-use super::plan::{Wanted, pieces};
+use super::plan::{Wanted, allowance, pieces};
 use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
 use crate::error::{Error, Result};
 use crate::source::store::{Canceller, Reply};
 use crate::source::{Follow, Keep, Lookahead, Place, Store};
 
-/// A request without an answer is lost after this long, and repeated. Stores report silence much
+/// A request without progress for this long is lost, and repeated. Stores report silence much
 /// earlier; this is for one that never answers.
 const LOST: Duration = Duration::from_secs(120);
 /// Interval of the search for lost requests.
@@ -94,6 +94,13 @@ struct Flight {
     piece: u64,
     begun: Instant,
     cancel: Canceller,
+}
+
+impl Flight {
+    /// Whether nothing has come for too long. A slow link may take longer for the whole answer.
+    fn is_lost(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.begun).saturating_sub(self.cancel.progress()) >= LOST
+    }
 }
 
 /// The answer to a piece, for which readers wait.
@@ -338,7 +345,7 @@ impl Fetcher {
         if state.closed || state.batches.is_none() || (room < bytes / 2 && !state.pieces.is_empty()) {
             return;
         }
-        let mut wanted = Vec::new();
+        let (mut wanted, mut gaps) = (Vec::new(), 0);
         for _ in 0..ROUND {
             let Some((place, sample)) = state.pending.pop_front() else {
                 match state.batches.as_mut().and_then(Iterator::next) {
@@ -366,13 +373,17 @@ impl Fetcher {
                 *state.kept.entry(place).or_default() += len;
                 continue;
             }
+            // Requests may also contain bytes between samples.
+            let gap = allowance(len).min(room);
+            room -= gap;
+            gaps += gap as u64;
             wanted.push(Wanted { place, sample, object, range });
         }
         if wanted.is_empty() && self.keep.is_none() {
             // The order ends here, or none of its samples fits.
             state.batches = None;
         }
-        for piece in pieces(wanted) {
+        for piece in pieces(wanted, gaps + room as u64) {
             let number = state.number();
             for part in &piece.wanted {
                 let planned = state.samples.entry(part.sample).or_default();
@@ -402,10 +413,10 @@ impl Fetcher {
             return;
         }
         state.looked = now;
-        while let Some(oldest) = state.flights.first_entry()
-            && now >= oldest.get().begun + LOST
-        {
-            let Flight { piece: number, cancel, .. } = oldest.remove();
+        let lost: Vec<u64> =
+            state.flights.iter().filter_map(|(number, flight)| flight.is_lost(now).then_some(*number)).collect();
+        for flight in lost {
+            let Some(Flight { piece: number, cancel, .. }) = state.flights.remove(&flight) else { continue };
             cancel.cancel();
             let Some(piece) = state.pieces.get_mut(&number) else { continue };
             piece.flying -= 1;
@@ -598,5 +609,21 @@ impl Drop for Following {
         state.reset();
         drop(state);
         self.0.work.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_lost_after_silence_however_long_it_takes() {
+        let reply = Reply::new(|_| ());
+        let flight = Flight { piece: 0, begun: Instant::now(), cancel: reply.canceller() };
+        let limit = flight.begun + LOST;
+        assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
+        reply.progress();
+        let progress = flight.cancel.progress();
+        assert!(!flight.is_lost(limit) && flight.is_lost(limit + progress));
     }
 }

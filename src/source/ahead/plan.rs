@@ -32,8 +32,14 @@ const WASTE: u64 = 64;
 /// Maximum bytes of a merged request. More requests share the link better.
 const MOST: u64 = 4 << 20;
 
-/// The requests for `wanted`, in the order in which they are needed.
-pub(super) fn pieces(mut wanted: Vec<Wanted>) -> Vec<Piece> {
+/// Bytes reserved for the gap next to a sample of `len` bytes.
+pub(super) fn allowance(len: usize) -> usize {
+    len.min(FREE as usize) + len / WASTE as usize
+}
+
+/// The requests for `wanted`, in the order in which they are needed, with at most `room` bytes that
+/// nobody needs.
+pub(super) fn pieces(mut wanted: Vec<Wanted>, mut room: u64) -> Vec<Piece> {
     wanted.sort_by_key(|part| (part.object, part.range.start, part.place));
     let (mut pieces, mut used, mut wasted) = (Vec::<Piece>::new(), 0, 0);
     for part in wanted {
@@ -43,7 +49,8 @@ pub(super) fn pieces(mut wanted: Vec<Wanted>) -> Vec<Piece> {
             && part.range.end.max(last.range.end) - last.range.start <= MOST
         {
             let gap = part.range.start.saturating_sub(last.range.end);
-            if gap <= FREE || (gap <= GAP && wasted + gap <= used / WASTE) {
+            if gap <= room && (gap <= FREE || (gap <= GAP && wasted + gap <= used / WASTE)) {
+                room -= gap;
                 wasted += if gap > FREE { gap } else { 0 };
                 last.range.end = last.range.end.max(part.range.end);
                 last.place = last.place.min(part.place);
@@ -68,7 +75,7 @@ mod tests {
     }
 
     fn found(wanted: &[Wanted]) -> Vec<(u32, Range<u64>, u64, usize)> {
-        let pieces = pieces(wanted.to_vec());
+        let pieces = pieces(wanted.to_vec(), u64::MAX);
         pieces.into_iter().map(|p| (p.object, p.range, p.place.batch, p.wanted.len())).collect()
     }
 
@@ -82,6 +89,12 @@ mod tests {
         assert_eq!(found(&gap(10_000)).len(), 2);
         let many: Vec<_> = (0..3).map(|n| want(0, 9, 9, n * m..n * m + m)).chain(gap(m / 4)).collect();
         assert_eq!(found(&many), [(0, 0..m / 4, 0, 1), (0, m / 4 + 65_536..m / 2 + 65_536, 0, 1), (9, 0..3 * m, 0, 3)]);
+        // Gaps stay within the memory that is left for them.
+        let headers: Vec<_> = (0..10).map(|n| want(n, n, 0, n * 1000 + 512..n * 1000 + 1000)).collect();
+        let bytes = |room| -> u64 {
+            pieces(headers.clone(), room).iter().map(|piece| piece.range.end - piece.range.start).sum()
+        };
+        assert_eq!([0, 511, 1024, 9 * 512].map(bytes), [4880, 4880, 4880 + 1024, 4880 + 9 * 512]);
         // Requests stay below the limit.
         let large: Vec<_> = (0..10).map(|n| want(n, n, 0, n * m..n * m + m)).collect();
         assert!(found(&large).iter().all(|(_, range, _, _)| range.end - range.start <= MOST));

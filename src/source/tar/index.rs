@@ -164,11 +164,7 @@ impl Scan<'_> {
     }
 
     fn member(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<()> {
-        let base = path.rfind('/').map_or(0, |slash| slash + 1);
-        let Some(dot) = path[base..].find('.').filter(|&dot| dot > 0).map(|dot| base + dot) else {
-            return Ok(());
-        };
-        let (stem, name) = (&path[..dot], &path[dot + 1..]);
+        let Some((stem, name)) = parts(path) else { return Ok(()) };
         // One spelling gives every source of the same data the same field names.
         let lower = name.to_lowercase();
         let name = format::field(&lower);
@@ -197,6 +193,14 @@ impl Scan<'_> {
         // reported when the sample is read.
         Ok(())
     }
+}
+
+/// Splits a path at the first dot of its base name. `None` without an extension, and for a hidden
+/// file.
+pub(super) fn parts(path: &str) -> Option<(&str, &str)> {
+    let base = path.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = base + path[base..].find('.').filter(|&dot| dot > 0)?;
+    Some((&path[..dot], &path[dot + 1..]))
 }
 
 fn text(name: &[u8]) -> Result<&str> {

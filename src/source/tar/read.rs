@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use memmap2::Mmap;
 
-use super::index::{Field, Index};
+use super::index::Index;
 use super::{index, shards, sidecar, stored};
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
@@ -440,7 +440,7 @@ impl Source for Tar {
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        let (shard, _, fields) = self.locate(index);
+        let (shard, key, fields) = self.locate(index);
         let Some(place) = fields.iter().position(|field| shard.index.names[field.name as usize] == "cls") else {
             return Ok(None);
         };
@@ -448,10 +448,11 @@ impl Source for Tar {
         match (&shard.held, &self.remote) {
             // Not a read of the order, whose bytes are fetched ahead.
             (Held::Stored(object), Some(remote)) => {
-                let [Field { offset, len, name }] = *cls else { return Ok(None) };
-                let bytes = room(scratch, len)?;
-                remote.direct(object, offset, bytes)?;
-                sample.push(&shard.index.names[name as usize], bytes)
+                let (span, field) = (stored::span(cls), &cls[0]);
+                let bytes = room(scratch, span.end - span.start)?;
+                remote.direct(object, span.start, bytes)?;
+                let name = &shard.index.names[field.name as usize];
+                stored::checked(bytes, span.start, key, name, field).and_then(|cls| sample.push(name, cls))
             }
             _ => self.fields(index, shard, cls, scratch, &mut sample),
         }

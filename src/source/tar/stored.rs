@@ -8,9 +8,10 @@ use std::{env, fs};
 use rayon::prelude::*;
 
 use super::header::{BLOCK, Header};
-use super::index::{Field, Index};
+use super::index::{self, Field, Index};
 use super::{shards, sidecar};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format;
 use crate::source::ahead::Remote;
 use crate::source::bytes::Bytes;
 use crate::source::hash::fnv1a;
@@ -26,6 +27,10 @@ const SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
 /// Minimum size of a shard whose index is kept on this machine.
 const KEEP_INDEX: u64 = 1 << 20;
+/// Names from this many bytes on may be cut in a header, which has room for 100.
+const SHORT: usize = 96;
+/// Maximum size in a header.
+const MOST_OCTAL: u64 = (8 << 30) - 1;
 /// Maximum size of an index.
 const MOST_INDEX: u64 = 1 << 30;
 
@@ -70,11 +75,18 @@ pub(super) fn open(
     let pairs = match named {
         Some(urls) => {
             // The shard and its index are looked up at the same time, to save a round trip.
-            let all: Vec<String> = urls.iter().flat_map(|url| [url.clone(), format!("{url}.index")]).collect();
-            let mut found = in_parallel(OPENING, &all, |url| remote.repeated(|| store.object(url)))?.into_iter();
-            let mut pairs = Vec::new();
+            let all: Vec<_> =
+                urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
+            let found = in_parallel(OPENING, &all, |(url, is_index)| {
+                remote.repeated(|| match store.object(url) {
+                    // Most shards have none. An outage is no reason to read whole shards.
+                    Err(e) if *is_index && !e.is_transient() => Ok(None),
+                    found => found.map(Some),
+                })
+            })?;
+            let (mut found, mut pairs) = (found.into_iter(), Vec::new());
             while let (Some(shard), Some(index)) = (found.next(), found.next()) {
-                pairs.push((shard?, index.ok()));
+                pairs.push((shard?.expect("an absent shard is an error"), index?));
             }
             pairs
         }
@@ -91,9 +103,11 @@ pub(super) fn open(
             shards.map(|shard| (shard.clone(), index(shard))).collect::<Vec<_>>()
         }
     };
-    let kept = in_parallel(OPENING, &pairs, |(shard, index)| {
-        kept_here(shard).or_else(|| next_to(remote, shard, index.as_ref()?))
+    let kept = in_parallel(OPENING, &pairs, |(shard, index)| match (kept_here(shard), index) {
+        (None, Some(index)) => next_to(remote, shard, index),
+        (kept, _) => Ok(kept),
     })?;
+    let kept = kept.into_iter().collect::<Result<Vec<_>>>()?;
     let missing: Vec<&Object> =
         pairs.iter().zip(&kept).filter(|(_, index)| index.is_none()).map(|((shard, _), _)| shard).collect();
     if !missing.is_empty() {
@@ -110,14 +124,21 @@ pub(super) fn open(
 }
 
 /// The index in the object next to the shard, if it belongs to a tar of this length.
-fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Option<Index> {
-    let mut bytes = vec![0; usize::try_from(index.len).ok().filter(|_| index.len <= MOST_INDEX)?];
-    let read = remote.direct(index, 0, &mut bytes);
-    let found = read.ok().and_then(|()| sidecar::decode_for(&bytes, shard.len, None));
+///
+/// # Errors
+/// If the store fails. An object that may not be read is like none.
+fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
+    let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MOST_INDEX) else { return Ok(None) };
+    let mut bytes = vec![0; len];
+    let found = match remote.direct(index, 0, &mut bytes) {
+        Ok(()) => sidecar::decode_for(&bytes, shard.len, None),
+        Err(e) if matches!(e.kind(), ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Memory) => return Err(e),
+        Err(_) => None,
+    };
     if found.is_none() {
         tracing::info!("{}: stale or damaged, the tar is read instead", index.url);
     }
-    found
+    Ok(found)
 }
 
 /// The index that this machine keeps of the version of the shard.
@@ -126,8 +147,9 @@ fn kept_here(shard: &Object) -> Option<Index> {
     sidecar::decode_for(&fs::read(path).ok()?, shard.len, Some(version))
 }
 
+/// Names the bytes of a shard. A weak tag does not.
 fn version(shard: &Object) -> Option<u64> {
-    Some(fnv1a(shard.tag.as_ref()?.as_bytes()))
+    Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
 
 /// The file of a shard's index in `$WARPFEED_CACHE/index`, or below the user's folder of caches.
@@ -191,14 +213,51 @@ impl Bytes for Chunks<'_> {
     }
 }
 
-/// The part of a shard with `fields`. The files of a sample are adjacent, so the part contains the
-/// header of every file but the first. That of a single file is added: a header shows that the index
-/// belongs to the shard.
+/// The part of a shard with `fields`. The files of a sample are adjacent, so with the block before the
+/// first it contains the header of every file, by which [`check`] finds an index of another tar.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let start = fields.iter().map(|field| field.offset).min().unwrap_or(0);
     let end = fields.iter().map(|field| field.offset + field.len).max().unwrap_or(0);
-    let header = if fields.len() == 1 { BLOCK as u64 } else { 0 };
-    start.saturating_sub(header)..end
+    start.saturating_sub(BLOCK as u64)..end
+}
+
+/// The bytes of the file of sample `key` that is the field `name`, and lies at `field` in the tar.
+/// `bytes` are those of the tar from `start` on.
+///
+/// # Errors
+/// If its header is that of another file.
+pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
+    let file = || {
+        let at = usize::try_from(field.offset.checked_sub(start)?).ok()?;
+        let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
+        // A PAX header has the size of a huge file, and long names.
+        let huge = field.len > MOST_OCTAL && matches!(header.size, 0 | MOST_OCTAL);
+        let same = (header.size == field.len || huge)
+            && matches!(header.kind, b'0' | b'7' | 0)
+            && is_named(&header.name, key, name);
+        bytes.get(at..at.checked_add(usize::try_from(field.len).ok()?)?).filter(|_| same)
+    };
+    file().ok_or_else(|| {
+        let Field { offset, len, .. } = field;
+        Error::in_source(format!(
+            "the index does not match the tar: no file {key}.{name} of {len} bytes at offset {offset}; write \
+             NAME.tar.index again, or remove it"
+        ))
+    })
+}
+
+/// Whether a file whose header has the name `path` may be the field `name` of sample `key`.
+fn is_named(path: &[u8], key: &str, name: &str) -> bool {
+    let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
+    // Longer names are cut, and the whole name is in a header before this one.
+    if path.len() >= SHORT || key.len() + name.len() >= SHORT || !name.is_ascii() {
+        return true;
+    }
+    // A key that no file name can express is in such a header too.
+    let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
+    index::parts(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
+        format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)
+    })
 }
 
 /// Reads `fields` of sample `index` and adds them to `sample`.
@@ -220,22 +279,37 @@ pub(super) fn read<'a>(
     }
     let span = span(fields);
     let bytes = remote.read(index as u64, object, span.clone(), scratch)?;
-    let checked = fields.iter().find(|field| field.offset >= span.start + BLOCK as u64);
-    let header = |field: &Field| {
-        let block = bytes.get((field.offset - span.start) as usize - BLOCK..)?.first_chunk()?;
-        // The size of a huge file is in its PAX header.
-        Header::parse(block).ok().filter(|header| header.size == field.len || header.size == 0)
-    };
-    if checked.and_then(header).is_none() {
-        let (offset, len) = checked.map_or((span.start, 0), |field| (field.offset, field.len));
-        return Err(Error::in_source(format!(
-            "the index does not match the tar: no file of {len} bytes at offset {offset}; write NAME.tar.index again, or \
-             remove it"
-        )));
-    }
     for field in fields {
-        let bytes = &bytes[(field.offset - span.start) as usize..][..field.len as usize];
-        sample.push(&names[field.name as usize], bytes)?;
+        let name = &names[field.name as usize];
+        sample.push(name, checked(bytes, span.start, sample.key(), name, field)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_names_the_file_of_its_sample_or_leaves_the_name_to_another_header() {
+        let long = "x".repeat(99);
+        for (path, key, name, same) in [
+            ("a/1.jpg", "a/1", "jpg", true),
+            ("./a/1.JPEG", "a/1", "jpg", true),
+            ("a/1.seg.png", "a/1", "seg.png", true),
+            ("a/1.png", "a/1", "jpg", false),
+            ("a/2.jpg", "a/1", "jpg", false),
+            ("1.jpg", "a/1", "jpg", false),
+            ("1", "1", "jpg", false),
+            // The key is in a PAX header.
+            ("v1_5.jpg", "v1.5", "jpg", true),
+            ("v1_5.cls", "v1.5", "jpg", false),
+            (&long, "a", "jpg", true),
+            ("cut.jpg", &long, "jpg", true),
+            ("\u{e9}.jpg", "e", "jpg", true),
+            ("?.jpg", "\u{e9}", "jpg", true),
+        ] {
+            assert_eq!(is_named(path.as_bytes(), key, name), same, "{path}: {key}.{name}");
+        }
+    }
 }

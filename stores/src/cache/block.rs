@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::path::Path;
 
 use warpfeed::source::Object;
 
@@ -111,6 +112,12 @@ pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Resu
     // Everything except the owner and the checksum must match the range.
     let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
     Ok(sound && same && crc32fast::hash(to).to_le_bytes() == body[56..60])
+}
+
+/// Whether the file at `path` begins with the magic number of a block.
+pub(super) fn begins_like_a_block(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
 }
 
 /// Content of a block's header.

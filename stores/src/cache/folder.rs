@@ -10,9 +10,10 @@
 //! some without a file. Those are noticed when they are read, and written again. Power loss may
 //! leave damaged blocks, which their checksums show.
 
-use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -59,6 +60,7 @@ impl Folder {
     /// the folder cannot be written or does not exist.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
+        folder.check_owner()?;
         Ok(match folder.prepare(true) {
             Err(Refused::Not(cause)) => return Err(Error::config(cause).at_path(path)),
             Err(Refused::Io(e)) => Err(e),
@@ -79,33 +81,58 @@ impl Folder {
         }
     }
 
+    /// Others could put bytes of their own into the folder.
+    fn check_owner(&self) -> Result<()> {
+        let (Ok(folder), Ok(own)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
+        let advice = "choose another folder, such as a new one inside it, which only you can write to";
+        let refused = |cause: &str| Err(Error::config(format!("{cause}: {advice}")).at_path(&self.path));
+        match (folder.mode() & 0o002, own.uid()) {
+            (0, 0) => Ok(()),
+            (0, uid) if uid == folder.uid() => Ok(()),
+            (0, _) => refused("the folder of the cache belongs to another user"),
+            _ => refused("all users may write to the folder of the cache"),
+        }
+    }
+
+    /// The marker of the folder, if it has one.
+    fn mark(&self) -> std::result::Result<Option<Vec<u8>>, Refused> {
+        match fs::read(self.path.join(MARKER)) {
+            Ok(mark) if mark == MARK.as_bytes() => Ok(Some(mark)),
+            Ok(mark) => {
+                let version = String::from_utf8_lossy(&mark).lines().next().unwrap_or_default().to_owned();
+                Err(Refused::Not(format!(
+                    "this folder is a cache of another version ({version:?}): choose another folder, or delete this one"
+                )))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn prepare(&self, create: bool) -> std::result::Result<(), Refused> {
         if create {
-            fs::create_dir_all(&self.path)?;
+            new_folder(&self.path)?;
         }
-        let mark = match fs::read(self.path.join(MARKER)) {
-            Ok(mark) => Some(mark),
-            Err(e) if e.kind() == ErrorKind::NotFound => None,
-            Err(e) => return Err(e.into()),
-        };
-        if let Some(mark) = &mark
-            && mark != MARK.as_bytes()
-        {
-            let version = String::from_utf8_lossy(mark).lines().next().unwrap_or_default().to_owned();
-            return Err(Refused::Not(format!(
-                "this folder is a cache of another version ({version:?}): choose another folder, or delete this one"
-            )));
-        }
+        let mut mark = self.mark()?;
         let own = [MARKER, JOURNAL, LOCK, BLOCKS, PARTIAL, FILES];
         for entry in fs::read_dir(&self.path)? {
-            let name = entry?.file_name();
+            let entry = entry?;
+            let name = entry.file_name();
             let name = name.to_string_lossy();
             // Another process that opens the folder at the same time writes its marker under
             // another name first.
-            if !own.contains(&&*name) && !name.starts_with("warpfeed-cache.") {
+            let is_marker = name.starts_with("warpfeed-cache.");
+            if own.contains(&&*name) && mark.is_none() && create {
+                // That process may have finished by now. The marker comes before everything else.
+                mark = self.mark()?;
+            }
+            if !is_marker && (!own.contains(&&*name) || (mark.is_none() && create)) {
                 return Err(Refused::Not(format!(
                     "a cache needs its own folder, and this one contains {name:?}: choose an empty folder"
                 )));
+            }
+            if entry.file_type()?.is_symlink() {
+                return Err(Refused::Not(format!("{name:?} of the cache is a link, whose target is not its own")));
             }
         }
         match (mark, create) {
@@ -119,7 +146,7 @@ impl Folder {
         }
         if create {
             for name in [BLOCKS, PARTIAL, FILES] {
-                fs::create_dir_all(self.path.join(name))?;
+                new_folder(&self.path.join(name))?;
             }
             self.remove_stale();
         }
@@ -129,6 +156,10 @@ impl Folder {
     /// Removes the partial files of processes that were killed.
     fn remove_stale(&self) {
         for entry in fs::read_dir(self.path.join(PARTIAL)).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if !name.to_str().is_some_and(is_unique) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
             let age = entry.metadata().and_then(|metadata| metadata.modified());
             let age = age.ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
             if age.is_some_and(|age| age > STALE) {
@@ -182,7 +213,7 @@ impl Folder {
             found => found?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
         };
         for part in listed(&self.path.join(BLOCKS))? {
-            if !part.is_dir() {
+            if !fs::symlink_metadata(&part).is_ok_and(|metadata| metadata.is_dir()) {
                 others.push(part);
                 continue;
             }
@@ -225,6 +256,19 @@ impl From<io::Error> for Refused {
             _ => Refused::Io(e),
         }
     }
+}
+
+/// Creates a folder that only this user can read, and the folders that contain it.
+fn new_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Whether [`unique`] may have made this name.
+fn is_unique(name: &str) -> bool {
+    let mut parts = name.split('-');
+    let mut number = || parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    let numbers = number() && number() && number();
+    numbers && parts.next().is_none()
 }
 
 /// A name that no other process, thread or container uses.
@@ -367,6 +411,17 @@ impl Journal {
         self.read += bytes.len() as u64;
         records.iter().for_each(|&record| apply(index, record));
         Ok(())
+    }
+
+    /// The blocks that the journal of `folder` has added, whether they were removed or not.
+    pub(super) fn added(folder: &Folder) -> HashSet<Key> {
+        let bytes = fs::read(folder.path.join(JOURNAL)).unwrap_or_default();
+        let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD>().0.iter();
+        let added = records.filter_map(|record| match Record::decode(record)? {
+            Record::Add(key, ..) => Some(key),
+            Record::Remove(_) => None,
+        });
+        added.collect()
     }
 
     /// Writes a journal of the blocks in the folder, which must be locked.

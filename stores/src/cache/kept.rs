@@ -141,7 +141,7 @@ impl Kept {
 
     /// Fills `to` with the bytes of `object` from `at` on, if exactly this range is kept.
     pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool {
-        if !self.is_here() {
+        if !self.is_here() || !versioned(object) {
             return false;
         }
         let range = Range { object, at, len: to.len() as u64 };
@@ -194,7 +194,7 @@ impl Kept {
     }
 
     fn get_in_folder(&self, key: Key, range: Range<'_>, to: &mut [u8]) -> bool {
-        let Some(folder) = self.folder.as_ref().filter(|_| versioned(range.object)) else { return false };
+        let Some(folder) = &self.folder else { return false };
         match File::open(folder.block(key)).and_then(|mut file| block::read(&mut file, range, to)) {
             Ok(true) => {
                 self.tiers().disk.used(key);
@@ -297,6 +297,9 @@ impl Kept {
 
     /// Takes the order in which a loader reads a set. Returns the number of the loader.
     pub(super) fn follow(&self, set: u64, order: &Lookahead) -> u64 {
+        if !self.is_here() {
+            return 0;
+        }
         let mut tiers = self.tiers();
         let numbers = (tiers.memory.follow(set, order.clone()), tiers.disk.follow(set, order.clone()));
         let number = tiers.followers.keys().max().map_or(0, |last| last + 1);
@@ -305,6 +308,9 @@ impl Kept {
     }
 
     pub(super) fn unfollow(&self, set: u64, number: u64) {
+        if !self.is_here() {
+            return;
+        }
         let mut tiers = self.tiers();
         if let Some((memory, disk)) = tiers.followers.remove(&number) {
             tiers.memory.unfollow(set, memory);
@@ -313,6 +319,9 @@ impl Kept {
     }
 
     pub(super) fn start(&self, set: u64, number: u64, place: Place) {
+        if !self.is_here() {
+            return;
+        }
         let mut tiers = self.tiers();
         if let Some(&(memory, disk)) = tiers.followers.get(&number) {
             tiers.memory.start(set, memory, place);
@@ -337,9 +346,10 @@ impl Kept {
     }
 }
 
-/// Whether a changed object gets other blocks: the tag is part of a block's name.
+/// Whether a changed object gets other blocks: the tag is part of a block's name. A weak tag may stay
+/// the same.
 fn versioned(object: &Object) -> bool {
-    object.tag.is_some()
+    object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
 }
 
 /// Removes a block.

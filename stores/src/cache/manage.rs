@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use warpfeed::{Error, Result};
 
-use super::block::Header;
+use super::block::{Header, begins_like_a_block};
 use super::folder::{Blocks, Folder, Journal};
 use super::index::{Index, Key};
 use super::kept::remove;
@@ -61,10 +61,12 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             damaged.push(key);
         }
     }
-    // A file with a damaged header but the name of a block was written by the cache.
+    // A file with a damaged header was written by the cache if the journal lists it, or if it begins
+    // like a block.
+    let added = Journal::added(&folder);
     let named = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
-        (folder.block(key) == *path).then_some(key)
+        (folder.block(key) == *path && (added.contains(&key) || begins_like_a_block(path))).then_some(key)
     };
     let headless: Vec<_> = contents.others.iter().filter_map(named).collect();
     contents.damaged += headless.len() as u64;

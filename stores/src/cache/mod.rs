@@ -26,6 +26,7 @@ use warpfeed::{Error, Result};
 pub use manage::{Contents, check, empty, show};
 pub use warm::warm;
 
+use crate::runtime::PerProcess;
 use kept::Kept;
 
 /// Bytes of stores on this machine: in memory, and in a folder of bounded size.
@@ -46,14 +47,15 @@ use kept::Kept;
 /// With other orders, such as draws with replacement, the sample that was used longest ago is
 /// dropped first.
 ///
-/// **Sharing.** All processes of a machine may use one folder at once, with any data sets and
+/// **Sharing.** All processes of a user on a machine may use one folder at once, with any data sets and
 /// versions of the data. Each process fetches what it does not find. A process may be killed at any
 /// time. A restarted job finds the existing blocks.
 ///
 /// **Safety.** Every block has a checksum that is verified when it is read. A damaged block is dropped
 /// and fetched again. The version (ETag or generation) of an object is part of the name of its
-/// blocks, so bytes of two versions are never mixed. Objects without a version are not kept. The
-/// cache deletes only blocks that it has written, and refuses a folder with other files.
+/// blocks, so bytes of two versions are never mixed. Objects without a version, or with a weak one,
+/// are not kept. The cache deletes only blocks that it has written, and refuses a folder with other
+/// files.
 ///
 /// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the store
 /// what the cache does not have.
@@ -65,7 +67,8 @@ impl Cache {
     /// it does not exist.
     ///
     /// # Errors
-    /// If the folder has files that are not those of a cache, or is a cache of another version.
+    /// If the folder has files that are not those of a cache, or is a cache of another version, or
+    /// if another user may write to it.
     pub fn open(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         Self::with_memory(path, bytes, 0)
     }
@@ -78,10 +81,10 @@ impl Cache {
     /// The errors of [`open`](Cache::open).
     pub fn with_memory(path: impl AsRef<Path>, bytes: u64, memory: u64) -> Result<Self> {
         // Loaders of one process share what they know of the order.
-        static OPEN: Mutex<Vec<(Opened, Weak<Kept>)>> = Mutex::new(Vec::new());
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        static OPEN: PerProcess<OpenCaches> = PerProcess::new();
+        let mut open = OPEN.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, kept)| kept.strong_count() > 0);
-        let opened = |path| Opened { path, bytes, memory, process: std::process::id() };
+        let opened = |path| Opened { path, bytes, memory };
         let find = |path: PathBuf| {
             open.iter().find(|(one, _)| *one == opened(path.clone())).and_then(|(_, kept)| kept.upgrade())
         };
@@ -135,13 +138,15 @@ impl std::fmt::Debug for Cache {
     }
 }
 
+/// The caches that a process has open.
+type OpenCaches = Mutex<Vec<(Opened, Weak<Kept>)>>;
+
 /// A folder that this process has open, and its limits.
 #[derive(PartialEq)]
 struct Opened {
     path: PathBuf,
     bytes: u64,
     memory: u64,
-    process: u32,
 }
 
 /// Reads of one process through a cache.
