@@ -6,6 +6,7 @@ can be pickled. The values are checked when a loader opens.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Literal
 
 __all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
@@ -16,11 +17,9 @@ Interpolation = Literal["nearest", "bilinear"]
 Range = tuple[float, float]
 
 
-def _colour(colour: Colour | None) -> Colour | None:
-    if colour is None:
-        return None
+def _colour(colour: Colour) -> Colour:
     red, green, blue = colour
-    return int(red), int(green), int(blue)
+    return operator.index(red), operator.index(green), operator.index(blue)
 
 
 class _Calls:
@@ -213,7 +212,7 @@ class Augment(_Calls):
     def fill(self, red: int, green: int, blue: int) -> Augment:
         """The colour where the picture does not cover the output; black by default. Only for
         ``letterbox`` and ``scale_jitter``."""
-        return self._with("fill", (int(red), int(green), int(blue)))  # type: ignore[no-any-return]
+        return self._with("fill", _colour((red, green, blue)))  # type: ignore[no-any-return]
 
     def output(self, width: int, height: int) -> Augment:
         """Sets the output size, for outputs that are not square."""
@@ -236,7 +235,7 @@ class Augment(_Calls):
         return self._with("vertical_flip", float(probability))  # type: ignore[no-any-return]
 
     def jitter(self, jitter: ColorJitter) -> Augment:
-        """Jitters the colours after the resize."""
+        """Jitters the colours after the resize. A second call adds a second jitter."""
         return self._with("jitter", jitter)  # type: ignore[no-any-return]
 
     def rand_augment(
@@ -278,14 +277,14 @@ class Augment(_Calls):
         return self._policy("aug_mix", (severity, chains, depth), interpolation, fill)
 
     def timm(
-        self, policy: str, interpolation: Interpolation = "bilinear", fill: Colour | None = (124, 116, 104)
+        self, policy: str, interpolation: Interpolation = "bilinear", fill: Colour = (124, 116, 104)
     ) -> Augment:
         """A policy in timm's grammar, such as ``rand-m9-mstd0.5-inc1``, ``original-mstd0.5``,
         ``3a`` or ``augmix-m5-w4-d2``. The documentation lists the differences from timm."""
-        return self._policy("timm", (str(policy),), interpolation, fill)
+        return self._policy("timm", (str(policy),), interpolation, _colour(fill))
 
     def _policy(self, name: str, args: tuple[Any, ...], interpolation: str, fill: Colour | None) -> Augment:
-        return self._with(name, *args, interpolation, _colour(fill))  # type: ignore[no-any-return]
+        return self._with(name, *args, interpolation, None if fill is None else _colour(fill))  # type: ignore[no-any-return]
 
     def three_augment(self) -> Augment:
         """3-Augment of "DeiT III": greyscale, solarize or blur, and a jitter of 0.3."""
@@ -308,7 +307,7 @@ class Augment(_Calls):
         shear_x: Range | None = None,
         shear_y: Range | None = None,
         interpolation: Interpolation = "nearest",
-        fill: Colour | None = None,
+        fill: Colour = (0, 0, 0),
     ) -> Augment:
         """torchvision's ``RandomAffine``. Rotation and shears are ranges in degrees, ``translate``
         has the largest shares of the width and the height, and ``scale`` is a range of factors."""
@@ -362,7 +361,8 @@ class Augment(_Calls):
         return self._with("blur", kernel, (float(low), float(high)), float(probability))  # type: ignore[no-any-return]
 
     def erase(self, erasing: RandomErasing) -> Augment:
-        """Fills a random rectangle of the image after normalisation."""
+        """Fills a random rectangle of the image after normalisation. A second call replaces the
+        first."""
         return self._with("erase", erasing)  # type: ignore[no-any-return]
 
     def mix(self, mix: Mix) -> Augment:

@@ -473,6 +473,8 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
+                // Effects that read neighbours use the place of the batch for a copy of the image.
+                memory[to..to + count * of].iter().for_each(|byte| byte.store(0xa5, Relaxed));
                 (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
             }
             for start in (0..count * made).step_by(PIECE) {

@@ -244,7 +244,8 @@ impl Kind for Boxes {
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         // A mask is drawn in the size of its picture. Its outline's crossings take as much.
-        if self.masks { 2 * input.picture().oriented.size().area() } else { 0 }
+        let plan = input.picture();
+        if self.masks { 2 * plan.oriented.size().area() + plan.warped_area() } else { 0 }
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
@@ -379,7 +380,7 @@ impl Boxes {
                 }
             }
             // The mask is drawn again for the next box.
-            plan.warp_nearest(to, &[0], drawn);
+            plan.warp_nearest(to, 1, &[0], drawn);
         }
         Ok(())
     }

@@ -82,13 +82,15 @@ impl Kind for Map {
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         let Ok(field) = encoded::find(input.sample, input.name) else { return 0 };
-        match field.npy() {
+        let converted = match field.npy() {
             // Other types are converted as a whole.
             Ok((npy, shape)) if !encoded::is_like(&npy, Dtype::F32) => {
                 shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
             }
             _ => 0,
-        }
+        };
+        let values = input.picture().warped_area().saturating_mul(self.channels.unwrap_or(1) as u64);
+        converted.saturating_add(values.saturating_mul(4))
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
@@ -144,7 +146,7 @@ impl Map {
         if plan.is_warped() {
             COPY.with_borrow_mut(|copy| {
                 if self.nearest {
-                    plan.warp_nearest(to, &vec![self.fill; channels], copy);
+                    plan.warp_nearest(to, channels, &[self.fill], copy);
                 } else {
                     plan.warp_floats(to, channels, self.fill, copy);
                 }

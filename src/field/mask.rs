@@ -115,6 +115,10 @@ impl Kind for Mask {
         true
     }
 
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        input.picture().warped_area() * self.dtype.bytes() as u64
+    }
+
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         let plan = input.picture();
         let field = self.find(input.name, input.sample)?;
@@ -132,7 +136,7 @@ impl Kind for Mask {
         }
         if plan.is_warped() {
             let fill = &fill[..self.dtype.bytes()];
-            COPY.with_borrow_mut(|copy| plan.warp_nearest(place.bytes(0), fill, copy));
+            COPY.with_borrow_mut(|copy| plan.warp_nearest(place.bytes(0), fill.len(), fill, copy));
         }
         written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }

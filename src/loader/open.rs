@@ -119,11 +119,13 @@ impl Loader {
         some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
         let room = Room::of(pictures.memory_limit);
-        // An image, and for mixing by workers a copy of the last image of a batch.
+        // An image and the memory of its effects, and for mixing by workers a copy of the last image of
+        // a batch.
         let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
         let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
-        let scratch =
-            ScratchPlan::ample(workers, processors, image + mixing).with_source(room.for_source(source.ahead_bytes()));
+        let effects = if image == 0 { 0 } else { pictures.augment.effects_memory() as usize };
+        let scratch = ScratchPlan::ample(workers, processors, image + effects + mixing)
+            .with_source(room.for_source(source.ahead_bytes()));
         // The pictures of requests are already in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match pictures.prefetch {

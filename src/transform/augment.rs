@@ -184,19 +184,23 @@ impl Augment {
         self
     }
 
-    /// Jitters the colours after the resize; off by default.
+    /// Jitters the colours after the resize; off by default. A second call adds a second jitter.
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
         self.with(jitter)
     }
 
-    /// Fills a random rectangle of the image after normalisation; off by default.
+    /// Fills a random rectangle of the image after normalisation; off by default. A second call
+    /// replaces the first.
     #[must_use]
-    pub fn erase(self, erasing: RandomErasing) -> Self {
-        self.with(erasing)
+    pub fn erase(mut self, erasing: RandomErasing) -> Self {
+        let op = Op::from(erasing);
+        self.ops.retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&op));
+        self.with(op)
     }
 
-    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default.
+    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default. Several
+    /// policies run one after the other.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.with(policy)
@@ -241,7 +245,7 @@ impl Augment {
 
     /// The colours of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
     /// with probability 0.8, greyscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel is
-    /// a tenth of the image's height.
+    /// a tenth of the image's height, so call [`output`](Augment::output) first.
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
@@ -337,19 +341,13 @@ impl Augment {
         self.sometimes(probability, What::Blur { size: kernel, sigma: [sigma.0, sigma.1] })
     }
 
-    fn sometimes(mut self, probability: f64, what: What) -> Self {
-        self.ops.push(Sometimes { probability, what }.into());
-        self
+    fn sometimes(self, probability: f64, what: What) -> Self {
+        self.with(Sometimes { probability, what })
     }
 
-    /// Adds an operation, or replaces the options of the same operation.
+    /// Adds an operation after those that are there.
     pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
-        let op = op.into();
-        let same = |other: &&mut Op| std::mem::discriminant(*other) == std::mem::discriminant(&op);
-        match self.ops.iter_mut().find(same) {
-            Some(other) => *other = op,
-            None => self.ops.push(op),
-        }
+        self.ops.push(op.into());
         self
     }
 
@@ -398,13 +396,16 @@ impl Augment {
 
     /// Decides how a sample with a picture of size `size` is transformed, before it is decoded.
     ///
-    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, colour jitter. An
-    /// option that is turned off draws nothing. [`iou_crop`](Augment::iou_crop) treats the sample
-    /// as one without boxes.
+    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects on
+    /// pixels in the order of their calls. An option that is turned off draws nothing.
+    /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
     /// size differs from [`Augment::pass_through`]'s.
+    ///
+    /// # Panics
+    /// May panic if [`check`](Augment::check) returns an error.
     pub fn plan(&self, size: Size, rng: &mut Rng) -> Result<Plan> {
         self.plan_with(size, &[], rng)
     }
@@ -414,6 +415,9 @@ impl Augment {
     ///
     /// # Errors
     /// Those of [`plan`](Augment::plan).
+    ///
+    /// # Panics
+    /// Like [`plan`](Augment::plan).
     pub fn plan_with(&self, size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
         if size.area() == 0 {
             return Err(Error::new(
@@ -433,6 +437,12 @@ impl Augment {
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
         self.ops.iter().any(|op| !op.is_on_values())
+    }
+
+    /// Bytes that the effects on pixels need for a sample, apart from its image.
+    pub(crate) fn effects_memory(&self) -> u64 {
+        let each = self.ops.iter().filter(|op| !op.is_on_values()).map(Op::bytes_per_pixel);
+        each.max().unwrap_or(0).saturating_mul(self.output.area())
     }
 
     /// Whether samples may get effects on values.
@@ -515,6 +525,45 @@ mod tests {
         refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
         refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
         Augment::train(224).output(320, 160).check().unwrap();
+    }
+
+    #[test]
+    fn each_call_adds_its_effects_after_those_before() {
+        let jitter = |by: f64| ColorJitter::new().brightness(by);
+        let codes = |augment: Augment| -> Vec<_> {
+            plan(&augment, (24, 24)).drawn.pixels.iter().map(std::mem::discriminant).collect()
+        };
+        let train = || Augment::train(24);
+        let (tone, blur) = (codes(train().jitter(jitter(0.1)))[0], codes(train().blur(3, (1.0, 1.0), 1.0))[0]);
+        assert_eq!(codes(train().jitter(jitter(0.1)).blur(3, (1.0, 1.0), 1.0).jitter(jitter(0.2))), [tone, blur, tone]);
+        let ops = |augment: Augment| augment.ops.len();
+        assert_eq!(ops(train().rand_augment(2, 9).aug_mix()), 2);
+        assert_eq!(ops(train().simclr().jitter(jitter(0.1))), 4);
+        let last = train().jitter(jitter(0.1)).blur(3, (0.1, 2.0), 1.0).three_augment().ops.pop();
+        assert_eq!(last, train().three_augment().ops.pop());
+        // A sample has one rectangle at most.
+        let erasing = |p| RandomErasing::new(p);
+        assert_eq!(train().erase(erasing(0.1)).erase(erasing(0.5)), train().erase(erasing(0.5)));
+    }
+
+    #[test]
+    fn annotations_follow_no_chain_of_aug_mix() {
+        let affine = || RandomAffine::new().rotate(-60.0, 60.0);
+        let (plain, mut moved) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
+        for policy in [Policy::aug_mix(), Policy::timm("augmix-m5-w3-d2")] {
+            for sample in 0..20 {
+                let mut rng = Rng::new(1, 0, sample);
+                let mixed = Augment::resize(40, 30).policy(policy.clone());
+                let plan = mixed.plan(Size::new(80, 60), &mut rng).unwrap();
+                moved +=
+                    plan.drawn.pixels.iter().filter(|e| matches!(e, crate::transform::ops::OnPixels::Warp(_))).count();
+                assert!(!plan.is_warped() && plan.point(20.0, 10.0) == (10.0, 5.0) && plan.pixel(3, 2) == Some((6, 4)));
+                assert_eq!(plan.clip_box([8.0, 4.0, 20.0, 30.0]).unwrap().corners, [4.0, 2.0, 10.0, 15.0]);
+            }
+            let both = plan(&Augment::resize(40, 30).affine(affine()).policy(policy), (80, 60));
+            assert!(both.is_warped() && both.point(20.0, 10.0) == plain.point(20.0, 10.0));
+        }
+        assert!(moved > 20, "{moved}");
     }
 
     #[test]

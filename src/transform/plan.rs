@@ -219,6 +219,11 @@ impl Plan {
         self.drawn.warps().next().is_some()
     }
 
+    /// Pixels of a copy of the output, which geometric operations on annotations need; 0 without them.
+    pub(crate) fn warped_area(&self) -> u64 {
+        if self.is_warped() { self.output.area() } else { 0 }
+    }
+
     /// The pixel of the picture that pixel (`x`, `y`) of the output shows by nearest-neighbour
     /// sampling, after all geometric operations. `None` where the output is filled.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
@@ -228,9 +233,10 @@ impl Plan {
     }
 
     /// Moves the values of a plane of the output with the geometric operations, each from the
-    /// nearest pixel. `fill` is a pixel from outside, and `copy` is scratch.
-    pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], fill: &[T], copy: &mut Vec<T>) {
-        self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, fill.len()), fill, copy));
+    /// nearest pixel, which has `channels` values. Those from outside become the values of `fill`,
+    /// which repeats. `copy` is scratch.
+    pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], channels: usize, fill: &[T], copy: &mut Vec<T>) {
+        self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
 
     /// Moves the values of a map of the output with `channels` values for each pixel, as the pixels of
@@ -240,20 +246,24 @@ impl Plan {
             if warp.is_bilinear() {
                 warp.move_floats(map, (self.output, channels), fill, copy);
             } else {
-                warp.move_nearest(map, (self.output, channels), &vec![fill; channels], copy);
+                warp.move_nearest(map, (self.output, channels), &[fill], copy);
             }
         }
     }
 
     /// Turns displacements of pixels of the output, (right, down), with the geometric operations.
-    /// They are in their places already.
+    /// They are in their places already. Where the nearest pixel is filled, there is no displacement
+    /// to turn.
     pub(crate) fn warp_flow(&self, flow: &mut [f32]) {
         if !self.is_warped() {
             return;
         }
-        let width = self.output.width as usize;
-        for (at, flow) in flow.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let mut end = ((at % width) as f64 + 0.5, (at / width) as f64 + 0.5);
+        for (flow, at) in flow.as_chunks_mut::<2>().0.iter_mut().zip(0..) {
+            let (x, y) = (at % self.output.width, at / self.output.width);
+            if self.pixel(x, y).is_none() {
+                continue;
+            }
+            let mut end = (f64::from(x) + 0.5, f64::from(y) + 0.5);
             let from = self.drawn.warps().rev().fold(end, |end, warp| warp.backward(end, self.output));
             let start = end;
             end = (from.0 + f64::from(flow[0]), from.1 + f64::from(flow[1]));

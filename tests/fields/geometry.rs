@@ -368,3 +368,28 @@ fn masks_and_maps_follow_geometric_operations() {
         }
     }
 }
+
+#[test]
+fn geometric_operations_turn_no_fill_value_of_a_flow() {
+    let size = Size::new(32, 16);
+    let [rgb, mask] = [3, 1].map(|channels| vec![1_u8; channels * 32 * 16]);
+    let flow: Vec<u8> = [2.0_f32, 0.0].repeat(32 * 16).iter().flat_map(|v| v.to_le_bytes()).collect();
+    let sample = OwnedSample::new("a")
+        .field("rgb.npy", follow::npy("|u1", "(16, 32, 3)", &rgb))
+        .field("mask.npy", follow::npy("|u1", "(16, 32)", &mask))
+        .field("flow.npy", follow::npy("<f4", "(16, 32, 2)", &flow));
+    let affine = RandomAffine::new().rotate(90.0, 90.0);
+    let loader = Loader::source(Memory::new(vec![sample]))
+        .augment(Augment::pass_through(size.width, size.height).affine(affine))
+        .without("label")
+        .field("mask", Mask::new(Dtype::U8))
+        .field("flow", Map::flow().nearest().fill(1e10));
+    let batch = loader.into_iter().next().unwrap().unwrap();
+    let masks = batch.field("mask").unwrap().as_u8().unwrap();
+    assert_eq!(masks.iter().filter(|&&v| v == 0).count(), 16 * 16);
+    for (flow, mask) in batch.field("flow").unwrap().as_f32().unwrap().as_chunks::<2>().0.iter().zip(masks) {
+        let expected = if *mask == 0 { [1e10; 2] } else { [0.0, 2.0] };
+        let near = flow.iter().zip(expected).all(|(a, b)| *a == b || (a - b).abs() < 1e-4);
+        assert!(near, "{flow:?}, not {expected:?}");
+    }
+}

@@ -53,6 +53,13 @@ macro_rules! operations {
                 }
             }
 
+            /// Bytes per pixel next to the image, like [`Operation::bytes_per_pixel`].
+            pub(crate) fn bytes_per_pixel(&self) -> u64 {
+                match self {
+                    $($(#[$oon])* Op::$op(op) => op.bytes_per_pixel(),)+
+                }
+            }
+
             fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
                 match self {
                     $($(#[$oon])* Op::$op(op) => op.draw(output, rng, to),)+

@@ -19,6 +19,11 @@ pub(crate) trait Operation {
         None
     }
 
+    /// Bytes per pixel that its effects on pixels need next to the image. Most need a copy.
+    fn bytes_per_pixel(&self) -> u64 {
+        3
+    }
+
     /// Maximum number of effects that [`draw`](Operation::draw) adds.
     fn most(&self) -> usize {
         1

@@ -207,9 +207,21 @@ impl Drawn {
         self.pixels.push(effect.into());
     }
 
-    /// The geometric effects, in the order in which they run.
+    /// The geometric effects that annotations follow, in the order in which they run.
     pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
-        self.pixels.iter().filter_map(|effect| if let OnPixels::Warp(warp) = effect { Some(warp) } else { None })
+        self.pixels.iter().filter_map(|effect| match effect {
+            OnPixels::Warp(warp) if warp.moves_annotations() => Some(warp),
+            _ => None,
+        })
+    }
+
+    /// Marks the geometric effects from number `first` on as those of a chain.
+    pub(super) fn join_chain(&mut self, first: usize) {
+        for effect in &mut self.pixels[first..] {
+            if let OnPixels::Warp(warp) = effect {
+                warp.join_chain();
+            }
+        }
     }
 
     /// Whether a device can run all effects on pixels.

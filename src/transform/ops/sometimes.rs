@@ -57,7 +57,7 @@ pub enum Interpolation {
 /// let augment = Augment::train(224).affine(affine);
 /// # augment.check().unwrap();
 /// ```
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RandomAffine {
     degrees: Option<Interval>,
     translate: Option<[f64; 2]>,
@@ -66,10 +66,18 @@ pub struct RandomAffine {
     sampling: Sampling,
 }
 
+impl Default for RandomAffine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl RandomAffine {
     /// Changes nothing yet.
     pub fn new() -> Self {
-        Self::default()
+        // torchvision's functions have no fill colour by default, but its classes have black.
+        let sampling = Sampling { bilinear: false, fill: Some([0; 3]) };
+        RandomAffine { degrees: None, translate: None, scale: None, shear: [None; 2], sampling }
     }
 
     /// Rotates by an angle uniform in `low` to `high`, in degrees, clockwise.

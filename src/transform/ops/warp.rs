@@ -71,6 +71,8 @@ impl Warp {
     const FILLED: u32 = 1 << 24;
     const BILINEAR: u32 = 1 << 25;
     const PERSPECTIVE: u32 = 1 << 26;
+    /// For the host alone: the effect belongs to a chain that is mixed with the original image.
+    const OF_CHAIN: u32 = 1 << 27;
 
     /// The bits of `mode` in C.
     #[cfg(test)]
@@ -114,6 +116,16 @@ impl Warp {
         self.mode & bit != 0
     }
 
+    /// Marks the effect as one of a chain that is mixed with the original image.
+    pub(super) fn join_chain(&mut self) {
+        self.mode |= Self::OF_CHAIN;
+    }
+
+    /// Whether masks, boxes, points and maps follow. They stay with the original image of a mixture.
+    pub(super) fn moves_annotations(&self) -> bool {
+        !self.is(Self::OF_CHAIN)
+    }
+
     /// The colour of positions outside the image.
     fn fill(&self) -> [u8; 3] {
         let [red, green, blue, _] = self.mode.to_le_bytes();
@@ -151,7 +163,7 @@ impl Warp {
     }
 
     /// Moves the values of a plane of `size` with `channels` values for each pixel, each from the
-    /// nearest pixel. Pixels from outside become `fill`. `copy` is scratch.
+    /// nearest pixel. Values from outside become those of `fill`, which repeats. `copy` is scratch.
     pub(crate) fn move_nearest<T: Copy>(
         &self,
         plane: &mut [T],
@@ -168,7 +180,7 @@ impl Warp {
                         let at = (y as usize * size.width as usize + x as usize) * channels;
                         to.copy_from_slice(&copy[at..at + channels]);
                     }
-                    None => to.copy_from_slice(fill),
+                    None => to.iter_mut().zip(fill.iter().cycle()).for_each(|(to, fill)| *to = *fill),
                 }
             }
         }
@@ -179,7 +191,8 @@ impl Warp {
         self.is(Self::BILINEAR)
     }
 
-    /// Moves the values of a plane of floats, as the pixels of an image are moved bilinearly.
+    /// Moves the values of a plane of floats, as the pixels of an image are moved bilinearly. `fill`
+    /// may be NaN or far from the other values.
     pub(crate) fn move_floats(
         &self,
         plane: &mut [f32],
@@ -192,10 +205,8 @@ impl Warp {
         for (y, row) in plane.chunks_exact_mut(size.width as usize * channels).enumerate() {
             for (x, to) in row.chunks_exact_mut(channels).enumerate() {
                 let between = Between::new(self.source(x as u32, y as u32, size), size);
-                let inside = between.sum(|_| 1.0);
                 for (channel, to) in to.iter_mut().enumerate() {
-                    let value = between.sum(|pixel| copy[pixel * channels + channel]);
-                    *to = (value - fill) * inside + fill;
+                    *to = between.filled(fill, |pixel| copy[pixel * channels + channel]);
                 }
             }
         }
@@ -291,6 +302,27 @@ impl Between {
         let [a, b, c, d] = self.pixels.map(|(at, weight)| at.map_or(0.0, |at| value(at) * weight));
         ((a + b) + c) + d
     }
+
+    /// The value at the position, with `fill` outside, as torchvision blends it:
+    /// `sum(value) * inside + fill * (1 - inside)`. `fill` does not enter where all pixels are inside,
+    /// and nothing else does where none is. A pixel without weight does not count, even if it is NaN.
+    fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
+        let counts = |inside: bool| self.pixels.iter().any(|(at, weight)| at.is_some() == inside && *weight != 0.0);
+        if !counts(true) {
+            return fill;
+        }
+        let part = |(at, weight): (Option<usize>, f32)| match at {
+            Some(at) if weight != 0.0 => value(at) * weight,
+            _ => 0.0,
+        };
+        let [a, b, c, d] = self.pixels.map(part);
+        let value = ((a + b) + c) + d;
+        if !counts(false) {
+            return value;
+        }
+        let inside = self.sum(|_| 1.0);
+        value * inside + fill * (1.0 - inside)
+    }
 }
 
 impl PixelEffect for Warp {
@@ -326,5 +358,35 @@ impl Warp {
             }
             (value + 12_582_912.0 - 12_582_912.0) as u8
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(map: &[f32], translate: [f64; 2], fill: f32) -> Vec<f32> {
+        let (size, mut to) = (Size::new(8, 4), map.to_vec());
+        let sampling = Sampling { bilinear: true, fill: None };
+        let warp = Warp::affine(Affine { translate, ..Affine::NONE }, size, sampling);
+        warp.move_floats(&mut to, (size, 1), fill, &mut Vec::new());
+        to
+    }
+
+    #[test]
+    fn a_bilinear_map_keeps_its_values_for_any_fill() {
+        let map: Vec<f32> = (0..32).map(|v| v as f32 + 0.125).collect();
+        for fill in [f32::NAN, 1e9, -1e30, f32::INFINITY] {
+            // By a whole number of pixels, and by half a pixel.
+            let (whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
+            for (at, (whole, half)) in whole.into_iter().zip(half).enumerate() {
+                let expected = if at % 8 < 2 { fill } else { map[at - 2] };
+                assert_eq!(whole.to_bits(), expected.to_bits(), "fill {fill}, value {at}: {whole}");
+                match at % 8 {
+                    0 => assert!(if fill.is_nan() { half.is_nan() } else { half == map[at] / 4.0 + fill / 2.0 }),
+                    _ => assert_eq!(half, (map[at - 1] + map[at]) / 2.0, "fill {fill}, value {at}"),
+                }
+            }
+        }
     }
 }

@@ -94,6 +94,8 @@ impl Policy {
     /// bilinear. Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness
     /// and Uncertainty" (2020).
     ///
+    /// Masks, boxes, points and maps stay with the original image: chains do not move them.
+    ///
     /// It has no device code. For a batch on a device, workers decode and mix these samples.
     pub fn aug_mix() -> Self {
         let form = Form::Mix { severity: 3, chains: 3, depth: None, alpha: 1.0, all: true };
@@ -195,11 +197,13 @@ impl Policy {
     fn mix(&self, chains: u32, alpha: f64, to: &mut Drawn, rng: &mut Rng, mut chain: impl FnMut(&mut Rng, &mut Drawn)) {
         let whole = dirichlet(alpha, 2, rng);
         let parts = dirichlet(alpha, chains as usize, rng);
+        let first = to.pixels.len();
         to.push(Blend::begin(whole[0] as f32));
         for (i, part) in parts.iter().enumerate() {
             chain(rng, to);
             to.push(Blend::chain(*part as f32 * whole[1] as f32, i + 1 == parts.len()));
         }
+        to.join_chain(first);
     }
 }
 
@@ -214,6 +218,11 @@ impl Operation for Policy {
             Form::Mix { .. } | Form::Timm { recipe: Ok(Recipe { mix: Some(_), .. }), .. } => Some("AugMix"),
             _ => None,
         }
+    }
+
+    fn bytes_per_pixel(&self) -> u64 {
+        // AugMix has a copy for its effects, the original image, and a sum of floats.
+        if self.without_device_code().is_some() { 3 + 3 + 12 } else { 3 }
     }
 
     fn check(&self) -> Result<()> {

@@ -199,6 +199,8 @@ fn strings_that_timm_would_misread_are_refused() {
         ("rand-tfoo", "the set \"foo\" is unknown"),
         ("rand-n4-t3aw-m3-n15", "15 different effects of the 14 in the set"),
         ("augmix-b1", "blended mixtures are not supported"),
+        ("augmix-b0", "blended mixtures are not supported"),
+        ("rand-m9-inc0", "timm takes it as inc1"),
         ("original-m9", "the section \"m9\" is unknown; mstd is known"),
         ("", "the policy \"\" is unknown"),
     ] {

@@ -212,7 +212,9 @@ impl Recipe {
                     }
                 }
                 ("mmax", value) => recipe.limit = whole(part, value, 100)?.into(),
-                ("inc", value) => recipe.increasing = whole(part, value, 1)? == 1,
+                ("inc", "1") => recipe.increasing = true,
+                // timm takes every text as true.
+                ("inc", _) => return Err(format!("the section {part:?}: timm takes it as inc1; leave it out instead")),
                 _ => {
                     return Err(format!("the section {part:?} is unknown; m, n, p, t, mstd, mmax and inc are known"));
                 }
@@ -238,10 +240,8 @@ impl Recipe {
                 ("d", value) => depth = Some(whole(part, value, EFFECTS_ON_PIXELS as u32)?).filter(|&depth| depth > 0),
                 ("a", value) => alpha = number(part, value, 1000.0)?.max(f64::MIN_POSITIVE),
                 ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
-                ("b", value) if whole(part, value, 1)? == 1 => {
-                    return Err(format!("the section {part:?}: blended mixtures are not supported"));
-                }
-                ("b", _) => {}
+                // timm takes every text as true, and so b0 as b1.
+                ("b", _) => return Err(format!("the section {part:?}: blended mixtures are not supported")),
                 _ => return Err(format!("the section {part:?} is unknown; m, w, d, a, b and mstd are known")),
             }
         }
