@@ -249,7 +249,8 @@ impl Counters {
             known.of.at_seconds = at;
             if seconds > known.counts(at) {
                 known.longest_at = at;
-                (known.of.seconds, known.of.stage) = (seconds, longest.into());
+                known.of.seconds = seconds;
+                longest.clone_into(&mut known.of.stage);
             }
         } else {
             let of = Straggler {
