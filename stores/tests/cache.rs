@@ -378,7 +378,7 @@ fn a_folder_with_other_files_or_of_another_version_is_refused_and_nothing_is_del
         let hours = std::time::SystemTime::now() - Duration::from_secs(7200);
         fs::File::create(mine).unwrap().set_modified(hours).unwrap();
     }
-    assert_eq!(check(&path).unwrap().others, [block.clone()]);
+    assert_eq!(check(&path).unwrap().others, std::slice::from_ref(&block));
     like_another_process(&path, 50_000);
     assert_eq!([old[0].exists(), old[1].exists(), block.exists()], [true, false, true]);
     fs::remove_file(block).unwrap();

@@ -202,7 +202,7 @@ fn maps_that_are_converted_stay_within_the_plan() {
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
         let plan = batches.memory_plan();
         assert_eq!(count, 16);
-        assert!(peak >= 500 * 500 * 8 * 4, "a map was converted");
+        assert!(peak + MIB >= 500 * 500 * 8 * 4, "a map was converted");
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB are taken: {plan}", peak / MIB);
     });
 }
