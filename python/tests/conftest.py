@@ -87,7 +87,7 @@ def rust_batches(options: dict[str, object]) -> list[Content]:
     while line := out.readline():
         head = json.loads(line)
         fields = {name: out.read(length) for name, length in head["fields"]}
-        batches.append((head["epoch"], head["index"], head["ids"], fields))
+        batches.append((head["epoch"], head["number"], head["ids"], fields))
     return batches
 
 

@@ -12,6 +12,8 @@ from warpfeed._warpfeed import in_python
 UNSEEN = {
     # A mistake in the crate itself.
     "workers decode pictures in groups and call `ImageField::write`",
+    # `timm` is called alike in Python.
+    "timm({text:?}): {cause}",
 }
 
 SETTER = re.compile(r"pub fn ([a-z_]+)\((?:mut )?self\b[^{;]*?->\s*(?:Self|Loader|Result<Batches|Pack)", re.S)
