@@ -127,9 +127,11 @@ fn main() -> Result<()> {
     all.extend(starts(resumed.epoch(0))?);
     assert_eq!(all, first, "a run that was resumed has the same crops");
 
-    // The statistics have a stage for the field.
+    // The statistics have a stage for the field. Workers may already prepare the next epoch, so it
+    // counts at least the 32 samples that this run delivered.
     let stats = resumed.stats();
-    assert_eq!(stats.fields["wave"].count, stats.prepared);
+    assert_eq!(stats.samples, 32);
+    assert!(stats.fields["wave"].count >= stats.samples);
     println!("{stats}");
     Ok(())
 }

@@ -34,7 +34,9 @@ struct Inner {
     os_code: Option<i32>,
     transient: bool,
     throttled: bool,
+    absent: bool,
     source: Option<Arc<Source>>,
+    failed: Vec<(u64, Error)>,
 }
 
 /// Type of the underlying error.
@@ -104,7 +106,9 @@ impl Error {
             os_code: None,
             transient: false,
             throttled: false,
+            absent: false,
             source: None,
+            failed: Vec::new(),
         }))
     }
 
@@ -174,6 +178,14 @@ impl Error {
         self.transient()
     }
 
+    /// Marks the error as the certain answer of a store that there is no such object, such as HTTP's
+    /// status 404.
+    #[must_use]
+    pub fn absent(mut self) -> Self {
+        self.0.absent = true;
+        self
+    }
+
     /// Adds the file that the error belongs to. An existing path stays, because the innermost place
     /// is the exact one.
     #[must_use]
@@ -209,6 +221,18 @@ impl Error {
             self.0.cause = format!("{note}: {}", self.0.cause);
         }
         self
+    }
+
+    /// Sets the samples that failed in the batch of this error, with their errors.
+    #[must_use]
+    pub(crate) fn of_batch(mut self, failed: Vec<(u64, Error)>) -> Self {
+        self.0.failed = failed;
+        self
+    }
+
+    /// The samples that failed in the batch of this error. Empty if the error is not that of a batch.
+    pub(crate) fn failed(&self) -> &[(u64, Error)] {
+        &self.0.failed
     }
 
     /// Sets the sample to `id` and removes the key.
@@ -254,6 +278,11 @@ impl Error {
     /// Whether a server [refused](Error::throttled) because it has too much to do.
     pub fn is_throttled(&self) -> bool {
         self.0.throttled
+    }
+
+    /// Whether a store said that there is [no such object](Error::absent).
+    pub fn is_absent(&self) -> bool {
+        self.0.absent
     }
 
     /// The operating system's error number (`errno`), for [`ErrorKind::Io`].

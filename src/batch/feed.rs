@@ -24,18 +24,24 @@ impl Course {
         Course { first, batches: batches.end, again: false, epochs: 0 }
     }
 
-    /// The place after `place`, or `None` if the run ends there: after the last epoch that is
-    /// prepared ahead, and before an epoch without batches. `length` returns the number of batches
-    /// of an epoch, and `None` if the order fails.
-    pub(crate) fn after(&mut self, place: Place, length: impl FnOnce(u64) -> Option<u64>) -> Option<Place> {
+    /// The place after `place`, or `None` if the run ends there, after the last epoch that is
+    /// prepared ahead. At the border to another epoch, [`enter`](Course::enter) says whether there is
+    /// a batch.
+    pub(crate) fn after(&self, place: Place) -> Option<Place> {
         let batch = place.batch + 1;
         if batch < self.batches {
             return Some(Place { batch, ..place });
         }
         let next = place.epoch.checked_add(1).filter(|&next| next < self.epochs)?;
-        let epoch = if self.again { place.epoch } else { next };
-        self.batches = length(epoch)?;
-        (self.batches > 0).then_some(Place { epoch, batch: 0 })
+        Some(Place { epoch: if self.again { place.epoch } else { next }, batch: 0 })
+    }
+
+    /// Enters the epoch of `place`, which [`after`](Course::after) returned for the last batch of the
+    /// epoch before. `length` is its number of batches, or `None` if the order fails. Returns whether
+    /// there is a batch.
+    pub(crate) fn enter(&mut self, length: Option<u64>) -> bool {
+        self.batches = length.unwrap_or(0);
+        self.batches > 0
     }
 }
 
@@ -87,7 +93,10 @@ mod tests {
         let mut next = Some(course.first);
         let places = std::iter::from_fn(|| {
             let place = next?;
-            next = course.after(place, |epoch| lengths.get(epoch as usize).copied());
+            if place != course.first && place.batch == 0 && !course.enter(lengths.get(place.epoch as usize).copied()) {
+                return None;
+            }
+            next = course.after(place);
             Some((place.epoch, place.batch))
         });
         places.take(9).collect()

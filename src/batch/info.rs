@@ -24,7 +24,9 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
-    /// The batch after it in the run. `None` if the run ends here.
+    /// The batch after it in the run. `None` if the run ends here. After the last batch of an epoch,
+    /// this is the first batch of the next one, although nobody knows yet whether that epoch can be
+    /// prepared.
     pub(crate) next: Option<Place>,
     pub(crate) entries: Vec<Entry>,
     /// Mixing of the batch, if any. The last worker mixes on the host, and the conversion kernel on
@@ -44,6 +46,8 @@ pub(crate) struct SampleInfo {
     pub(crate) labelled: bool,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
+    /// Number of its pictures that were decoded although they are damaged.
+    pub(crate) damaged: u32,
 }
 
 /// Maxima over the pictures of a batch that a device decodes, which determine the launch sizes.
@@ -104,6 +108,18 @@ impl BatchInfo {
     /// replaces it.
     pub fn error(&self, place: usize) -> Option<&Error> {
         self.samples[..self.len()].get(place)?.fault.as_ref()
+    }
+
+    /// The samples that failed, by their index in the source, with their errors.
+    pub(crate) fn failed(&self) -> impl Iterator<Item = (u64, &Error)> {
+        let entries = self.header.entries.iter().zip(&self.samples);
+        entries.filter_map(|(entry, sample)| Some((entry.sample, sample.fault.as_ref()?)))
+    }
+
+    /// Number of its pictures that were decoded although they are damaged.
+    pub(crate) fn damaged(&self) -> u64 {
+        let sound = self.samples[..self.len()].iter().filter(|sample| sample.fault.is_none());
+        sound.map(|sample| u64::from(sample.damaged)).sum()
     }
 
     /// How the samples were mixed with each other ([`Augment::mix`](crate::Augment::mix)), or

@@ -1,6 +1,6 @@
 use crate::batch::Largest;
 use crate::decode::{Grid, Rect};
-use crate::transform::{Plan, Record, record};
+use crate::transform::{Border, Filter, Plan, Record, record};
 
 record! {
     /// One component on the grid of MCUs.
@@ -129,7 +129,10 @@ impl DecodeOps {
     pub(crate) fn takes(plan: &Plan) -> bool {
         let Some((across, down)) = plan.filter() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
+        let border = plan.border == Border::Constant || plan.target.size() == plan.output;
         plan.target.fits(plan.output)
+            && border
+            && plan.interpolation == Filter::Bilinear
             && plan.region.width <= Self::MOST_COLUMNS
             && taps(across, plan.target.width) <= Self::MOST_TAPS as f64
             && taps(down, plan.target.height) <= Self::MOST_TAPS as f64

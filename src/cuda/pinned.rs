@@ -1,13 +1,20 @@
 #![allow(unsafe_code)]
 //! Page-locked host memory.
 //!
+//! Large blocks are mapped, filled by several threads and then registered with the driver, because
+//! `cuMemHostAlloc` fills page after page on one thread. Small blocks, and large ones that the driver
+//! cannot register, come from `cuMemHostAlloc`.
+//!
 //! **Invariants**
-//! 1. `start` comes from `cuMemHostAlloc` with `len` bytes and is passed to `cuMemFreeHost` once,
-//!    in `drop`.
-//! 2. The bytes are initialised, because they are zeroed when allocated.
+//! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them once, and then
+//!    frees them. A mapping that cannot be unlocked stays, because the driver would go on copying
+//!    its pages for whatever is mapped there next.
+//! 2. The bytes are initialised: the system zeroes mapped pages, and allocated ones are zeroed here.
 //! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
 //!    until the copy is done, as an event after it shows. `Stream::upload` is `unsafe` because of
 //!    this contract, which the prefetch ring keeps.
+//! 4. A mapping is shared with child processes, as the driver's own are. A private one would be
+//!    copied by the first write after `fork`, and the device would read the old page.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -19,13 +26,28 @@ use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, Result};
 
+/// Size from which blocks are mapped.
+#[cfg(target_os = "linux")]
+const MAPPED_FROM: usize = 4 << 20;
+/// Size of huge pages.
+#[cfg(target_os = "linux")]
+const HUGE: usize = 2 << 20;
+/// Bytes that a thread fills at least.
+#[cfg(target_os = "linux")]
+const SHARE: usize = 8 << 20;
+/// Maximum number of threads that fill a block.
+#[cfg(target_os = "linux")]
+const THREADS: usize = 8;
+
 /// A zeroed block of page-locked host memory, portable across contexts.
 ///
-/// Allocating it takes about 0.3 ms per megabyte and synchronizes the device. It is therefore
-/// allocated when a loader opens, never while it runs.
+/// Allocating it may synchronize the device. It is therefore allocated when a loader opens, never
+/// while it runs.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,
+    /// Whether `start` is mapped, and not allocated by the driver.
+    is_mapped: bool,
     context: Context,
 }
 
@@ -46,6 +68,10 @@ impl Pinned {
         if len == 0 {
             return Err(Error::config("page-locked memory of 0 bytes"));
         }
+        #[cfg(target_os = "linux")]
+        if let Some(start) = mapped(len) {
+            return Ok(Pinned { start, len, is_mapped: true, context: context.clone() });
+        }
         // SAFETY: the context is bound, and the result is checked before use.
         let lock = || unsafe { result::malloc_host(len, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let start = lock().or_else(|e| if settle(FREED_WITHIN) { lock() } else { Err(e) }).doing(|| {
@@ -57,7 +83,62 @@ impl Pinned {
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| Error::config("cuMemHostAlloc returned null"))?;
         // SAFETY: `len` bytes were just allocated at `start`.
         unsafe { start.write_bytes(0, len) };
-        Ok(Pinned { start, len, context: context.clone() })
+        Ok(Pinned { start, len, is_mapped: false, context: context.clone() })
+    }
+}
+
+/// Maps and locks `len` bytes. `None` if the block is small, or if the system or the driver refuses.
+#[cfg(target_os = "linux")]
+fn mapped(len: usize) -> Option<NonNull<u8>> {
+    if len < MAPPED_FROM {
+        return None;
+    }
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the system's choice touches no other memory.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    let at = start as usize;
+    // Where the system cannot do this, locking fills the pages, which only takes longer.
+    let advise = |begin: usize, end: usize, advice| {
+        let (begin, end) = (len.min(begin), len.min(end));
+        // SAFETY: the range lies in the mapping, and the advice changes no contents.
+        unsafe { libc::madvise((at + begin) as *mut std::ffi::c_void, end - begin, advice) }
+    };
+    advise(0, len, libc::MADV_HUGEPAGE);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (len / SHARE).clamp(1, cores.min(THREADS));
+    let share = len.div_ceil(threads).next_multiple_of(HUGE);
+    let fill = |part: usize| advise(part * share, (part + 1) * share, libc::MADV_POPULATE_WRITE);
+    std::thread::scope(|scope| {
+        let fill = &fill;
+        for part in 1..threads {
+            // Locking fills the share of a thread that cannot be started.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || fill(part));
+        }
+        fill(0);
+    });
+    // SAFETY: the caller has bound the context, and the range is mapped.
+    let locked = unsafe { sys::cuMemHostRegister_v2(start, len, sys::CU_MEMHOSTREGISTER_PORTABLE) };
+    if locked.result().is_err() {
+        // SAFETY: the mapping was made above, and nothing uses it.
+        unsafe { libc::munmap(start, len) };
+        return None;
+    }
+    NonNull::new(start.cast())
+}
+
+/// Unlocks and frees a mapping.
+///
+/// # Safety
+/// [`mapped`] made the mapping of `len` bytes at `start`, and nothing uses it.
+#[cfg(target_os = "linux")]
+unsafe fn unmap(start: *mut std::ffi::c_void, len: usize) {
+    // SAFETY: guaranteed by the caller.
+    if unsafe { sys::cuMemHostUnregister(start) }.result().is_ok() {
+        // SAFETY: the driver no longer uses the mapping.
+        unsafe { libc::munmap(start, len) };
     }
 }
 
@@ -79,11 +160,20 @@ impl DerefMut for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let start = self.start.as_ptr() as usize;
+        let (start, _len, is_mapped) = (self.start.as_ptr() as usize, self.len, self.is_mapped);
         later(self.context.clone(), move || {
+            let start = start as *mut std::ffi::c_void;
+            if is_mapped {
+                #[cfg(target_os = "linux")]
+                // SAFETY: invariant 1.
+                unsafe {
+                    unmap(start, _len);
+                }
+                return;
+            }
             // SAFETY: invariant 1. An error means that the context has failed, and its memory is
             // released with the process.
-            let _ = unsafe { result::free_host(start as *mut std::ffi::c_void) };
+            let _ = unsafe { result::free_host(start) };
         });
     }
 }

@@ -1,9 +1,15 @@
 use super::Job;
 
 /// Maximum number of pictures that are decoded together: enough for a decoder to work on several
-/// side by side, and few enough to distribute a batch evenly. A sample has at most this many
-/// images.
+/// side by side, and few enough to distribute a batch evenly.
 pub(crate) const MAX_GROUP: usize = 8;
+
+/// Maximum number of images of a sample: enough for two global and eight local views.
+pub(crate) const MAX_IMAGES: usize = 16;
+
+/// Maximum number of images of all samples that are decoded together. Pictures with ten views are
+/// still decoded three at a time.
+pub(crate) const MAX_PLANNED: usize = 32;
 
 /// Decodes all jobs. Each job gets its own result. Consecutive jobs with the same codec are decoded
 /// together ([`Codec::decode_group`](super::Codec::decode_group)), JPEGs side by side.
@@ -12,7 +18,7 @@ pub fn decode_group(jobs: &mut [Job<'_>]) {
         (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
         _ => false,
     };
-    for jobs in jobs.chunk_by_mut(same) {
+    for jobs in jobs.chunk_by_mut(same).flat_map(|jobs| jobs.chunks_mut(MAX_GROUP)) {
         match jobs[0].picture.codec {
             Some(codec) => codec.decode_group(jobs),
             None => jobs.iter_mut().for_each(Job::run),

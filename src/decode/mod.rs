@@ -1,21 +1,14 @@
 //! Decodes encoded bytes to pixels.
 //!
-//! 1. `pixels`: [`Pixels`], a decoded picture; [`Rect`] and [`Size`].
-//! 2. `orientation`: turns pictures upright by their EXIF tag, for all formats.
-//! 3. `frame`: [`Oriented`] and [`Frame`], which turn annotations with their picture.
-//! 4. `jpeg`: the crate's own JPEG decoder, the fast path.
-//! 5. `image`: the other formats, decoded by the `image` crate and converted to RGB.
-//! 6. `info`: [`Info`], information from a header; `condition`: [`Condition`], valid or damaged.
-//! 7. `picture`: [`Codec`], which decodes one format, and which you can implement. [`Picture`] is
-//!    an opened picture: this handle provides its header, size and pixels. [`Job`] is one of
-//!    several pictures to decode.
-//! 8. `group`: [`decode_group`], several pictures at a time.
-//! 9. `npy`: the header of an `.npy` file; [`raw`]: pixels that are not encoded; `png`: masks.
-//! 10. `codecs`: the built-in codecs, and [`Codecs`], the registry. It chooses the codec by the
-//!     picture's first bytes.
-//! 11. `standard`: the registry with its defaults; [`check()`] reads a whole picture with it and
-//!     reports damage.
-//! 12. `scratch`: memory that the codecs of a thread keep.
+//! 1. [`Pixels`]: a decoded picture; [`Rect`] and [`Size`].
+//! 2. [`Oriented`] and [`Frame`]: turn annotations with a picture that EXIF turns.
+//! 3. [`Info`]: information from a header; [`Condition`]: valid or damaged.
+//! 4. [`Codec`]: decodes one format; implement it for a format of your own. [`Picture`] is an opened
+//!    picture: this handle provides its header, size and pixels.
+//! 5. [`decode_group`]: decodes several pictures at a time; [`Job`] is one of them.
+//! 6. [`raw`]: pixels that are not encoded.
+//! 7. [`Codecs`]: the registry. It chooses the codec by the picture's first bytes.
+//! 8. [`check()`]: reads a whole picture and reports damage.
 //!
 //! A picture is read in two steps, and the crop is chosen between them. [`Codecs::open`] reads the
 //! header. [`Picture::decode`] then decodes at least the requested region, which may cost much less
@@ -61,16 +54,15 @@
 //! | progressive scans out of order | inconsistent progression sequence | yes |
 //! | missing progressive scans of the first ten coefficients | none | yes |
 //! | fill bytes inside the data | none | yes |
-//! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | no |
+//! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | yes |
 //! | coefficients after the last of a block, coefficients with more bits than 8-bit pictures have | none | no |
 //!
 //! libjpeg also warns of bytes between the markers of a header, of an unknown Adobe transform or
 //! JFIF version, and of band limits in a sequential scan. These do not count as damage.
 //!
-//! The last two rows are not found while a sequential file is decoded, on the host and on a device
-//! alike. Bits after the last MCU change no pixel, and libjpeg does not warn of the coefficients.
-//! The decoder takes two symbols at a time, and a comparison for each coefficient would slow down
-//! all pictures.
+//! The last row is not always found while a sequential file is decoded. libjpeg does not warn of
+//! it. The decoder takes two symbols at a time, and a comparison for each coefficient would slow
+//! down all pictures.
 //!
 //! [`check()`] reads all of the file and finds all of the above. `verify`, `inspect`, `pack` and a
 //! [strict](crate::Loader::strict) loader use its judgement. [`Pixels::damage`] and
@@ -97,6 +89,11 @@
 //! time. It would also change pixels for everyone. Much larger pictures gain more from being packed
 //! smaller once (`warpfeed pack --max-side`).
 
+// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `image` decodes the other
+// formats with the `image` crate and converts them to RGB. `orientation` turns pictures upright by
+// their EXIF tag, for all formats. `npy` reads the header of an `.npy` file, and `png` reads masks.
+// `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread keep.
+
 mod codecs;
 mod condition;
 mod frame;
@@ -105,7 +102,6 @@ mod group;
 mod image;
 mod info;
 pub(crate) mod jpeg;
-mod npy;
 mod orientation;
 mod picture;
 mod pixels;
@@ -117,13 +113,12 @@ mod standard;
 pub use codecs::Codecs;
 pub use condition::Condition;
 pub use frame::{Exif, Frame, Oriented};
-pub(crate) use group::MAX_GROUP;
 pub use group::decode_group;
+pub(crate) use group::{MAX_GROUP, MAX_IMAGES, MAX_PLANNED};
 pub use info::{Info, JpegInfo};
 #[cfg(test)]
 pub(crate) use jpeg::Turn;
 pub(crate) use jpeg::{Bitstream, Grid};
-pub(crate) use npy::{MAX_AXES, Npy, Shape};
 pub use picture::{Codec, Job, Picture};
 pub use pixels::{Pixels, Rect, Size};
 pub(crate) use png::{Pass, Png};

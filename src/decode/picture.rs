@@ -249,6 +249,26 @@ impl<'a> Picture<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
+    /// Another handle of this picture. `None` if that would read the header again.
+    pub(crate) fn again(&self) -> Option<Self> {
+        let header = match &self.header {
+            Header::Jpeg(opened) => Header::Jpeg(opened.clone()),
+            Header::None(_) => Header::None(PhantomData),
+            _ => return None,
+        };
+        let Picture { bytes, size, orientation, codec, .. } = *self;
+        Some(Picture { bytes, size, orientation, header, codec })
+    }
+
+    /// The time that decoding `region` takes, compared with other regions of this picture.
+    pub(crate) fn cost(&self, region: Rect) -> u64 {
+        match &self.header {
+            Header::Jpeg(opened) => opened.cost(region),
+            // Other codecs decode the whole picture.
+            _ => self.size.area(),
+        }
+    }
+
     /// Whether the picture is a JPEG without restart markers, whose crops cannot be decoded on
     /// their own.
     pub(crate) fn is_plain_jpeg(&self) -> bool {

@@ -47,6 +47,14 @@ impl Rect {
         Rect { x: 0, y: 0, width: size.width, height: size.height }
     }
 
+    /// The smallest rectangle that contains both.
+    pub(crate) fn around(self, other: Rect) -> Self {
+        let (x, y) = (self.x.min(other.x), self.y.min(other.y));
+        let right = (self.x + self.width).max(other.x + other.width);
+        let bottom = (self.y + self.height).max(other.y + other.height);
+        Rect::new(x, y, right - x, bottom - y)
+    }
+
     /// Width and height.
     pub fn size(self) -> Size {
         Size { width: self.width, height: self.height }

@@ -10,9 +10,10 @@
 //!
 //! Only the rows and columns of the requested region are read.
 
-use crate::decode::{Codec, Npy as NpyFile, Picture, Pixels, Rect, Size};
+use crate::decode::{Codec, Picture, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
+use crate::source::Npy as NpyFile;
 
 /// Length of [`npy_header`]: a multiple of 64, because NumPy aligns its data.
 const HEADER: usize = 128;

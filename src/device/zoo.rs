@@ -2,6 +2,7 @@
 //! with the host's pixels.
 
 use crate::cuda::{DecodeOps, Encoded};
+use crate::decode::jpeg::fuzz::with_rest;
 use crate::decode::jpeg::libjpeg::{Options, encode};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
 use crate::order::Rng;
@@ -182,6 +183,37 @@ pub(super) fn noise(side: u32) -> Vec<u8> {
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
+/// Pictures whole and cropped, without and with bytes after the last MCU of a segment, and whether a
+/// device leaves them to the host.
+pub(super) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
+    let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
+    let output = Size::new(size.1 as u32, size.0 as u32);
+    let noise: Vec<u8> = (0..9000).map(|_| rng.below(255) as u8).collect();
+    // Segments of a few bytes, of some lines, and of several tiles of lines.
+    for (side, restart) in [(40, 1), (40, 0), (200, 2), (200, 13), (200, 50), (200, 0), (700, 0)] {
+        let pixels: Vec<u8> = (0..side * side * 3).map(|i| (i / 50 % 150) as u8 + rng.below(80) as u8).collect();
+        let jpeg = encode(&pixels, side, side, 3, &Options { restart, ..Options::new(85, 2, 2) });
+        let across = side.div_ceil(16);
+        let (mcus, interval) = (across * across, if restart == 0 { across * across } else { restart });
+        for shown in [side, side - 32] {
+            let region = Rect::new(0, 0, shown, shown);
+            let plan = Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output));
+            let grid = standard().open(&jpeg).unwrap().bitstream(region, usize::MAX, &mut Bitstream::default());
+            let (wide, high) = grid.unwrap().mcus;
+            assert!(coded.add(&jpeg, &plan, true));
+            faults.push(false);
+            for number in [0, (mcus - 1) / interval] {
+                let last = mcus.min((number + 1) * interval) - 1;
+                for rest in [&[0x55][..], &[0xff, 0], &[0; 700], &noise] {
+                    assert!(coded.add(&with_rest(&jpeg, number as usize, rest), &plan, true));
+                    faults.push(last % across < wide && last / across < high);
+                }
+            }
+        }
+    }
+    (coded, faults)
+}
+
 /// The plan for the last pixels of a square picture, for an output of (`height`, `width`). Without
 /// restart markers, everything before them is decoded too.
 pub(super) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
@@ -209,11 +241,13 @@ pub(super) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions
 /// A random plan for an output of (`height`, `width`).
 pub(super) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
     let (height, width) = (height as u32, width as u32);
-    let augment = match rng.below(5) {
+    let augment = match rng.below(7) {
         0 => Augment::train(224).output(width, height),
         1 => Augment::resize(width, height),
         2 => Augment::letterbox(width, height),
         3 => Augment::scale_jitter(width, 0.3, 2.0).output(width, height),
+        4 => Augment::random_crop(width).output(width, height).pad_if_needed(),
+        5 => Augment::random_resize(width, 1, 2 * width).output(width, height),
         _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
     };
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);

@@ -31,4 +31,4 @@ pub(crate) use working::BatchSampler;
 #[cfg(test)]
 pub(crate) use working::filled;
 #[cfg(all(test, feature = "cuda"))]
-pub(crate) use working::kept_after;
+pub(crate) use working::{kept_after, taken_again};

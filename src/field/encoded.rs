@@ -6,8 +6,8 @@ use std::cell::Cell;
 use super::json;
 use super::number::{Number, put};
 use crate::batch::{Dtype, Element};
-use crate::decode::{Npy, Shape};
 use crate::error::{Error, Result};
+use crate::source::{Npy, Shape};
 use crate::source::{Sample, Value};
 
 /// Endings of names, in the order of the search.

@@ -6,7 +6,7 @@ use super::image::{ImageField, MixScratch, Written};
 use super::{FieldKind, Image, Input, Kind, Label, Maker, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::{DecodeOps, SampleOps};
-use crate::decode::{MAX_GROUP, Oriented};
+use crate::decode::{MAX_IMAGES, Oriented};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::source::{Sample, Source};
@@ -15,10 +15,28 @@ use crate::transform::{Augment, Plan};
 /// The fields of a loader, each with its place in the batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
+    /// The image that other fields follow: the first without an augmentation of its own.
+    pub(crate) followed: Option<usize>,
     label: Option<Label>,
     /// All other fields that [copy](Kind::copies), and those that compute.
     pub(crate) copied: Vec<Member>,
     pub(crate) computed: Vec<Member>,
+}
+
+/// Checks the augmentation of a view called `name`; `augment` is that of the loader.
+fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
+    view.check()?;
+    if view.mixes() || augment.mixes() {
+        return Err(Error::config(format!(
+            "field {name:?} is a view, and views are not mixed: leave out Augment::mix"
+        )));
+    }
+    if view.sees_boxes() {
+        return Err(Error::config(format!(
+            "field {name:?} is a view, which no boxes follow: iou_crop is not possible"
+        )));
+    }
+    Ok(())
 }
 
 /// A field that its kind writes.
@@ -43,6 +61,14 @@ impl Member {
     ) -> Result<()> {
         let mut place = Place::new(Row::new(part, place), self.first, self.arrays);
         self.kind.write(&Input::new(&self.name, sample, plan, rng), &mut place)
+    }
+
+    /// Makes the part of the sample at `place` of a full batch zero.
+    fn blank(&self, full: &mut Full, place: usize) {
+        for span in self.first..self.first + self.arrays {
+            let each = full.schema().spans[span].sample_bytes;
+            full.bytes_mut(span)[place * each..][..each].fill(0);
+        }
     }
 
     /// Bytes of memory that writing `sample` takes.
@@ -86,15 +112,25 @@ impl Fields {
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let mut arrays = Vec::new();
-        let mut made = Fields { images: Vec::new(), label: None, copied: Vec::new(), computed: Vec::new() };
+        let mut made =
+            Fields { images: Vec::new(), followed: None, label: None, copied: Vec::new(), computed: Vec::new() };
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
             if let Maker::Picture(of) = kind.maker() {
-                let image = of.map_or_else(Image::new, Image::of);
+                let image = Image::described(of, kind.augment());
+                if let Some(view) = image.own() {
+                    check_view(name, view, augment)?;
+                }
+                let size = image.own().map_or(format.size, Augment::output_size);
+                let format = Written { size, ..format };
                 let own = image.arrays(name, format.size)?;
                 arrays.extend(own.into_iter().map(|field| format.array(field)));
+                if image.own().is_none() && made.followed.is_none() {
+                    made.followed = Some(made.images.len());
+                }
                 made.images.push(ImageField {
                     image,
+                    name: name.clone(),
                     span,
                     records: None,
                     retouched_there: device.is_some_and(|device| device.retouches),
@@ -117,9 +153,9 @@ impl Fields {
             to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
             arrays.extend(own.into_iter().map(|field| (field, role)));
         }
-        if made.images.len() > MAX_GROUP {
+        if made.images.len() > MAX_IMAGES {
             let images = made.images.len();
-            return Err(Error::config(format!("{images} images per sample; at most {MAX_GROUP} are possible")));
+            return Err(Error::config(format!("{images} images per sample; at most {MAX_IMAGES} are possible")));
         }
         if arrays.is_empty() {
             return Err(Error::config("every field is left out; a batch needs at least one"));
@@ -155,20 +191,39 @@ impl Fields {
         Ok((made, arrays))
     }
 
-    /// Checks that the fields and the augmentation go together.
+    /// Checks that the fields and the augmentation go together. `moved` says whether the user's own
+    /// steps may move pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a field that cannot follow its picture,
     /// for labels that are not mixed with the pictures, and for [`Augment::iou_crop`] without
     /// boxes.
-    pub(crate) fn check(&self, augment: &Augment) -> Result<()> {
+    pub(crate) fn check(&self, augment: &Augment, moved: bool) -> Result<()> {
         if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_picture()) {
+            if self.followed.is_none() && !self.images.is_empty() {
+                return Err(Error::config(format!(
+                    "field {name:?} follows the picture, but the loader has only views of it, which are cropped each in their own way: \
+                     add .field(\"image\", Image::new())"
+                )));
+            }
             if self.images.is_empty() {
                 return Err(Error::config(format!("field {name:?} follows the picture, but the loader has none")));
+            }
+            if augment.repeats_borders() {
+                return Err(Error::config(format!(
+                    "field {name:?} follows the picture, but annotations do not repeat in the border of \
+                     Augment::random_crop: use Border::Constant"
+                )));
             }
             if augment.mixes() {
                 return Err(Error::config(format!(
                     "field {name:?} follows the picture, and pictures are mixed: a mixed mask or box has no meaning"
+                )));
+            }
+            if moved {
+                return Err(Error::config(format!(
+                    "field {name:?} follows the picture, but not Loader::transform, which may move pixels: move them with the augmentation, \
+                     which the field follows, or add .transform_moves_pixels(false) if each pixel stays in its place"
                 )));
             }
         }
@@ -186,6 +241,12 @@ impl Fields {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
         Ok(())
+    }
+
+    /// Makes the sample at `place` of a full batch black, and its other fields zero.
+    pub(crate) fn blank(&self, full: &mut Full, place: usize) {
+        self.images.iter().for_each(|field| field.blank(full, place));
+        self.members().for_each(|field| field.blank(full, place));
     }
 
     /// The fields that their kinds write.
@@ -209,6 +270,16 @@ impl Fields {
             self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, picture, &mut numbers, to).map(drop));
         NUMBERS.set(numbers);
         read
+    }
+
+    /// Bytes of the largest image as `u8`; 0 without images.
+    pub(crate) fn largest_image(&self) -> usize {
+        self.images.iter().map(ImageField::image_bytes).max().unwrap_or(0)
+    }
+
+    /// The augmentations of the images; `augment` is that of the loader.
+    pub(crate) fn augments<'a>(&'a self, augment: &'a Augment) -> impl Iterator<Item = &'a Augment> {
+        self.images.iter().map(move |field| field.image.own().unwrap_or(augment))
     }
 
     /// Bytes of a sample in the fields that compute.

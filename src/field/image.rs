@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::is_picture;
 use crate::order::Rng;
 use crate::source::Sample;
-use crate::transform::{ImageMut, Mixing, Plan, Resizer, Transform};
+use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 
 /// A picture: decoded, cropped, resized, flipped, coloured, normalised, erased and mixed.
 /// [`Loader::augment`](crate::Loader::augment) and related options set the steps.
@@ -29,6 +29,7 @@ use crate::transform::{ImageMut, Mixing, Plan, Resizer, Transform};
 #[derive(Debug, Clone, Default)]
 pub struct Image {
     of: Option<String>,
+    augment: Option<Augment>,
 }
 
 impl Image {
@@ -39,7 +40,28 @@ impl Image {
 
     /// The sample's field `name`, which need not be named after a format.
     pub fn of(name: impl Into<String>) -> Self {
-        Image { of: Some(name.into()) }
+        Image { of: Some(name.into()), augment: None }
+    }
+
+    /// Sets an augmentation of its own, with its own size. The image then draws random numbers of
+    /// its own, a function of (seed, epoch, sample, name of the field): a view of the picture.
+    /// [`Loader::views`](crate::Loader::views) makes several.
+    ///
+    /// Fields that follow the picture do not follow it, and it is not mixed.
+    #[must_use]
+    pub fn augment(mut self, augment: Augment) -> Self {
+        self.augment = Some(augment);
+        self
+    }
+
+    /// The image that a kind describes.
+    pub(super) fn described(of: Option<&str>, augment: Option<&Augment>) -> Self {
+        Image { of: of.map(str::to_owned), augment: augment.cloned() }
+    }
+
+    /// Its own augmentation.
+    pub(crate) fn own(&self) -> Option<&Augment> {
+        self.augment.as_ref()
     }
 
     /// The encoded bytes in `sample`.
@@ -101,6 +123,10 @@ impl Kind for Image {
         Maker::Picture(self.of.as_deref())
     }
 
+    fn augment(&self) -> Option<&Augment> {
+        self.augment.as_ref()
+    }
+
     fn write(&self, _input: &Input<'_>, _place: &mut Place<'_>) -> Result<()> {
         unreachable!("workers decode pictures in groups and call `ImageField::write`")
     }
@@ -109,6 +135,8 @@ impl Kind for Image {
 /// An [`Image`] of a loader, with its place in the batch.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
+    /// Name of the field.
+    pub(crate) name: String,
     pub(super) span: usize,
     /// The span of its records. A device, or the host when it mixes, runs the effects on values.
     pub(super) records: Option<usize>,
@@ -142,7 +170,7 @@ impl ImageField {
         let image = if self.writer.is_copy() || self.waits(row) {
             &mut row.bytes(self.span)[..self.writer.image_bytes()]
         } else {
-            image
+            &mut image[..self.writer.image_bytes()]
         };
         resizer.run(pixels, plan, image)?;
         let mut image = ImageMut::new(image, plan.output.width, plan.output.height);
@@ -150,6 +178,11 @@ impl ImageField {
             plan.retouch(&mut image);
         }
         transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
+    }
+
+    /// Bytes of the image as `u8`.
+    pub(crate) fn image_bytes(&self) -> usize {
+        self.writer.image_bytes()
     }
 
     /// Whether the device runs the effects on pixels.
@@ -221,7 +254,8 @@ impl ImageField {
         if self.writer.is_copy() {
             self.writer.change(effects, row.bytes(self.span))?;
         } else {
-            self.writer.write_changed(Unwritten { pixels: image, effects }, row.bytes(self.span))?;
+            let pixels = &image[..self.writer.image_bytes()];
+            self.writer.write_changed(Unwritten { pixels, effects }, row.bytes(self.span))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 
 use super::number::Number;
-use crate::decode::{MAX_AXES, Shape};
+use crate::source::{MAX_AXES, Shape};
 
 /// Calls `put` with each number in `bytes`. Returns their shape. Lists of one level must have the
 /// same length and depth.

@@ -7,7 +7,7 @@ use crate::decode::Size;
 use crate::error::Result;
 use crate::order::Rng;
 use crate::source::Sample;
-use crate::transform::Plan;
+use crate::transform::{Augment, Plan};
 
 /// A kind of field: how a sample's bytes become its part of a batch.
 ///
@@ -81,6 +81,12 @@ pub trait Kind: Send + Sync + Debug {
         Maker::Write
     }
 
+    /// Returns the augmentation of a picture that has its own size and draws
+    /// ([`Image::augment`](super::Image::augment)). By default a picture has the loader's.
+    fn augment(&self) -> Option<&Augment> {
+        None
+    }
+
     /// Returns how to read the field's boxes, for [`Augment::iou_crop`](crate::Augment::iou_crop).
     /// By default the field has no boxes.
     fn boxes(&self) -> Option<BoxReader> {
@@ -115,7 +121,8 @@ pub struct Input<'a> {
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
     /// Plan of the sample's picture, with its size, its visible part and its flip. If a sample has
-    /// several pictures, this is the plan of the first. `None` in a loader without a picture.
+    /// several pictures, this is the plan of the first without an augmentation of its own. `None`
+    /// in a loader without such a picture.
     pub plan: Option<&'a Plan>,
     rng: Rng,
 }

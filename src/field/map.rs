@@ -2,13 +2,14 @@ use std::cell::RefCell;
 
 use super::encoded::{self, Encoded};
 use super::{Input, Kind, Place};
-use crate::batch::{Dtype, Field};
-use crate::decode::{Frame, Shape, Size};
+use crate::batch::{Dtype, Field, Layout};
+use crate::decode::{Frame, Size};
 use crate::error::{Error, Result};
+use crate::source::Shape;
 use crate::transform::{Plan, Planes};
 
 /// Floats per pixel of the sample's picture: depth, heat, optical flow. The map is cropped, resized
-/// and flipped with the picture: (N, H, W) f32, or (N, H, W, C).
+/// and flipped with the picture: (N, H, W) f32, or (N, H, W, C); see [`layout`](Map::layout).
 ///
 /// The sample's field is an `.npy` of numbers of shape (height, width), or (height, width, C). The
 /// filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float image.
@@ -32,6 +33,7 @@ pub struct Map {
     nearest: bool,
     fill: f32,
     flow: bool,
+    layout: Layout,
 }
 
 impl Map {
@@ -58,6 +60,14 @@ impl Map {
         self
     }
 
+    /// Order of the axes: [`Layout::Nhwc`] is (N, H, W, C), the default, and [`Layout::Nchw`] is
+    /// (N, C, H, W). A map without an axis of channels is (N, H, W) either way.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
     /// Value outside the picture; 0 by default.
     #[must_use]
     pub fn fill(mut self, value: f32) -> Self {
@@ -72,7 +82,10 @@ impl Kind for Map {
             return Err(Error::config(format!("field {name:?}: a map of 0 channels; at least 1 is needed")));
         }
         let sides = [output.height as usize, output.width as usize];
-        let shape = sides.into_iter().chain(self.channels).collect();
+        let shape = match self.layout {
+            Layout::Nhwc => sides.into_iter().chain(self.channels).collect(),
+            Layout::Nchw => self.channels.into_iter().chain(sides).collect(),
+        };
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
     }
 
@@ -89,18 +102,44 @@ impl Kind for Map {
             }
             _ => 0,
         };
-        let values = input.picture().warped_area().saturating_mul(self.channels.unwrap_or(1) as u64);
+        let plan = input.picture();
+        let copied = if self.is_planar() { plan.output.area() } else { 0 };
+        let values = plan.warped_area().saturating_add(copied).saturating_mul(self.channels.unwrap_or(1) as u64);
         converted.saturating_add(values.saturating_mul(4))
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         let to = bytemuck::cast_slice_mut(place.bytes(0));
-        field.with_numbers(Dtype::F32, |bytes, shape| self.put(&field, bytes, shape, input.picture(), to))
+        field.with_numbers(Dtype::F32, |bytes, shape| self.put(&field, bytes, shape, input.picture(), to))?;
+        if self.is_planar() {
+            to_planes(to, self.channels.unwrap_or(1));
+        }
+        Ok(())
     }
 }
 
+/// Changes the order of `values` from pixels to planes.
+fn to_planes(values: &mut [f32], channels: usize) {
+    thread_local! {
+        static PIXELS: RefCell<Vec<f32>> = RefCell::default();
+    }
+    PIXELS.with_borrow_mut(|pixels| {
+        pixels.clear();
+        pixels.extend_from_slice(values);
+        for (channel, plane) in values.chunks_exact_mut(pixels.len() / channels).enumerate() {
+            let of_channel = pixels.iter().skip(channel).step_by(channels);
+            plane.iter_mut().zip(of_channel).for_each(|(to, &value)| *to = value);
+        }
+    });
+}
+
 impl Map {
+    /// Whether the channels are planes, and there are several.
+    fn is_planar(&self) -> bool {
+        self.layout == Layout::Nchw && self.channels.is_some_and(|channels| channels > 1)
+    }
+
     fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, plan: &Plan, to: &mut [f32]) -> Result<()> {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());

@@ -4,8 +4,9 @@ use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
 use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field};
-use crate::decode::{Npy, Oriented, Png, Rect, Size};
+use crate::decode::{Oriented, Png, Rect, Size};
 use crate::error::{Error, Result};
+use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
 

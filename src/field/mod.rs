@@ -13,8 +13,10 @@
 //! 9. `points`: [`Points`], key points of the picture. `skeleton` is one set of points.
 //! 10. `annotations`: [`Annotations`], boxes, masks and points of one sample, without a loader.
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
-//! 12. `fields`: all fields of a loader.
-//! 13. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
+//! 12. `tokens`: [`Tokens`], windows of tokens with their documents.
+//! 13. `fields`: all fields of a loader.
+//! 14. `geometry`: [`Geometry`], where the picture lies in the image.
+//! 15. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
 //!
 //! Masks, boxes and points lie in the coordinates of the sample's picture and follow its crop,
 //! resize, flip and padding. They equal torchvision's v2 with `tv_tensors`.
@@ -43,6 +45,7 @@ mod columns;
 mod corners;
 mod encoded;
 mod fields;
+mod geometry;
 mod image;
 mod json;
 mod kind;
@@ -57,6 +60,7 @@ mod rows;
 mod sampler;
 mod segments;
 mod skeleton;
+mod tokens;
 
 pub use annotations::Annotations;
 pub use boxes::Boxes;
@@ -64,6 +68,7 @@ pub use corners::{BoxFormat, BoxReader};
 #[cfg(feature = "cuda")]
 pub(crate) use fields::Room;
 pub(crate) use fields::{Device, Fields, Member};
+pub use geometry::Geometry;
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
 pub use kind::{FieldKind, Input, Kind, Maker, Place};
@@ -74,6 +79,7 @@ pub use multi_hot::MultiHot;
 pub use numbers::Numbers;
 pub use points::Points;
 pub use rows::Rows;
+pub use tokens::Tokens;
 
 #[cfg(test)]
 #[path = "../../tests/fuzz/fields.rs"]

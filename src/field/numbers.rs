@@ -1,8 +1,9 @@
 use super::encoded::{self, Encoded};
 use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field};
-use crate::decode::{Shape, Size};
+use crate::decode::Size;
 use crate::error::Result;
+use crate::source::Shape;
 
 /// An array with the same shape in every sample: an embedding, a vector of attributes, a regression
 /// target.

@@ -1,8 +1,9 @@
 use super::encoded::{self, Encoded};
 use super::{Input, Kind, Place};
 use crate::batch::{COUNT, Dtype, Element, Field};
-use crate::decode::{Shape, Size};
+use crate::decode::Size;
 use crate::error::{Error, Result};
+use crate::source::Shape;
 
 /// A varying number of rows per sample: tokens, points, any bytes.
 ///
@@ -114,8 +115,10 @@ impl Rows {
         }
         let found = bytes.len() / row;
         if found > self.most && !self.truncated {
-            let most = self.most;
-            return Err(field.error(format_args!("has {found} rows, the loader has room for {most}")));
+            let (most, new) = (self.most, if self.plain { "Rows::bytes(" } else { "Rows::new(.., " });
+            return Err(field.error(format_args!(
+                "has {found} rows, but {new}{most}) keeps at most {most}: use {new}{found}) or more, or .truncated()"
+            )));
         }
         let (rows, rest) = to.split_at_mut(bytes.len().min(to.len()));
         rows.copy_from_slice(&bytes[..rows.len()]);

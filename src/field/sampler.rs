@@ -1,8 +1,9 @@
 //! Samples the nearest pixels of a mask.
 
 use crate::batch::Element;
-use crate::decode::{Frame, Npy, Pass, Png};
+use crate::decode::{Frame, Pass, Png};
 use crate::error::{Error, Result};
+use crate::source::Npy;
 use crate::transform::Plan;
 
 /// An integer type of masks.

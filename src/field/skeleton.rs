@@ -1,9 +1,10 @@
 //! A set of key points, and its place in the output.
 
 use super::encoded;
-use crate::decode::{Frame, Shape};
+use crate::decode::Frame;
 use crate::error::Result;
 use crate::source::Sample;
+use crate::source::Shape;
 use crate::transform::Plan;
 
 /// Number of points in a set, and the pairs that trade places in a mirrored picture.

@@ -11,6 +11,7 @@ use crate::device::{CudaBatch, Gpu, Held, Nvidia, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
 use crate::field::{Device, FieldKind, Maker, Room, Written};
+use crate::transform::Augment;
 
 /// Mean room per picture for the data that a device decodes. Crops of usual photographs take about
 /// half of it.
@@ -79,18 +80,28 @@ impl Loader {
         let decode_on = decode_on.unwrap_or_default();
         // User transforms come after all other pixel effects, and run on the host.
         let own = !transforms.is_empty();
-        let host_only = augment.without_device_code();
+        let kinds = self.fields()?;
+        let pictures = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_)));
+        let augments: Vec<&Augment> = pictures.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
+        let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
+        host_only.dedup();
         if own && decode_on != DecodeOn::Cpu {
             tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
         } else if !host_only.is_empty() && decode_on != DecodeOn::Cpu {
             let names = host_only.join(", ");
             tracing::warn!("the workers decode the pictures that {names} changes, because only the host can run it");
         }
-        let (leaves, retouches) = (!own && decode_on != DecodeOn::Cpu, !own && augment.changes_pixels());
+        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
+        if !own && !resizes && decode_on != DecodeOn::Cpu {
+            tracing::warn!("the workers decode all pictures, because a device resizes only with Filter::Bilinear");
+        }
+        let leaves = !own && resizes && decode_on != DecodeOn::Cpu;
+        let retouches = !own && augments.iter().any(|augment| augment.changes_pixels());
         // If images stay bytes, the host runs the effects on values where it writes the image.
         // Otherwise the device runs them after normalisation.
         let in_place = dtype == Dtype::U8 && !leaves;
-        let records = retouches || augment.mixes() || (augment.changes_values() && !in_place);
+        let values = augments.iter().any(|augment| augment.changes_values());
+        let records = retouches || augment.mixes() || (values && !in_place);
         let target = Target { dtype, layout, normalize, retouched: retouches };
         let shares = self.shares()?;
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());

@@ -16,7 +16,7 @@ use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::field::Image;
+use crate::field::{Geometry, Image};
 use crate::order::Rank;
 use crate::source::Source;
 use crate::trace;
@@ -47,6 +47,7 @@ pub struct DecoderBuilder {
     pictures: PictureOptions,
     batch_size: usize,
     max_queued: usize,
+    geometry: bool,
 }
 
 impl Decoder<HostBatch> {
@@ -89,7 +90,7 @@ impl Loader {
 
 impl DecoderBuilder {
     fn new(pictures: PictureOptions, batch_size: usize) -> Self {
-        DecoderBuilder { pictures, batch_size, max_queued: 1024 }
+        DecoderBuilder { pictures, batch_size, max_queued: 1024, geometry: false }
     }
 
     /// Opens a decoder with batches in host memory.
@@ -133,9 +134,12 @@ impl DecoderBuilder {
 
     /// Returns the loader whose batches are the requests.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
-        let DecoderBuilder { pictures, batch_size, max_queued } = self;
+        let DecoderBuilder { pictures, batch_size, max_queued, geometry } = self;
         if pictures.augment.mixes() {
             return Err(Error::config("augment mixes pictures, and a decoder answers each picture by itself"));
+        }
+        if pictures.augment.changes_later() {
+            return Err(Error::config("augment has from_epoch, and a decoder has no epochs"));
         }
         if max_queued == 0 {
             return Err(Error::config("max_queued(0): the queue needs room for at least one request"));
@@ -155,7 +159,7 @@ impl DecoderBuilder {
         };
         let loader = Loader { pictures, asked: Some(asked), retries: 0, ..Loader::from_input(Input::Source(source)) };
         let loader = loader.batch_size(batch_size).without("label").field("image", Image::of(Requests::<B>::FIELD));
-        Ok((loader, requests))
+        Ok((if geometry { loader.field("geometry", Geometry::new()) } else { loader }, requests))
     }
 }
 
@@ -177,6 +181,19 @@ impl DecoderBuilder {
     /// ```
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = requests;
+        self
+    }
+
+    /// Adds the field `geometry` to the batches: where each picture lies in its image, to map predictions
+    /// back. See [`Geometry`]. It is 0 for a bad picture.
+    ///
+    /// ```
+    /// # use warpfeed::{Augment, Decoder};
+    /// let decoder = Decoder::builder().augment(Augment::letterbox(640, 640)).geometry().host()?;
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn geometry(mut self) -> Self {
+        self.geometry = true;
         self
     }
 

@@ -4,6 +4,7 @@ use crate::batch::HostBatch;
 use crate::decode::Exif;
 use crate::error::{Error, Result};
 use crate::field::{FieldKind, Image, Label};
+use crate::transform::Augment;
 
 /// The fields of a batch.
 impl Loader {
@@ -44,6 +45,31 @@ impl Loader {
     /// ```
     pub fn annotations_follow(mut self, picture: Exif) -> Self {
         self.annotated = Some(picture);
+        self
+    }
+
+    /// Replaces the field `image` by several views of the picture, `views.0`, `views.1`, …: each has
+    /// its own augmentation with its own size, and draws its own random numbers, a function of
+    /// (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on them.
+    ///
+    /// ```no_run
+    /// use warpfeed::{Augment, Loader};
+    ///
+    /// // Two views of DINO, and eight small ones.
+    /// let mut batches = Loader::new("train").views(Augment::dino_views(224, 96, 8)).host()?;
+    /// for batch in batches.epoch(0) {
+    ///     let batch = batch?;
+    ///     let (global, local) = (batch.field("views.0"), batch.field("views.2"));
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// A sample is read once. Views are decoded together if a rectangle around their crops takes no
+    /// longer to decode than each crop alone; the pixels are the same. At most 16 images per sample are possible. Views are not mixed, and
+    /// no masks or boxes follow them; for these add `.field("image", Image::new())`. Opening fails
+    /// for an augmentation that mixes or that needs boxes.
+    pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
+        self.views = views.into_iter().collect();
         self
     }
 
@@ -117,8 +143,13 @@ impl Loader {
 
     /// Names and kinds of all fields, the default ones first.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
+        let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, FieldKind)> =
-            vec![("image".to_owned(), Image::new().into()), ("label".to_owned(), Label::new().into())];
+            views.map(|(n, view)| (format!("views.{n}"), Image::new().augment(view.clone()).into())).collect();
+        if fields.is_empty() {
+            fields.push(("image".to_owned(), Image::new().into()));
+        }
+        fields.push(("label".to_owned(), Label::new().into()));
         for name in &self.without {
             let Some(place) = fields.iter().position(|(field, _)| field == name) else {
                 return Err(Error::config(format!(

@@ -4,7 +4,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{self, Source, retried};
+use crate::source::{self, Source, Stop, retried};
 
 /// Asks a source for labels.
 pub(super) struct Labels<'a> {
@@ -29,7 +29,7 @@ impl Labels<'_> {
         let Labels { source, workers, retries, asked_by } = *self;
         let label = |scratch: &mut Vec<u8>, place: usize| {
             let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
-            let label = retried(retries, index, || true, || source.label(index as usize, scratch))
+            let label = retried(retries, index, || !source::is_stopped(), || source.label(index as usize, scratch))
                 .and_then(|label| label.ok_or_else(|| Error::in_source(format!("no label, which {asked_by}() needs"))));
             label.map_err(|e| {
                 // A sample that cannot be read has no key.
@@ -41,13 +41,17 @@ impl Labels<'_> {
                 source::sample_error(source, index as usize, &key, e)
             })
         };
+        let stop = Stop::current();
         let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
         // This pool is dropped before the loader's pool starts.
         rayon::ThreadPoolBuilder::new()
             .num_threads(workers)
             .build()
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
-            .install(|| (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>())
+            .install(|| {
+                let label = |scratch: &mut Vec<u8>, place| source::during(stop.clone(), || label(scratch, place));
+                (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
+            })
             // In order, so that the reported bad sample does not depend on the speed of the
             // threads.
             .into_iter()

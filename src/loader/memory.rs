@@ -71,7 +71,7 @@ impl Room {
         let left = self.bytes() - need;
         // Leaves memory for the program, unless the user set a limit.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
-        let fixed = scratch.fixed.saturating_mul(scratch.workers);
+        let fixed = scratch.needed();
         let host = Settings::slots_for(prefetch.most) * schema.bytes;
         Ok((host, scratch.within(left.saturating_add(fixed))))
     }
@@ -80,7 +80,7 @@ impl Room {
     fn need(self, demand: &Demand<'_>, schema: &Schema, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schema.bytes)?;
         let device = (demand.beside)(schema, prefetch.min(demand.prefetch.least));
-        let fixed = demand.scratch.fixed.checked_mul(demand.scratch.workers)?;
+        let fixed = demand.scratch.needed();
         // Without a limit, device memory is left to the driver.
         let all = host.checked_add(device)?.checked_add(fixed)?;
         Some(if let Room::Limit(_) = self { all } else { host + fixed })
@@ -110,6 +110,9 @@ impl Room {
             let n = scratch.workers;
             let workers = if n == 1 { "one worker".to_owned() } else { format!("{n} workers") };
             text += &format!(", and {} for {workers}", size(scratch.fixed.saturating_mul(n)));
+        }
+        if scratch.transforms > 0 {
+            text += &format!(", and {} for transforms", size(scratch.transforms));
         }
         text += &match self {
             Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),

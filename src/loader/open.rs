@@ -21,6 +21,7 @@ use crate::order::Schedule;
 use crate::recipe::{Damaged, Recipe};
 use crate::source;
 use crate::trace::{self, Trace};
+use crate::transform::Augment;
 
 impl Loader {
     /// Opens the loader with batches in host memory.
@@ -93,7 +94,8 @@ impl Loader {
         let global_batch = self.batch.of_all(rank.world_size)?;
         self.pictures.augment.check()?;
         let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, &self.pictures.augment, device)?;
-        fields.check(&self.pictures.augment)?;
+        let moved = self.pictures.moves_pixels && !self.pictures.transforms.is_empty();
+        fields.check(&self.pictures.augment, moved)?;
 
         let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
         let pictures = self.pictures;
@@ -121,10 +123,13 @@ impl Loader {
         let room = Room::of(pictures.memory_limit);
         // An image and the memory of its effects, and for mixing by workers a copy of the last image of
         // a batch.
-        let image = if fields.images.is_empty() { 0 } else { format.size.area() as usize * 3 };
+        let image = fields.largest_image();
         let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
-        let effects = if image == 0 { 0 } else { pictures.augment.effects_memory() as usize };
+        let effects = fields.augments(&pictures.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let transforms = pictures.transforms.iter().map(|transform| transform.memory(image));
+        let transforms = transforms.fold(0, usize::saturating_add);
         let scratch = ScratchPlan::ample(workers, processors, image + effects + mixing)
+            .with_transforms(transforms)
             .with_source(room.for_source(source.ahead_bytes()));
         // The pictures of requests are already in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
@@ -176,6 +181,7 @@ impl Loader {
                 shared_scratch_bytes: scratch.shared,
                 ahead_bytes: scratch.ahead,
                 source_bytes: scratch.source,
+                transform_bytes: scratch.transforms,
             },
             schema,
             prefetch,
@@ -223,11 +229,17 @@ impl IntoIterator for Loader {
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::{Duration, Instant};
+
     use super::*;
-    use crate::batch::{Dtype, Field, Layout, Memory, Role};
+    use crate::batch::{Dtype, Field, Free, Keeper, Layout, Memory, Role};
     use crate::engine::filled;
+    use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
-    use crate::transform::{Augment, Mix, Mixing};
+    use crate::transform::{Mix, Mixing};
 
     /// The faults of four mixed samples in a slot whose fields `damage` changed, so that the batch
     /// is filled but cannot be finished.
@@ -249,6 +261,78 @@ mod tests {
         let mixing = Some(Mixing { weight: 0.5, cut: None });
         let full = filled((parts.recipe, Arc::new(parts.run)), slot, (4, mixing), false).0;
         (0..4).map(|place| full.meta(place).fault.as_ref().map(ToString::to_string)).collect()
+    }
+
+    /// Keeps all slots, and reports a device error from the third request on.
+    #[derive(Default)]
+    struct Fails(AtomicUsize, Mutex<Vec<Free>>);
+
+    impl Keeper<Free> for Fails {
+        fn keep(&self, slot: Free) {
+            self.1.lock().unwrap().push(slot);
+        }
+
+        fn wanted(&self, wanted: bool) -> Result<()> {
+            let requests = self.0.fetch_add(usize::from(wanted), Relaxed);
+            if requests < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Cuda, "the device is lost")) }
+        }
+
+        fn kept(&self) -> usize {
+            0
+        }
+
+        fn waits_for_a_capture(&self) -> bool {
+            false
+        }
+
+        fn idle_since(&self) -> Option<Instant> {
+            None
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    /// A source that counts its reads.
+    struct Counted(Arc<AtomicUsize>);
+
+    impl crate::source::Source for Counted {
+        fn len(&self) -> usize {
+            1 << 30
+        }
+
+        fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<crate::source::Sample<'a>> {
+            self.0.fetch_add(1, Relaxed);
+            // Reads that waited would start more readers.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(200) {}
+            Ok(crate::source::Sample::new("").with_label(index as i64))
+        }
+    }
+
+    #[test]
+    fn after_a_device_error_of_the_hand_off_nothing_more_is_prepared() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let loader = Loader::source(Counted(reads.clone())).without("image").batch_size(64).workers(2).prefetch(60);
+        let format = loader.pictures.written(Layout::Nhwc).unwrap();
+        let parts = loader.open(format, None, false, |_, _| 0).unwrap();
+        let slot = |_| Slots::make(&parts.schema, Memory::heap(parts.schema.bytes).unwrap());
+        let slots = (0..parts.memory.slots).map(slot).collect();
+        let engine = Engine::to_host(parts, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();
+        let shared = engine.shared().clone();
+        let mut batches = Batches::new(engine, &shared);
+        let mut epoch = batches.epoch(0);
+        let results: Vec<_> = epoch.by_ref().map(|batch| batch.map(drop)).collect();
+        assert!(results.len() < 4 && results.last().unwrap().as_ref().unwrap_err().kind() == ErrorKind::Cuda);
+        // Parts that workers had begun may still end.
+        let mut after = 0;
+        while std::mem::replace(&mut after, reads.load(Relaxed)) < after {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(after < 62 * 64, "{after} of {} samples that fit the slots", 62 * 64);
+        drop(epoch);
+        assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::Cuda);
     }
 
     #[test]

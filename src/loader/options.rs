@@ -14,6 +14,7 @@ use crate::source;
 #[cfg(feature = "tables")]
 use crate::source::TableOptions;
 use crate::source::{Source, Store, Stores};
+use crate::transform::Augment;
 
 /// The options of a data loader.
 ///
@@ -44,11 +45,12 @@ use crate::source::{Source, Store, Stores};
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed), [`local_world_size`](Loader::local_world_size) |
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`annotations_follow`](Loader::annotations_follow), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
-/// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
+/// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`transform_moves_pixels`](Loader::transform_moves_pixels), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
 /// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`decode_share`](Loader::decode_share), [`mmap`](Loader::mmap) |
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`strict`](Loader::strict), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |
-/// | opening | [`host`](Loader::host), `cuda` |
+#[cfg_attr(feature = "cuda", doc = "| opening | [`host`](Loader::host), [`cuda`](Loader::cuda) |")]
+#[cfg_attr(not(feature = "cuda"), doc = "| opening | [`host`](Loader::host), `cuda` |")]
 /// | pictures in requests | [`decoder`](Loader::decoder) |
 #[must_use = "a loader does nothing until it is opened with `host` or iterated"]
 #[derive(Clone)]
@@ -69,6 +71,8 @@ pub struct Loader {
     pub(super) pictures: PictureOptions,
     pub(super) fields: Vec<(String, FieldKind)>,
     pub(super) annotated: Option<Exif>,
+    /// Augmentations of the views that replace the image.
+    pub(super) views: Vec<Augment>,
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
     pub(super) retries: usize,
@@ -127,8 +131,8 @@ impl Loader {
     }
 
     /// Opens URLs of `scheme` with `store`: `s3` for
-    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call it once per scheme. Only tar shards
-    /// are read from stores.
+    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call it once per scheme. Tar shards, Parquet
+    /// files and folders of pictures are read from stores.
     ///
     /// A URL whose scheme has no store is an error when the loader opens.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {
@@ -191,6 +195,7 @@ impl Loader {
             pictures: PictureOptions::default(),
             fields: Vec::new(),
             annotated: None,
+            views: Vec::new(),
             without: Vec::new(),
             on_error: OnError::default(),
             retries: source::RETRIES,

@@ -15,6 +15,8 @@ use crate::transform::{Augment, Transform};
 pub(super) struct PictureOptions {
     pub(super) augment: Augment,
     pub(super) transforms: Vec<Arc<dyn Transform>>,
+    /// Whether the transforms may move pixels.
+    pub(super) moves_pixels: bool,
     pub(super) normalize: Option<Normalize>,
     pub(super) dtype: Option<Dtype>,
     pub(super) layout: Layout,
@@ -41,6 +43,7 @@ impl Default for PictureOptions {
         PictureOptions {
             augment: Augment::eval(256, 224),
             transforms: Vec::new(),
+            moves_pixels: true,
             normalize: None,
             dtype: None,
             layout: Layout::default(),

@@ -32,8 +32,30 @@ impl Loader {
     /// }
     /// let loader = Loader::new("train").transform(invert);
     /// ```
+    ///
+    /// Fields that follow the picture, such as masks and boxes, do not follow a step of your own.
+    /// Opening fails for a loader with both, unless
+    /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) says that they go together.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
         self.pictures.transforms.push(Arc::new(transform));
+        self
+    }
+
+    /// Sets whether the steps of [`transform`](Loader::transform) may move pixels; true by default.
+    /// Masks, boxes and other fields that follow the picture need steps that leave each pixel in its
+    /// place, such as changes of colours.
+    ///
+    /// ```
+    /// # use warpfeed::{Dtype, Loader, field::Mask, order::Rng, transform::ImageMut};
+    /// fn invert(image: &mut ImageMut<'_>, _: &mut Rng) -> warpfeed::Result<()> {
+    ///     image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+    ///     Ok(())
+    /// }
+    /// let loader = Loader::new("train").field("mask", Mask::new(Dtype::U8));
+    /// let loader = loader.transform(invert).transform_moves_pixels(false);
+    /// ```
+    pub fn transform_moves_pixels(mut self, moves: bool) -> Self {
+        self.pictures.moves_pixels = moves;
         self
     }
 

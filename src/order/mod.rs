@@ -10,10 +10,12 @@
 //! 6. [`split()`] and [`split_by_class`]: random parts of a data set.
 //! 7. [`Rank`]: which of several processes this is, given explicitly or by the launcher's
 //!    environment.
-//! 8. `schedule`: cuts an order into batches, and batches into the ranks' shares.
+//! 8. [`LastBatch`]: treatment of a last batch that is not full.
 //!
 //! Nothing here keeps state between calls. Finding any batch of any epoch takes constant time and
 //! memory, so a run resumes in the middle of an epoch without replaying anything.
+
+// `schedule` is internal: it cuts an order into batches, and batches into the ranks' shares.
 
 mod mixture;
 #[allow(clippy::module_inception)]

@@ -199,7 +199,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::order::{Mixture, Repeat, Sequential, Subset};
+    use crate::order::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
     /// Counts its calls.
     struct Counted(Arc<AtomicU64>);
@@ -344,5 +344,54 @@ mod tests {
             [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::Keep, rank, 4)[1][0]),
             [(6, yes), (7, yes), (0, no), (1, no)]
         );
+    }
+
+    /// Simulates the ranks of a run that continues on another number of them.
+    #[test]
+    fn a_thousand_ranks_share_every_order_also_after_their_number_changed() {
+        let len = 50_000;
+        let subset = Subset::new((0..len).step_by(3).collect::<Vec<_>>(), Shuffled::new(len.div_ceil(3), 5)).unwrap();
+        let weights: Vec<f64> = (0..len).map(|i| (i % 7) as f64).collect();
+        let orders: [(&str, Arc<dyn Order>); 7] = [
+            ("sequential", Arc::new(Sequential::new(len))),
+            ("shuffled", Arc::new(Shuffled::new(len, 7))),
+            ("windowed", Arc::new(Windowed::new(len, 7, 1_000))),
+            ("subset", Arc::new(subset)),
+            ("repeated", Arc::new(Repeat::new(2, Shuffled::new(len / 2, 7)))),
+            ("mixture", Arc::new(Mixture::new(&[(len / 2, 0.3), (len / 2, 0.7)], 7).unwrap())),
+            ("weighted", Arc::new(Weighted::new(&weights, 7).unwrap())),
+        ];
+        let batch = 4_099; // neither number of ranks divides it
+        for (name, order) in orders {
+            for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
+                let mut seen = Vec::new();
+                let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
+                for number in 0..alone.num_batches(1) {
+                    // Nodes are lost, and return.
+                    let world = [1024, 1000, 513, 1024][number as usize % 4];
+                    let (mut all, mut entries) = (Vec::new(), Vec::new());
+                    for rank in 0..world {
+                        let rank = Schedule::new(order.clone(), batch, last, Rank::new(rank, world).unwrap());
+                        assert_eq!(rank.num_batches(1), alone.num_batches(1));
+                        rank.fill(1, number, &mut entries);
+                        assert!(!entries.is_empty());
+                        all.extend(entries.iter().filter(|entry| entry.valid).copied());
+                    }
+                    alone.fill(1, number, &mut entries);
+                    entries.retain(|entry| entry.valid);
+                    assert!(all == entries, "batch {number} of {name} on {world} ranks");
+                    seen.append(&mut all);
+                }
+                let samples = alone.order().len(1);
+                let expected = if last == LastBatch::Drop { samples / batch * batch } else { samples };
+                assert_eq!(seen.len() as u64, expected, "{name}");
+                if !matches!(name, "mixture" | "weighted") {
+                    let drawn = seen.len();
+                    seen.sort_unstable_by_key(|entry| (entry.sample, entry.variant));
+                    seen.dedup();
+                    assert_eq!(seen.len(), drawn, "{name} repeats no sample");
+                }
+            }
+        }
     }
 }

@@ -29,16 +29,37 @@ impl<O: Order> Subset<O> {
         if indices.is_empty() {
             return Err(Error::config("subset: no samples"));
         }
-        let mut places: Vec<usize> = (0..indices.len()).collect();
-        places.sort_unstable_by_key(|&place| (indices[place], place));
-        let twice = |pair: &[usize]| indices[pair[0]] == indices[pair[1]];
         let mut copies = Vec::new();
-        if places.windows(2).any(twice) {
+        if has_repetitions(&indices) {
+            let mut places: Vec<usize> = (0..indices.len()).collect();
+            places.sort_unstable_by_key(|&place| (indices[place], place));
             copies.resize(indices.len(), 0);
-            places.windows(2).filter(|pair| twice(pair)).for_each(|pair| copies[pair[1]] = copies[pair[0]] + 1);
+            let twice = |pair: &&[usize]| indices[pair[0]] == indices[pair[1]];
+            places.windows(2).filter(twice).for_each(|pair| copies[pair[1]] = copies[pair[0]] + 1);
         }
         Ok(Subset { inner, indices, copies: copies.into(), places: OnceLock::new() })
     }
+}
+
+/// Whether an index comes twice. Takes a bit for each sample up to the largest index, and sorts only
+/// if the indices are too sparse for that.
+fn has_repetitions(indices: &[u64]) -> bool {
+    if indices.is_sorted_by(|a, b| a < b) {
+        return false;
+    }
+    let largest = indices.iter().copied().max().unwrap_or(0);
+    if largest / 64 <= indices.len() as u64 {
+        let mut seen = vec![0u64; (largest / 64) as usize + 1];
+        return indices.iter().any(|index| {
+            let (word, bit) = (&mut seen[(index / 64) as usize], 1 << (index % 64));
+            let again = *word & bit != 0;
+            *word |= bit;
+            again
+        });
+    }
+    let mut sorted = indices.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 impl<O: Order> Order for Subset<O> {
@@ -95,6 +116,26 @@ mod tests {
             assert_eq!(order.at(3, p).variant, 3);
         }
         assert!(Subset::new(vec![], Sequential::new(0)).is_err());
+    }
+
+    #[test]
+    fn repetitions_are_found_in_sorted_dense_and_sparse_lists() {
+        let far = u64::MAX - 1;
+        for (list, expected) in [
+            (vec![0, 1, 5, 900], false),
+            (vec![3, 1, 2, 0], false),
+            (vec![3, 1, 2, 3], true),
+            (vec![0, 0], true),
+            (vec![63, 64, 127, 128, 0], false),
+            (vec![64, 128, 0, 64], true),
+            (vec![far, 3, 4], false),
+            (vec![far, 3, far], true),
+            (vec![u64::MAX, 0], false),
+        ] {
+            assert_eq!(has_repetitions(&list), expected, "{list:?}");
+        }
+        let order = Subset::new(vec![far, 3, far], Sequential::new(3)).unwrap();
+        assert_ne!(order.at(0, 0).variant, order.at(0, 2).variant);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 /// [`position`](Order::position) is [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
-    cells: Arc<[Cell]>,
+    // Not a slice, whose creation would copy the table.
+    cells: Arc<Vec<Cell>>,
     draws: u64,
     seed: u64,
 }
@@ -49,24 +50,37 @@ impl Weighted {
         // Each cell holds the mean weight. A cell below the mean is filled up from one above it.
         let mut cells: Vec<_> =
             weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
-        let (mut less, mut more): (Vec<usize>, Vec<usize>) = (0..cells.len()).partition(|&i| cells[i].own < 1.0);
-        while let (Some(&small), Some(&large)) = (less.last(), more.last()) {
-            less.pop();
+        // Two stacks of cells in one list: those below the mean grow from the left, the others from
+        // the right.
+        let (mut waiting, mut less, mut more) = (vec![0; cells.len()], 0, cells.len());
+        for (i, cell) in cells.iter().enumerate() {
+            if cell.own < 1.0 {
+                waiting[less] = i;
+                less += 1;
+            } else {
+                more -= 1;
+                waiting[more] = i;
+            }
+        }
+        while less > 0 && more < cells.len() {
+            less -= 1;
+            let (small, large) = (waiting[less], waiting[more]);
             cells[small].other = large as u64;
             cells[large].own -= 1.0 - cells[small].own;
             if cells[large].own < 1.0 {
-                more.pop();
-                less.push(large);
+                more += 1;
+                waiting[less] = large;
+                less += 1;
             }
         }
         // Apart from rounding, each remaining cell holds the mean weight. A cell of weight 0 that
         // remains passes to the heaviest sample, so that weight 0 is never drawn.
         let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
-        for i in less.into_iter().chain(more) {
+        for &i in waiting[..less].iter().chain(&waiting[more..]) {
             cells[i] =
                 if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };
         }
-        Ok(Weighted { draws: cells.len() as u64, cells: cells.into(), seed })
+        Ok(Weighted { draws: cells.len() as u64, cells: Arc::new(cells), seed })
     }
 
     /// Sets the number of draws per epoch.

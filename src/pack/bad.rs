@@ -1,14 +1,16 @@
+use serde::{Deserialize, Serialize};
+
 use crate::decode::{Codecs, Condition};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum length of the lists [`Report::refused`](super::Report::refused) and
 /// [`Report::damaged`](super::Report::damaged).
-const MAX_LISTED: usize = 10_000;
+pub(super) const MAX_LISTED: usize = 10_000;
 /// Maximum number of bad images that an error names.
 const NAMED: usize = 10;
 
 /// An image that a [`Pack`](super::Pack) could not recode, or in which it found damage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Refused {
     /// Index of the sample.

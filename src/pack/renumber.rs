@@ -1,5 +1,5 @@
-use crate::decode::Npy;
 use crate::error::{Error, Result};
+use crate::source::Npy;
 use crate::source::Sample;
 
 /// Renumbers the classes in `bytes`, the sample's field `name`, as the source renumbers the label.

@@ -2,7 +2,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::source::Sample;
+use crate::source::{Location, Sample};
 
 /// Destination for samples. If dropped without [`finish`](Writer::finish), it removes its files.
 pub trait Writer: Send {
@@ -48,7 +48,13 @@ pub(super) fn no_samples(target: &Path) -> Error {
 }
 
 pub(super) fn exists(target: &Path) -> Error {
-    Error::config("exists already: use force(true) to replace it").at_path(target)
+    let cause = match Location::of(target).scheme() {
+        Some(_) => {
+            "exists already, and objects in a store are not replaced: remove the set there, or pack to another URL"
+        }
+        None => "exists already: use force(true) to replace it",
+    };
+    Error::config(cause).at_path(target)
 }
 
 /// Returns `target` without a trailing slash, so that a suffix can be appended.

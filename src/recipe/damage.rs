@@ -1,26 +1,23 @@
-//! Damaged pictures that were decoded: their number, and their names in the log.
+//! Damaged pictures that were decoded: their names in the log.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::Error;
 
-/// Maximum number of samples that the log names. Further ones are only counted.
+/// Maximum number of samples that the log names. The statistics count all of them.
 const MOST_NAMED: usize = 100;
 
 /// The damaged pictures of a loader.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
-    count: AtomicU64,
     named: Mutex<HashSet<u64>>,
 }
 
 impl Damaged {
-    /// Counts a damaged picture of `sample`. The log names each sample once; `found` describes the
+    /// Notes a damaged picture of `sample`. The log names each sample once; `found` describes the
     /// damage and its position.
     pub(crate) fn note(&self, sample: u64, found: impl FnOnce() -> Error) {
-        self.count.fetch_add(1, Relaxed);
         let Ok(mut named) = self.named.lock() else { return };
         if named.len() > MOST_NAMED || !named.insert(sample) {
             return;
@@ -33,11 +30,6 @@ impl Damaged {
             tracing::warn!("more than {MOST_NAMED} damaged samples: further ones are only counted");
         }
     }
-
-    /// Number of damaged pictures.
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
 }
 
 #[cfg(test)]
@@ -45,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_picture_is_counted_and_each_sample_named_once_up_to_a_bound() {
+    fn each_sample_is_named_once_up_to_a_bound() {
         let (damaged, mut named) = (Damaged::default(), 0);
         for sample in (0..3).flat_map(|_| 0..150) {
             damaged.note(sample, || {
@@ -53,7 +45,6 @@ mod tests {
                 Error::decode("x")
             });
         }
-        assert_eq!(damaged.count(), 450);
         assert_eq!(damaged.named.lock().unwrap().len(), MOST_NAMED + 1);
         // Without a subscriber the log does not request the text.
         assert!(named <= MOST_NAMED);

@@ -1,12 +1,15 @@
 //! The work on a sample and on a complete batch, as a function of (seed, epoch, sample). The recipe
-//! has no threads, and no counters except for damaged pictures.
+//! has no threads and no counters.
 //!
 //! 1. `recipe`: [`Recipe`]: read, plan, decode, transform, write.
-//! 2. `damage`: counts the damaged pictures that were decoded.
+//! 2. `planned`: the images of a sample with their plans, and which of them are decoded together.
+//! 3. `damage`: names the damaged pictures that were decoded in the log.
 
 mod damage;
+mod planned;
 #[allow(clippy::module_inception)]
 mod recipe;
 
 pub(crate) use damage::Damaged;
-pub(crate) use recipe::{Planned, Recipe};
+pub(crate) use planned::{Planned, damaged, share};
+pub(crate) use recipe::Recipe;

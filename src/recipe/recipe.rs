@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::damage::Damaged;
+use super::planned::Planned;
 use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result, guarded};
@@ -33,22 +34,6 @@ pub(crate) struct Recipe {
     pub(crate) blank: bool,
 }
 
-/// An image of a sample, with its header and its plan.
-pub(crate) struct Planned<'a> {
-    /// The picture, until it is decoded.
-    pub(crate) picture: Option<Picture<'a>>,
-    pub(crate) plan: Plan,
-    /// The generator after the plan took its numbers.
-    pub(crate) rng: Rng,
-}
-
-impl Planned<'_> {
-    /// Number of its encoded bytes; 0 once it is decoded.
-    pub(crate) fn encoded_bytes(&self) -> usize {
-        self.picture.as_ref().map_or(0, |picture| picture.bytes().len())
-    }
-}
-
 impl Recipe {
     /// Reads sample `id`. After a transient error it tries again, once per further buffer, as long
     /// as `go_on` returns true.
@@ -60,7 +45,10 @@ impl Recipe {
     ) -> Result<Sample<'a>> {
         // A failed attempt may still borrow its buffer.
         let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
-        source::retried(times, id, go_on, || self.source.read(id as usize, buffers.next().expect("one per attempt")))
+        source::retried(times, id, go_on, || {
+            let buffer = buffers.next().expect("one per attempt");
+            source::within(self.sample_bytes, || self.source.read(id as usize, buffer))
+        })
     }
 
     /// Adds sample `id`, its key and its file to an error.
@@ -68,24 +56,33 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Finds an image of a sample, reads its header and makes its plan. `boxes` is scratch.
+    /// Finds an image of a sample of `epoch`, reads its header and makes its plan. `before` are other
+    /// images of the sample, and `boxes` is scratch.
     pub(crate) fn plan<'a>(
         &'a self,
         field: &ImageField,
         sample: &Sample<'a>,
-        entry: &Entry,
+        (epoch, entry): (u64, &Entry),
+        before: &[Planned<'a>],
         boxes: &mut Vec<[f32; 4]>,
     ) -> Result<Planned<'a>> {
         let planned = guarded(|| {
             let bytes = field.image.bytes(sample, &self.codecs)?;
-            let picture = self.codecs.open(bytes)?;
+            let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
+            let opened = opened.and_then(|image| image.picture.as_ref()?.again());
+            let picture = opened.map_or_else(|| self.codecs.open(bytes), Ok)?;
             let oriented = picture.oriented().annotated(self.annotated);
-            let mut rng = self.rng(entry);
-            if self.augment.sees_boxes() {
+            let rng = self.rng(entry);
+            let (augment, mut rng) = match field.image.own() {
+                Some(own) => (own, rng.named(&field.name)),
+                None => (&self.augment, rng),
+            };
+            let augment = augment.at_epoch(epoch);
+            if augment.sees_boxes() {
                 self.fields.boxes(sample, oriented, boxes)?;
             }
-            let plan = Plan { oriented, ..self.augment.plan_with(picture.size(), boxes, &mut rng)? };
-            Ok(Planned { picture: Some(picture), plan, rng })
+            let plan = Plan { oriented, ..augment.plan_with(picture.size(), boxes, &mut rng)? };
+            Ok(Planned::new(picture, plan, rng))
         });
         planned.map_err(|e| self.at_sample(entry.sample, sample.key(), e))
     }
@@ -112,11 +109,11 @@ impl Recipe {
         })
     }
 
-    /// Counts a picture of sample `id`, and logs its name, if the decoder found damage.
-    pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) {
-        if let Some(what) = pixels.damage() {
-            self.damaged.note(id, || self.at_sample(id, key, Error::decode(what)));
-        }
+    /// Whether the decoder found damage in a picture of sample `id`. If so, logs the sample's name.
+    pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
+        let Some(what) = pixels.damage() else { return false };
+        self.damaged.note(id, || self.at_sample(id, key, Error::decode(what)));
+        true
     }
 
     /// Decodes all jobs together. After a panic it decodes each alone, to find the cause.
@@ -219,7 +216,7 @@ fn blank(fields: &Fields, full: &mut Full, place: usize) {
     let Some(fault) = full.meta_mut(place).fault.take() else { return };
     full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
     full.header_mut().entries[place].valid = false;
-    fields.images.iter().for_each(|field| field.blank(full, place));
+    fields.blank(full, place);
 }
 
 /// Replaces each failed sample by a copy of the next sound sample of the batch, so the batch keeps

@@ -6,6 +6,7 @@ use super::file::{self, MAX_FILE};
 use super::relabel::Relabel;
 use super::{Follow, Lookahead, Sample, Source};
 use crate::error::{Error, Result};
+use crate::trace::NetworkStats;
 
 /// Maximum number of names in a message.
 const SHOWN: usize = 10;
@@ -158,6 +159,10 @@ impl Source for Numbered {
         self.source.ahead_bytes()
     }
 
+    fn network(&self) -> Option<NetworkStats> {
+        self.source.network()
+    }
+
     fn check(&self) -> Result<()> {
         self.source.check()
     }
@@ -168,6 +173,14 @@ impl Source for Numbered {
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.source.label(index, scratch)?.map(|label| self.relabel.of(label)).transpose()
+    }
+
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        self.source.key(index, scratch)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        self.source.fingerprint()
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

@@ -2,9 +2,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::hash::Hash;
 use super::relabel::Relabel;
 use super::{Follow, Lookahead, Place, Sample, Source};
 use crate::error::{Error, Result};
+use crate::trace::NetworkStats;
 
 /// Several data sets as one: the samples of the first, then those of the second, and so on.
 ///
@@ -195,6 +197,11 @@ impl Source for Concat {
         self.parts.iter().fold(0, |all, part| all.saturating_add(part.ahead_bytes()))
     }
 
+    fn network(&self) -> Option<NetworkStats> {
+        let parts = self.parts.iter().filter_map(|part| part.network());
+        parts.reduce(|all, part| all.plus(&part))
+    }
+
     fn check(&self) -> Result<()> {
         self.parts.iter().try_for_each(|part| part.check())
     }
@@ -206,6 +213,16 @@ impl Source for Concat {
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let (part, index) = self.locate(index);
         self.label_of(part, self.parts[part].label(index, scratch)?)
+    }
+
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        let (part, index) = self.locate(index);
+        self.parts[part].key(index, scratch)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let add = |hash: Hash, part: &Arc<dyn Source>| Some(hash.number(part.fingerprint()?).number(part.len() as u64));
+        self.parts.iter().try_fold(Hash::new(), add).map(Hash::end)
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

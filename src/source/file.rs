@@ -3,9 +3,12 @@
 //! A list, a table or annotations may name any file. A pipe would block the worker that
 //! opens it, and a device may never end. So only regular files are opened, and reads are bounded.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::{Component, Path};
+
+use crate::error;
 
 /// Initial size of a buffer. It grows to at most twice the largest file, so that one `read` fetches
 /// a file and a second one sees its end.
@@ -13,6 +16,47 @@ pub(super) const FIRST_READ: usize = 64 << 10;
 
 /// Maximum size of a file of a sample. A larger file is refused before it fills the memory.
 pub(super) const MAX_FILE: u64 = 1 << 31;
+
+thread_local! {
+    /// Bytes that the files of the sample that this thread reads may still have.
+    static LEFT: Cell<Option<Left>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy)]
+struct Left {
+    bytes: u64,
+    of: u64,
+}
+
+/// Runs `read`, which reads a sample. Files of more than `most` bytes together are refused before they
+/// fill the memory.
+pub(crate) fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Left>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LEFT.set(self.0);
+        }
+    }
+    let _restore = Restore(LEFT.replace(Some(Left { bytes: most, of: most })));
+    read()
+}
+
+/// Counts `bytes` of a file that is being read.
+///
+/// # Errors
+/// If the sample then has more than its limit.
+fn count(bytes: u64) -> Result<()> {
+    let Some(left) = LEFT.get() else { return Ok(()) };
+    let Some(bytes) = left.bytes.checked_sub(bytes) else {
+        let sum = (left.of - left.bytes).saturating_add(bytes);
+        return Err(Error::other(format!(
+            "the sample has {sum} bytes or more, the limit is {} (max_sample_bytes)",
+            left.of
+        )));
+    };
+    LEFT.set(Some(Left { bytes, ..left }));
+    Ok(())
+}
 
 /// Whether a path in the data is relative and without `..`.
 pub(super) fn is_below(path: &str) -> bool {
@@ -52,6 +96,17 @@ pub(super) fn read(path: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Appends the file of a sample, of up to 2 GiB, to `bytes`, for a [`Source`](super::Source) of
+/// your own whose samples are files.
+///
+/// # Errors
+/// If it cannot be read, is larger, does not fit into memory, or is a folder, a pipe or a device.
+pub fn append_file(path: impl AsRef<Path>, bytes: &mut Vec<u8>) -> error::Result<()> {
+    let path = path.as_ref();
+    let appended = open(path).and_then(|file| append(file, bytes, MAX_FILE));
+    appended.map_err(|e| error::Error::io(path, &e))
+}
+
 /// Reads a UTF-8 text of up to `most` bytes.
 ///
 /// # Errors
@@ -69,6 +124,7 @@ pub(super) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
     if len > most {
         return Err(too_large(most));
     }
+    count(len)?;
     bytes.try_reserve(len as usize).map_err(|_| no_memory(len))?;
     let read = file.take(most.saturating_add(1)).read_to_end(bytes)?;
     if read as u64 > most { Err(too_large(most)) } else { Ok(()) }
@@ -85,17 +141,22 @@ pub(super) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) ->
             if (len - from) as u64 >= MAX_FILE {
                 return Err(too_large(MAX_FILE));
             }
+            if len > from && LEFT.get().is_some_and(|left| (len - from) as u64 > left.bytes) {
+                break;
+            }
             let longer = (2 * len).max(FIRST_READ);
             scratch.try_reserve(longer - len).map_err(|_| no_memory(longer as u64))?;
             scratch.resize(longer, 0);
         }
         match file.read(&mut scratch[len..]) {
-            Ok(0) => return Ok(len),
+            Ok(0) => break,
             Ok(n) => len += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
     }
+    count((len - from) as u64)?;
+    Ok(len)
 }
 
 fn too_large(most: u64) -> Error {
@@ -120,6 +181,32 @@ mod tests {
         assert_eq!(open(folder.path()).unwrap_err().to_string(), "a folder, not a regular file");
         std::fs::write(&path, b"\xff").unwrap();
         assert_eq!(read_text(&path, 5).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn the_files_of_a_sample_share_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str, bytes: usize| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, vec![7; bytes]).unwrap();
+            path
+        };
+        let (six, large) = (path("six", 6), path("large", 1 << 20));
+        let twice = || [read(&six, MAX_FILE), read(&six, MAX_FILE)];
+        assert!(within(12, || twice().iter().all(Result::is_ok)) && twice().iter().all(Result::is_ok));
+        let [first, second] = within(11, twice);
+        let said = second.unwrap_err().to_string();
+        assert!(
+            first.is_ok() && said == "the sample has 12 bytes or more, the limit is 11 (max_sample_bytes)",
+            "{said}"
+        );
+        let mut scratch = Vec::new();
+        let mut whole = |most| within(most, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0));
+        assert!(whole((1 << 20) - 1).is_err());
+        assert_eq!(whole(1 << 20).unwrap(), 1 << 20);
+        let mut scratch = Vec::new();
+        assert!(within(100, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0)).is_err());
+        assert!(scratch.len() <= FIRST_READ, "{} bytes were read", scratch.len());
     }
 
     #[cfg(unix)]

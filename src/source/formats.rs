@@ -3,14 +3,20 @@
 //! Detection, [`Options::format`](super::Options::format), messages and the documentation use this
 //! table. A format is one row.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use super::ahead::Remote;
-use super::folder::{StoredFolder, is_picture};
-use super::layout::{coco_json, is_lmdb, is_voc, is_voc_list, yolo_pictures};
+use super::folder::StoredFolder;
+use super::layout::{
+    COCO_JSON, is_lmdb, is_npy_folder, is_records_folder, is_records_name, is_voc, is_voc_list, is_yolo,
+};
 use super::options::Options;
-use super::{Folder, Source, Tar, tar};
+use super::tree::Tree;
+use super::{Arrow, Folder, Object, Source, Tar, arrow, splits, tar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format;
 
@@ -26,7 +32,7 @@ pub struct DataFormat {
     /// Extensions of its files. A file with one of them is opened as this format, so a damaged file
     /// gets the format's own message.
     pub extensions: &'static [&'static str],
-    is_folder: fn(&Path) -> bool,
+    is_folder: fn(Tree<'_>) -> bool,
     /// Recognises a file by its path and its first bytes.
     is_file: fn(&Path, &[u8]) -> bool,
     open: fn(&Path, &Options) -> Opened,
@@ -34,32 +40,140 @@ pub struct DataFormat {
     open_url: Option<fn(&str, &Options) -> Opened>,
 }
 
+/// The file that lists the shards of a data set in its folder.
+const INDEX: &str = "index.json";
+
+/// Formats whose paths may name a part of a data set: `all.lmdb/train`.
+const WITH_PARTS: [&str; 6] = ["lmdb", "npy", "npz", "safetensors", "torch", "tfrecord"];
+
 /// All formats, in the order in which they are tried.
 pub const DATA_FORMATS: &[DataFormat] = &[
     DataFormat {
         name: "lmdb",
         looks_like: "a folder with `data.mdb`, or a file with LMDB's magic number at byte 16",
         extensions: &["lmdb", "mdb"],
-        is_folder: |path| path.join("data.mdb").exists(),
+        is_folder: |folder| folder.has_file("data.mdb"),
         is_file: |_, start| is_lmdb(start),
         open: lmdb,
         open_url: None,
     },
     DataFormat {
         name: "tar",
-        looks_like: "a file that begins with a tar header, a folder of `.tar` files, or a pattern such as \
-                     `train-{000..099}.tar`",
+        looks_like: "a file that begins with a tar header, a folder of `.tar` files, a pattern such as \
+                     `train-{000..099}.tar`, or a manifest `train.manifest.json`",
         extensions: &["tar", "tgz", "gz"],
         is_folder: |_| false, // `folder_or_shards`
-        is_file: |_, start| tar::is_tar(start),
+        is_file: |path, start| tar::is_tar(start) || tar::is_manifest(path, start),
         open: |path, options| Ok(Arc::new(if options.mapped { Tar::open(path)? } else { Tar::open_unmapped(path)? })),
-        open_url: Some(|url, options| Ok(Arc::new(Tar::in_store(url, options.stores.of(url)?, None)?))),
+        open_url: Some(|url, options| {
+            Ok(Arc::new(Tar::in_store(url, Remote::new(options.stores.of(url)?.clone()), None)?))
+        }),
+    },
+    DataFormat {
+        name: "mds",
+        looks_like: "a folder with the `index.json` of MosaicML's shards, or that file",
+        extensions: &[],
+        is_folder: |folder| is_mds(Path::new(INDEX), &folder.start(INDEX)),
+        is_file: is_mds,
+        open: mds,
+        open_url: None,
+    },
+    DataFormat {
+        name: "litdata",
+        looks_like: "a folder with the `index.json` of LitData's chunks, or that file",
+        extensions: &[],
+        is_folder: |folder| is_litdata(Path::new(INDEX), &folder.start(INDEX)),
+        is_file: is_litdata,
+        open: litdata,
+        open_url: None,
+    },
+    DataFormat {
+        name: "arrow",
+        looks_like: "a folder that `datasets.save_to_disk` wrote, an `.arrow` file in the stream or file format, or a \
+                     folder of them",
+        extensions: &["arrow"],
+        is_folder: Arrow::is_saved,
+        is_file: |_, start| start.starts_with(arrow::MAGIC),
+        open: |path, options| Ok(Arc::new(Arrow::with(path, None, options)?)),
+        open_url: None,
+    },
+    DataFormat {
+        name: "parquet",
+        looks_like: "a `.parquet` file, or a folder of them, also in its folder `data`",
+        extensions: &["parquet"],
+        is_folder: |_| false, // `of_files`
+        is_file: |_, start| start.starts_with(b"PAR1"),
+        open: |path, options| parquet(path, None, options),
+        open_url: Some(|url, options| parquet_at(url, None, options)),
+    },
+    DataFormat {
+        name: "beton",
+        looks_like: "a `.beton` file",
+        extensions: &["beton"],
+        is_folder: |_| false,
+        is_file: |_, _| false,
+        open: beton,
+        open_url: None,
+    },
+    DataFormat {
+        name: "recordio",
+        looks_like: "a file that begins with RecordIO's magic number, such as `train.rec`",
+        extensions: &["rec"],
+        is_folder: |_| false,
+        is_file: is_recordio,
+        open: recordio,
+        open_url: None,
+    },
+    DataFormat {
+        name: "npy",
+        looks_like: "an `.npy` file whose first axis counts the samples, or a folder of them",
+        extensions: &["npy"],
+        is_folder: is_npy_folder,
+        is_file: |_, start| start.starts_with(b"\x93NUMPY"),
+        open: |path, options| arrays(path, "npy", options),
+        open_url: None,
+    },
+    DataFormat {
+        name: "npz",
+        looks_like: "an `.npz` archive of NumPy",
+        extensions: &["npz"],
+        is_folder: |_| false,
+        is_file: |_, _| false,
+        open: |path, options| arrays(path, "npz", options),
+        open_url: None,
+    },
+    DataFormat {
+        name: "safetensors",
+        looks_like: "a `.safetensors` file",
+        extensions: &["safetensors"],
+        is_folder: |_| false,
+        is_file: |_, _| false,
+        open: |path, options| arrays(path, "safetensors", options),
+        open_url: None,
+    },
+    DataFormat {
+        name: "torch",
+        looks_like: "a `.pt` or `.pth` file of tensors",
+        extensions: &["pt", "pth"],
+        is_folder: |_| false,
+        is_file: |_, _| false,
+        open: |path, options| arrays(path, "torch", options),
+        open_url: None,
+    },
+    DataFormat {
+        name: "tfrecord",
+        looks_like: "a TFRecord file of `tf.train.Example`, or a folder of shards such as `train-00000-of-01024`",
+        extensions: &["tfrecord", "tfrecords", "tfrec"],
+        is_folder: is_records_folder,
+        is_file: |path, _| path.file_name().is_some_and(|name| is_records_name(&name.to_string_lossy())),
+        open: tfrecord,
+        open_url: None,
     },
     DataFormat {
         name: "coco",
         looks_like: "a `.json` file, or a folder with `_annotations.coco.json`",
         extensions: &["json"],
-        is_folder: |path| coco_json(path).is_some(),
+        is_folder: |folder| folder.has_file(COCO_JSON),
         is_file: |_, _| false,
         open: coco,
         open_url: None,
@@ -69,7 +183,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         looks_like: "a `.yaml` file, a folder with `images` and `labels`, or a folder below `images` that has its \
                      counterpart below `labels`",
         extensions: &["yaml", "yml"],
-        is_folder: |path| yolo_pictures(path).is_some(),
+        is_folder: is_yolo,
         is_file: |_, _| false,
         open: yolo,
         open_url: None,
@@ -123,6 +237,10 @@ impl DataFormat {
     }
 
     pub(super) fn open(&self, path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+        if let (Some(part), false) = (&options.part, WITH_PARTS.contains(&self.name)) {
+            let cause = format!("{} data sets have no parts such as {part:?}", self.name);
+            return Err(Error::config(cause).at_path(path));
+        }
         (self.open)(path, options)
     }
 
@@ -140,77 +258,6 @@ impl DataFormat {
             return Err(Error::config(cause).at_path(url));
         };
         open(url, options)
-    }
-}
-
-/// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards, or
-/// the shards or pictures below the URL.
-///
-/// # Errors
-/// If the URL has no store, its format cannot be read from stores, or both shards and pictures lie
-/// below it.
-pub(super) fn open_at(url: &str, options: &Options) -> Opened {
-    let by_extension = DATA_FORMATS.iter().find(|format| format.has_extension(Path::new(url)));
-    if let Some(format) = by_extension {
-        return format.open_url(url, options);
-    }
-    if tar::has_braces(Path::new(url)) {
-        return of_pattern().open_url(url, options);
-    }
-    let (store, formats) = (options.stores.of(url)?, options.formats.clone());
-    let remote = Remote::new(store.clone());
-    let objects = remote.repeated(|| store.list(&format!("{}/", url.trim_end_matches('/'))))?;
-    let tars = objects.iter().filter(|object| tar::is_shard(&object.url)).count();
-    let pictures = objects.iter().filter(|object| is_picture(object, &formats)).count();
-    match (tars, pictures) {
-        (0, 0) => {
-            let cause = format!("no .tar objects and no pictures among {} objects below this URL", objects.len());
-            Err(Error::in_source(cause).at_path(url))
-        }
-        (0, _) => Ok(Arc::new(StoredFolder::of(url, objects, remote, formats)?)),
-        (_, 0) => Ok(Arc::new(Tar::in_store(url, store, Some(objects))?)),
-        _ => Err(Error::in_source(format!(
-            "{tars} .tar objects and {pictures} pictures lie below this URL; give the URL of one of the two, or the format"
-        ))
-        .at_path(url)),
-    }
-}
-
-/// The format of a pattern of files.
-pub(super) fn of_pattern() -> &'static DataFormat {
-    DataFormat::named("tar").expect("a row of the table")
-}
-
-/// The format of the file at `path`, which begins with `start`.
-///
-/// # Errors
-/// If no format matches.
-pub(super) fn of_file(path: &Path, start: &[u8]) -> Result<&'static DataFormat> {
-    let found = DATA_FORMATS.iter().find(|format| (format.is_file)(path, start) || format.has_extension(path));
-    found.ok_or_else(|| Error::in_source(not_a_data_set(start)).at_path(path))
-}
-
-/// Opens the folder at `path`.
-///
-/// # Errors
-/// If no format matches, or the folder contains both shards and pictures.
-pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    if let Some(format) = DATA_FORMATS.iter().find(|format| (format.is_folder)(path)) {
-        return format.open(path, options);
-    }
-    let tars = tar::tars_in(path)?.len();
-    match (Folder::with_formats(path, options.formats.clone(), options.indexed), tars) {
-        (Ok(folder), 0) => Ok(Arc::new(folder)),
-        (Ok(folder), _) => Err(Error::in_source(format!(
-            "holds {tars} .tar files and {} images; open one of the two with `Tar::open` or `Folder::open`, or move them apart",
-            folder.len()
-        ))
-        .at_path(path)),
-        (Err(e), 0) if e.kind() == ErrorKind::Source => {
-            Err(Error::in_source(format!("{}; no data.mdb, no .tar files", e.cause())).at_path(e.path().unwrap_or(path)))
-        }
-        (Err(e), 0) => Err(e),
-        (Err(_), _) => of_pattern().open(path, options),
     }
 }
 
@@ -232,6 +279,178 @@ macro_rules! with_feature {
     }};
 }
 
+/// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards, or
+/// the shards or pictures below the URL.
+///
+/// # Errors
+/// If the URL has no store, its format cannot be read from stores, or both shards and pictures lie
+/// below it.
+pub(super) fn open_at(url: &str, options: &Options) -> Opened {
+    if tar::is_named_manifest(Path::new(url)) {
+        return of_pattern().open_url(url, options);
+    }
+    let by_extension = DATA_FORMATS.iter().find(|format| format.has_extension(Path::new(url)));
+    if let Some(format) = by_extension {
+        return format.open_url(url, options);
+    }
+    if tar::has_braces(Path::new(url)) {
+        return of_pattern().open_url(url, options);
+    }
+    let remote = Remote::new(options.stores.of(url)?.clone());
+    let objects = match remote.list(url) {
+        Ok(objects) => objects,
+        // Some stores refuse to list what does not exist.
+        Err(e) => return split_at(url, options).unwrap_or(Err(e)),
+    };
+    if objects.is_empty()
+        && let Some(opened) = split_at(url, options)
+    {
+        return opened;
+    }
+    open_listing(url, objects, remote, options)
+}
+
+/// Opens `objects`, which lie below `url`, by the rules of [`open_folder`].
+fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Options) -> Opened {
+    let tree = Tree::Stored(url, &objects, &remote);
+    if let Some(format) = DATA_FORMATS.iter().find(|format| (format.is_folder)(tree)) {
+        return format.open_url(url, options);
+    }
+    let tars = tree.entries().filter(|(name, is_folder)| !is_folder && tar::is_shard(name)).count();
+    let pictures = StoredFolder::count(url, &objects, &options.formats);
+    match (tars, pictures) {
+        (0, 0) => {
+            if !tree.files_in("arrow").is_empty() {
+                return DataFormat::named("arrow")?.open_url(url, options);
+            }
+            if !tree.files("parquet")?.is_empty() {
+                return parquet_at(url, Some((objects, None)), options);
+            }
+            let nested = objects.iter().filter(|object| tar::is_shard(&object.url)).count();
+            let nested = match nested {
+                0 => String::new(),
+                count => format!("; {count} .tar objects lie in folders below it: give the URL of one of the folders"),
+            };
+            let cause =
+                format!("no .tar objects and no pictures among {} objects below this URL{nested}", objects.len());
+            Err(Error::in_source(cause).at_path(url))
+        }
+        (0, _) => Ok(Arc::new(StoredFolder::of(url, objects, remote, options.formats.clone())?)),
+        (_, 0) => Ok(Arc::new(Tar::in_store(url, remote, Some(objects))?)),
+        _ => Err(Error::in_source(format!(
+            "{tars} .tar objects and {pictures} pictures lie below this URL; give the URL of one of the two, or the format"
+        ))
+        .at_path(url)),
+    }
+}
+
+/// Opens the Parquet files of a split: nothing lies at `url`, but its last part may name a split of the
+/// data set before it.
+fn split_at(url: &str, options: &Options) -> Option<Opened> {
+    let (set, split) = url.trim_end_matches('/').rsplit_once('/')?;
+    // A bucket is no split.
+    set.split_once("://").filter(|(_, rest)| !rest.is_empty())?;
+    let remote = Remote::new(options.stores.of(url).ok()?.clone());
+    // The error of the URL itself is clearer.
+    let objects = remote.list(set).ok()?;
+    let tree = Tree::Stored(set, &objects, &remote);
+    if Arrow::is_saved(tree) || !tree.files_in("arrow").is_empty() {
+        return Some(DataFormat::named("arrow").and_then(|format| format.open_url(url, options)));
+    }
+    match tree.files("parquet") {
+        Ok(files) if files.is_empty() => None,
+        Ok(_) => Some(parquet_at(set, Some((objects, Some(split))), options)),
+        Err(e) => Some(Err(e)),
+    }
+}
+
+/// Whether a folder is a data set that may have parts.
+pub(super) fn has_parts(folder: &Path) -> bool {
+    DATA_FORMATS.iter().any(|format| WITH_PARTS.contains(&format.name) && (format.is_folder)(Tree::Local(folder)))
+}
+
+/// The format of a pattern of files.
+pub(super) fn of_pattern() -> &'static DataFormat {
+    DataFormat::named("tar").expect("a row of the table")
+}
+
+/// The format of the file at `path`, which begins with `start`.
+///
+/// # Errors
+/// If no format matches.
+pub(super) fn of_file(path: &Path, start: &[u8]) -> Result<&'static DataFormat> {
+    let found = DATA_FORMATS.iter().find(|format| (format.is_file)(path, start) || format.has_extension(path));
+    found.ok_or_else(|| Error::in_source(not_a_data_set(start)).at_path(path))
+}
+
+/// Opens the folder at `path`.
+///
+/// # Errors
+/// If no format matches, or the folder contains both shards and pictures.
+pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    if let Some(format) = DATA_FORMATS.iter().find(|format| (format.is_folder)(Tree::Local(path))) {
+        return format.open(path, options);
+    }
+    let tars = tar::tars_in(path)?.len();
+    let folder = Folder::with_formats(path, options.formats.clone(), options.indexed);
+    if tars == 0
+        && folder.is_err()
+        && let Some(opened) = of_files(path, None, options)
+    {
+        return opened;
+    }
+    match (folder, tars) {
+        (Ok(folder), 0) => Ok(Arc::new(folder)),
+        (Ok(folder), _) => Err(Error::in_source(format!(
+            "holds {tars} .tar files and {} images; open one of the two with `Tar::open` or `Folder::open`, or move them apart",
+            folder.len()
+        ))
+        .at_path(path)),
+        (Err(_), 0) if !sets_in(path).is_empty() => {
+            let cause = format!("has the data sets {}; open one of them, or join them with Concat", sets_in(path).join(", "));
+            Err(Error::in_source(cause).at_path(path))
+        }
+        (Err(e), 0) if e.kind() == ErrorKind::Source => {
+            tar::unmerged(path)?;
+            Err(Error::in_source(format!("{}; no data.mdb, no .tar files", e.cause())).at_path(e.path().unwrap_or(path)))
+        }
+        (Err(e), 0) => Err(e),
+        (Err(_), _) => of_pattern().open(path, options),
+    }
+}
+
+/// Opens the Arrow or Parquet files in `folder`, if there are any: those of `split`, or of the only
+/// split.
+pub(super) fn of_files(folder: &Path, split: Option<&str>, options: &Options) -> Option<Opened> {
+    let open = || -> Result<Option<Arc<dyn Source>>> {
+        if Arrow::is_saved(Tree::Local(folder)) || !splits::files_in(folder, "arrow")?.is_empty() {
+            return Ok(Some(Arc::new(Arrow::with(folder, split, options)?)));
+        }
+        if !Tree::Local(folder).files("parquet")?.is_empty() {
+            return parquet(folder, split, options).map(Some);
+        }
+        Ok(None)
+    };
+    open().transpose()
+}
+
+#[cfg_attr(not(feature = "parquet"), allow(unused_variables))]
+fn parquet(path: &Path, split: Option<&str>, options: &Options) -> Opened {
+    with_feature!("parquet", "a Parquet data set", path, super::Parquet::with(path, split, options)?)
+}
+
+/// Opens the Parquet file at `url`, or those among `listing`, all objects below it, that belong to the
+/// split.
+#[cfg_attr(not(feature = "parquet"), allow(unused_variables))]
+fn parquet_at(url: &str, listing: Option<(Vec<Object>, Option<&str>)>, options: &Options) -> Opened {
+    with_feature!(
+        "parquet",
+        "a Parquet data set",
+        url,
+        super::Parquet::in_store(url, options.stores.of(url)?, listing, options)?
+    )
+}
+
 fn lmdb(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if !options.mapped {
         return Err(Error::config(
@@ -239,12 +458,74 @@ fn lmdb(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         )
         .at_path(path));
     }
-    with_feature!("lmdb", "an LMDB", path, super::Lmdb::open(path)?)
+    with_feature!("lmdb", "an LMDB", path, {
+        let name = options.part.as_deref();
+        let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
+        super::Lmdb::with_options(path, &super::lmdb::LmdbOptions { name, wanted, classes, lenient })?
+    })
+}
+
+/// Whether the file at `path`, which begins with `start`, lists MDS shards.
+fn is_mds(path: &Path, start: &[u8]) -> bool {
+    is_index(path) && memmem::find(start, b"\"shards\"").is_some()
+}
+
+/// Whether the file at `path`, which begins with `start`, lists LitData's chunks.
+fn is_litdata(path: &Path, start: &[u8]) -> bool {
+    is_index(path) && memmem::find(start, b"\"chunks\"").is_some()
+}
+
+fn is_index(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == INDEX)
+}
+
+/// Folders in `folder` that are data sets of their own, such as the splits of MDS shards.
+fn sets_in(folder: &Path) -> Vec<String> {
+    let is_set = |start: &[u8]| is_mds(Path::new(INDEX), start) || is_litdata(Path::new(INDEX), start);
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| is_set(&Tree::Local(&entry.path()).start(INDEX)));
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[cfg_attr(not(feature = "chunks"), allow(unused_variables))]
+fn mds(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!("chunks", "a data set of MDS shards", path, super::mds::open(path, options)?)
+}
+
+#[cfg_attr(not(feature = "chunks"), allow(unused_variables))]
+fn litdata(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!("chunks", "a data set of LitData's chunks", path, super::litdata::open(path, options)?)
+}
+
+#[cfg_attr(not(feature = "chunks"), allow(unused_variables))]
+fn beton(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!("chunks", "a data set of FFCV", path, super::beton::open(path, options)?)
+}
+
+fn is_recordio(_path: &Path, start: &[u8]) -> bool {
+    start.starts_with(&[0x0a, 0x23, 0xd7, 0xce])
+}
+
+#[cfg_attr(not(feature = "chunks"), allow(unused_variables))]
+fn recordio(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!("chunks", "a RecordIO file", path, super::recordio::open(path, options)?)
+}
+
+#[cfg_attr(not(feature = "arrays"), allow(unused_variables))]
+fn arrays(path: &Path, kind: &'static str, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!("arrays", "a data set of arrays", path, super::Arrays::with(path, kind, options)?)
+}
+
+#[cfg_attr(not(feature = "arrays"), allow(unused_variables))]
+fn tfrecord(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!("arrays", "a TFRecord file", path, super::TfRecord::with(path, options)?)
 }
 
 #[cfg_attr(not(feature = "annotations"), allow(unused_variables))]
 fn coco(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    let in_folder = coco_json(path);
+    let in_folder = Tree::Local(path).has_file(COCO_JSON).then(|| path.join(COCO_JSON));
     let (json, pictures) = in_folder.as_deref().map_or((path, None), |json| (json, Some(path)));
     with_feature!(
         "annotations",

@@ -1,4 +1,31 @@
 /// 64-bit FNV-1a. Detects accidental damage, not forgery.
-pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    Hash::new().bytes(bytes).end()
+}
+
+/// [`fnv1a`] of several pieces.
+#[derive(Clone, Copy)]
+pub(crate) struct Hash(u64);
+
+impl Hash {
+    pub(crate) fn new() -> Self {
+        Hash(0xcbf2_9ce4_8422_2325)
+    }
+
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
+        Hash(bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)))
+    }
+
+    pub(crate) fn number(self, number: u64) -> Self {
+        self.bytes(&number.to_le_bytes())
+    }
+
+    /// Text with its length, so that neighbouring texts cannot be confused.
+    pub(crate) fn text(self, text: &str) -> Self {
+        self.number(text.len() as u64).bytes(text.as_bytes())
+    }
+
+    pub(crate) fn end(self) -> u64 {
+        self.0
+    }
 }

@@ -5,23 +5,79 @@
 //! words, texts (`u32` length, bytes) and bytes in the order of the calls; then the FNV-1a hash of
 //! all of this.
 
-use std::fs;
-use std::io;
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
+use super::file;
 use super::hash::fnv1a;
 
-/// Writes `bytes` to `target` atomically.
+/// Bytes of the index file at `path`, if it begins with `magic`. An index only repeats the data, so
+/// a file that is missing, is not a regular file, is larger than 2 GiB or is another one is like none.
+pub(super) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
+    let read = || {
+        let (mut file, mut bytes) = (file::open(path)?, magic.to_vec());
+        file.read_exact(&mut bytes)?;
+        if bytes != magic {
+            return Err(io::Error::new(ErrorKind::InvalidData, "not an index"));
+        }
+        file::append(file, &mut bytes, file::MAX_FILE)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => Some(bytes),
+        Err(e) => {
+            if e.kind() != ErrorKind::NotFound {
+                tracing::info!("{}: {e}; the index is not used", path.display());
+            }
+            None
+        }
+    }
+}
+
+/// End of the names that only this crate uses.
+const OWN: &str = "warpfeed-index";
+
+/// Writes `bytes`, an index, to `target` atomically. Under a name that other programs may use, a file
+/// that is not an index of the same kind stays.
 pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
+    if target.extension().is_none_or(|end| end != OWN) && is_foreign(target, bytes) {
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "another file has this name"));
+    }
     // Several processes may open the same new data.
     let mut partial = target.as_os_str().to_owned();
     partial.push(format!(".{}.partial", std::process::id()));
     let partial = PathBuf::from(partial);
-    let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, target));
+    // A process with this id may have left the file. It may also be a pipe, or a link to elsewhere.
+    let _ = fs::remove_file(&partial);
+    let created = OpenOptions::new().write(true).create_new(true).open(&partial);
+    let written = created.and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&partial, target));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
     written
+}
+
+/// Whether there is something at `target` that does not begin as the index `bytes` does. Versions may
+/// differ.
+fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
+    let kind = &bytes[..bytes.len().min(7)];
+    let begins = file::open(target).and_then(|file| {
+        let mut start = Vec::new();
+        file.take(kind.len() as u64).read_to_end(&mut start)?;
+        Ok(start)
+    });
+    match begins {
+        // An empty file may be what a crash left.
+        Ok(start) => !start.is_empty() && start != kind,
+        Err(e) => e.kind() != ErrorKind::NotFound,
+    }
+}
+
+/// Modification time in ns since 1970; 0 on a system without file times.
+pub(super) fn modified(metadata: &Metadata) -> u64 {
+    metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
 /// Encodes an index file.
@@ -145,13 +201,30 @@ mod tests {
     fn a_file_is_written_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("index");
-        store(&target, b"one").unwrap();
-        store(&target, b"two").unwrap();
-        assert_eq!(fs::read(&target).unwrap(), b"two");
+        store(&target, b"wftests\x01 one").unwrap();
+        store(&target, b"wftests\x02 two").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"wftests\x02 two");
         // A folder has this name, so the write fails. No partial file remains.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();
         assert!(store(&taken, b"three").is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_of_someone_else_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("x.tar.index");
+        for foreign in [&b"0 17\n"[..], b"wf", b"wfother\x01"] {
+            fs::write(&target, foreign).unwrap();
+            let e = store(&target, &bytes()).unwrap_err();
+            assert_eq!((e.kind(), fs::read(&target).unwrap()), (ErrorKind::AlreadyExists, foreign.to_vec()));
+        }
+        for (name, found) in [("x.tar.index", &b""[..]), ("x.warpfeed-index", b"damaged")] {
+            let target = folder.path().join(name);
+            fs::write(&target, found).unwrap();
+            store(&target, &bytes()).unwrap();
+            assert_eq!(fs::read(&target).unwrap(), bytes());
+        }
     }
 }

@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::tree::Tree;
 use crate::error::{Error, Result};
+use crate::format;
 
 /// Magic number of an LMDB file, at byte 16.
 pub(super) const LMDB_MAGIC: u32 = 0xbeef_c0de;
@@ -24,11 +26,8 @@ pub(super) fn is_lmdb(start: &[u8]) -> bool {
     start.get(16..20).is_some_and(|magic| magic == LMDB_MAGIC.to_ne_bytes())
 }
 
-/// COCO annotations in a folder of pictures: a file `_annotations.coco.json`, as exporters name it.
-pub(super) fn coco_json(folder: &Path) -> Option<PathBuf> {
-    let path = folder.join("_annotations.coco.json");
-    fs::metadata(&path).is_ok_and(|file| file.is_file()).then_some(path)
-}
+/// COCO annotations in a folder of pictures, as exporters name them.
+pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 
 /// Pictures of a folder that is laid out as a YOLO set: it contains `images` and `labels`, or it is
 /// below a folder `images` that has a counterpart `labels`.
@@ -42,6 +41,22 @@ pub(super) fn yolo_pictures(folder: &Path) -> Option<PathBuf> {
     Path::new(&labels).is_dir().then(|| folder.to_owned())
 }
 
+/// Whether a folder has the pictures of a YOLO set, with their labels next to it or in it.
+pub(super) fn is_yolo(folder: Tree<'_>) -> bool {
+    let (url, remote) = match folder {
+        Tree::Local(folder) => return yolo_pictures(folder).is_some(),
+        Tree::Stored(url, _, remote) => (url, remote),
+    };
+    if folder.has_folder(IMAGES) && folder.has_folder(LABELS) {
+        return true;
+    }
+    let url = format!("{}/", url.trim_end_matches('/'));
+    images_in(&url).is_some_and(|at| {
+        let labels = [&url[..at], LABELS, &url[at + IMAGES.len()..]].concat();
+        remote.list(&labels).is_ok_and(|found| !found.is_empty())
+    })
+}
+
 /// Position of the last folder `images` in a path.
 pub(super) fn images_in(path: &str) -> Option<usize> {
     let stands = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
@@ -49,14 +64,14 @@ pub(super) fn images_in(path: &str) -> Option<usize> {
 }
 
 /// Whether a folder is laid out as Pascal VOC.
-pub(super) fn is_voc(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).is_dir();
+pub(super) fn is_voc(folder: Tree<'_>) -> bool {
+    let has = |name: &str| folder.has_folder(name);
     has(VOC_PICTURES) && (has(VOC_ANNOTATIONS) || has(VOC_MASKS))
 }
 
 /// Whether a file is a list of a Pascal VOC set.
 pub(super) fn is_voc_list(path: &Path) -> bool {
-    voc_of_list(path).is_some_and(|folder| is_voc(&folder))
+    voc_of_list(path).is_some_and(|folder| is_voc(Tree::Local(&folder)))
 }
 
 /// Folder of the set, if `path` is one of its lists: `SET/ImageSets/Main/train.txt`.
@@ -64,6 +79,70 @@ pub(super) fn voc_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
     let text = path.extension().is_some_and(|end| end == "txt");
     (text && lists.ends_with(VOC_LISTS)).then(|| lists.parent().map(Path::to_owned))?
+}
+
+/// Maximum number of arrays in a folder of them. A sample has fewer fields.
+const MOST_ARRAYS: usize = 64;
+
+/// Whether a folder only holds `.npy` files and files that are not data.
+pub(super) fn is_npy_folder(folder: Tree<'_>) -> bool {
+    let mut arrays = 0;
+    for (name, is_folder) in folder.entries() {
+        let extension = Path::new(&name).extension().and_then(|end| end.to_str()).unwrap_or_default();
+        let other = extension.eq_ignore_ascii_case("tar") || format::field_of_file(extension, &[]).is_some();
+        if other || arrays > MOST_ARRAYS || is_folder {
+            return false;
+        }
+        arrays += usize::from(extension.eq_ignore_ascii_case("npy"));
+    }
+    (1..=MOST_ARRAYS).contains(&arrays)
+}
+
+/// Number of a TFRecord shard and of all shards, in a name such as `train-00000-of-01024`.
+fn shard_number(name: &str) -> Option<(usize, usize)> {
+    let (rest, of) = name.rsplit_once("-of-")?;
+    let (_, number) = rest.rsplit_once('-')?;
+    let parsed = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
+    Some((parsed(number)?, parsed(of)?))
+}
+
+/// Whether a file has the name of TFRecord data.
+pub(super) fn is_records_name(name: &str) -> bool {
+    let extension = Path::new(name).extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let plain = extension.split_once('-').map_or(&*extension, |(plain, _)| plain);
+    matches!(plain, "tfrecord" | "tfrecords" | "tfrec") || (extension.is_empty() && shard_number(name).is_some())
+}
+
+/// The TFRecord files in a folder, in the order of their names. Hidden files and indexes are ignored.
+///
+/// # Errors
+/// If the folder cannot be listed.
+pub(super) fn records_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
+        let path = entry.map_err(|e| Error::io(folder, &e))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with('.') && is_records_name(&name) && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Number of entries that tell whether a folder holds TFRecord files. A folder may have millions.
+const LOOKED_AT: usize = 64;
+
+/// Whether a folder holds TFRecord files, and neither folders nor pictures.
+pub(super) fn is_records_folder(folder: Tree<'_>) -> bool {
+    let mut found = false;
+    for (name, is_folder) in folder.entries().take(LOOKED_AT) {
+        if is_folder {
+            return false;
+        }
+        found |= is_records_name(&name);
+    }
+    found
 }
 
 /// `folder` as a prefix for file names.

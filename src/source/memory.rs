@@ -1,3 +1,4 @@
+use super::hash::Hash;
 use super::{Sample, Source, Value};
 use crate::error::Result;
 
@@ -101,6 +102,20 @@ impl Source for Memory {
 
     fn read<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.samples[index].as_sample()
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        Ok(self.samples[index].key.clone())
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let add = |hash: Hash, sample: &OwnedSample| {
+            sample
+                .fields
+                .iter()
+                .fold(hash.text(&sample.key), |hash, (name, bytes)| hash.text(name).number(bytes.len() as u64))
+        };
+        Some(self.samples.iter().fold(Hash::new(), add).end())
     }
 
     fn classes(&self) -> &[String] {

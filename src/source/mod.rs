@@ -9,62 +9,114 @@
 //! 6. [`Table`]: a CSV, TSV or JSON-lines file: paths of pictures, labels, numbers and text.
 //! 7. [`Memory`]: samples in memory.
 //! 8. [`Concat`]: several data sets as one.
-//! 9. [`Classes`]: a list of class names that numbers the labels; `relabel`: old numbers to new.
-//! 10. [`open`]: chooses the source by the content of a path; `formats` has the table of formats.
-//!     [`Store`]: files that are not on this machine, by URL; [`Reply`] takes what it reads,
-//!     and [`Keep`] keeps it on this machine.
-//! 11. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
-//! 12. [`sample_error`]: adds the sample to an error. `retry`: reads again after transient errors.
-//!
-//! `ahead` reads from stores ahead of need. `annotated` lists the fields of an annotated picture.
-//! `layout` recognises data sets by their files. `file` reads whole files, and `parallel` opens many
-//! of them. `kept` writes and reads the indexes next to data sets, and
-//! `hash` is their hash.
+//! 9. [`Arrow`]: files of the library `datasets`. `Parquet`: with the feature `parquet`, files of the
+//!    Hugging Face hub.
+//! 10. [`Arrays`]: whole arrays of NumPy, safetensors and PyTorch. [`TfRecord`]: TensorFlow's
+//!     records.
+//! 11. [`Tokens`]: windows over files of tokens.
+//! 12. [`Classes`]: a list of class names that numbers the labels.
+//! 13. [`open`]: chooses the source by the content of a path, among [`DATA_FORMATS`].
+//! 14. [`Store`]: files that are not on this machine, by URL; [`Reply`] takes what it reads,
+//!     [`Keep`] keeps it on this machine, and [`Upload`] writes an object.
+//! 15. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
+//! 16. [`sample_error`]: adds the sample to an error.
+
+// Internal modules: `formats` has the table of formats. `relabel` maps old labels to new ones.
+// `retry` reads again after transient errors. `arrow` and `parquet` read the files of the library
+// `datasets`, `features` their metadata, and `splits` chooses among them. `mds` reads MosaicML's shards,
+// `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's. `items` finds samples in
+// the files of such data sets. `record` turns
+// rows of typed columns into samples, for the formats of other libraries. `ahead` reads from stores
+// ahead of need, and `stop` ends such reads. `annotated` lists the fields of an annotated picture.
+// `layout` recognises data sets by their files. `held` keeps files open, `file` reads whole files,
+// and `parallel` opens many of them. `kept` writes and reads the indexes next to data sets, and
+// `hash` is their hash. `pickle`, `protobuf` and `npy` read values of other libraries, and `elements` and
+// `pixels` convert arrays of numbers and pixels.
 
 mod ahead;
 #[cfg(feature = "annotations")]
 mod annotated;
+#[cfg(feature = "arrays")]
+mod arrays;
+mod arrow;
+#[cfg(feature = "chunks")]
+mod beton;
 mod bytes;
 mod classes;
 #[cfg(feature = "annotations")]
 mod coco;
 mod concat;
+#[cfg(any(feature = "arrays", feature = "lmdb"))]
+mod elements;
+mod features;
 mod file;
 mod folder;
 mod formats;
 mod hash;
+mod held;
 mod identity;
+#[cfg(feature = "chunks")]
+mod items;
 mod kept;
 mod layout;
+#[cfg(feature = "chunks")]
+mod litdata;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 mod lookahead;
+#[cfg(feature = "chunks")]
+mod mds;
 mod memory;
+mod npy;
 mod open;
 mod options;
 mod pages;
 mod parallel;
+#[cfg(feature = "parquet")]
+mod parquet;
+#[cfg(any(feature = "arrays", feature = "lmdb"))]
+mod pickle;
+#[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
+mod pixels;
+#[cfg(any(feature = "arrays", feature = "lmdb"))]
+mod protobuf;
+// Each format uses a part of it.
+#[cfg_attr(not(feature = "host"), allow(dead_code, unused_imports))]
+mod record;
+#[cfg(feature = "chunks")]
+mod recordio;
 mod relabel;
 mod retry;
 mod sample;
 mod sample_error;
 #[allow(clippy::module_inception)]
 mod source;
+mod splits;
+mod stop;
 mod store;
 #[cfg(feature = "tables")]
 mod table;
 mod tar;
+#[cfg(feature = "arrays")]
+mod tfrecord;
+mod tokens;
+mod tree;
 mod value;
 #[cfg(feature = "annotations")]
 mod voc;
 #[cfg(feature = "annotations")]
 mod yolo;
 
+#[cfg(feature = "arrays")]
+pub use arrays::Arrays;
+pub use arrow::Arrow;
 pub use classes::Classes;
 #[cfg(feature = "annotations")]
 pub use coco::Coco;
 pub use concat::Concat;
 pub(crate) use concat::Join;
+pub use file::append_file;
+pub(crate) use file::within;
 pub use folder::Folder;
 pub use formats::{DATA_FORMATS, DataFormat};
 #[cfg(feature = "lmdb")]
@@ -73,27 +125,42 @@ pub use lookahead::{Follow, Lookahead, NextUse, Place};
 pub use memory::{Memory, OwnedSample};
 pub use open::open;
 pub use options::Options;
+#[cfg(feature = "parquet")]
+pub use parquet::Parquet;
 pub use sample::Sample;
 pub use sample_error::sample_error;
 pub use source::Source;
+pub(crate) use stop::during;
+pub use stop::{Stop, is_stopped};
 pub(crate) use store::Stores;
-pub use store::{Keep, Location, Object, Reply, Store};
+pub use store::{Keep, Location, Object, Reply, Store, Tier, Upload};
 #[cfg(feature = "tables")]
 pub use table::{Table, TableOptions};
 pub use tar::Tar;
+#[cfg(feature = "arrays")]
+pub use tfrecord::TfRecord;
+pub use tokens::{TokenType, Tokens};
 pub use value::{Lists, Number, Numbers, Value};
 #[cfg(feature = "annotations")]
 pub use voc::Voc;
 #[cfg(feature = "annotations")]
 pub use yolo::Yolo;
 
+#[cfg(feature = "pack")]
+pub(crate) use ahead::Remote;
+pub(crate) use hash::Hash;
 #[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
+pub(crate) use npy::{MAX_AXES, Npy, Shape};
 pub(crate) use pages::reads_ahead;
 pub(crate) use retry::{RETRIES, check_retries, retried};
 #[cfg(feature = "pack")]
-pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD};
+pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
 
 #[cfg(all(test, feature = "annotations", feature = "tables"))]
 #[path = "../../tests/fuzz/sets.rs"]
 mod fuzz;
+
+#[cfg(all(test, feature = "parquet"))]
+#[path = "../../tests/fuzz/columns.rs"]
+mod fuzz_columns;

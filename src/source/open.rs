@@ -48,15 +48,39 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     match (Location::of(path), format) {
         (Location::Url(url), Some(format)) => format.open_url(&url, options),
         (Location::Url(url), None) => formats::open_at(&url, options),
-        (Location::Path(path), Some(format)) => format.open(&path, options),
-        (Location::Path(path), None) => local(&path, options),
+        (Location::Path(path), format) => match part_of(&path) {
+            None => of_path(&path, format, options),
+            Some((path, part)) => of_path(path, format, &Options { part: Some(part.to_owned()), ..options.clone() }),
+        },
     }
+}
+
+fn of_path(path: &Path, format: Option<&DataFormat>, options: &Options) -> Result<Arc<dyn Source>> {
+    match format {
+        Some(format) => format.open(path, options),
+        None => local(path, options),
+    }
+}
+
+/// Splits `all.lmdb/train` into the path of a data set and the name of a part of it. `None` if the path
+/// exists, or does not lead into a file or a database.
+fn part_of(path: &Path) -> Option<(&Path, &str)> {
+    let (set, part) = (path.parent()?, path.file_name()?.to_str()?);
+    let has_parts = set.is_file() || formats::has_parts(set);
+    (has_parts && !path.exists()).then_some((set, part))
 }
 
 /// Opens the data set at a local path.
 fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if tar::has_braces(path) && !path.exists() {
         return formats::of_pattern().open(path, options);
+    }
+    if !path.exists()
+        && let (Some(folder), Some(split)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        && folder.is_dir()
+        && let Some(opened) = formats::of_files(folder, Some(split), options)
+    {
+        return opened;
     }
     // The absolute path shows which folder a relative path refers to.
     let metadata =

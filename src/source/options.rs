@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "tables")]
 use super::TableOptions;
+use super::record::Wanted;
 use super::store::{Store, Stores};
 use super::{Classes, Source};
 use crate::error::Result;
@@ -26,6 +27,8 @@ pub struct Options {
     pub(super) indexed: bool,
     pub(super) stores: Stores,
     pub(super) format: Option<String>,
+    /// The part of a file that the path names, such as `train` in `all.lmdb/train`.
+    pub(super) part: Option<String>,
 }
 
 impl Default for Options {
@@ -40,6 +43,7 @@ impl Default for Options {
             indexed: false,
             stores: Stores::default(),
             format: None,
+            part: None,
         }
     }
 }
@@ -84,7 +88,8 @@ impl Options {
     ///
     /// ```
     /// let e = warpfeed::source::Options::new().format("zip").open("train").err().unwrap();
-    /// assert!(e.to_string().contains("lmdb, tar, coco, yolo, voc, table, folder"));
+    /// let names = "arrow, parquet, beton, recordio, npy";
+    /// assert!(e.to_string().contains(names));
     /// ```
     #[must_use]
     pub fn format(mut self, name: impl Into<String>) -> Self {
@@ -119,6 +124,14 @@ impl Options {
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = Some(classes);
         self
+    }
+
+    /// The uses of columns that the user chose.
+    pub(super) fn wanted(&self) -> Wanted {
+        #[cfg(feature = "tables")]
+        return self.table.wanted();
+        #[cfg(not(feature = "tables"))]
+        Wanted::default()
     }
 
     /// Takes the stores of a loader.

@@ -1,5 +1,6 @@
 use rayon::prelude::*;
 
+use super::stop::{Stop, during};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
@@ -18,5 +19,7 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(items.len().min(THREADS)).build();
     let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
+    let stop = Stop::current();
+    let open = |item| during(stop.clone(), || open(item));
     pool.install(|| items.par_iter().map(&open).collect::<Vec<_>>()).into_iter().collect()
 }

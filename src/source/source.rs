@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::lookahead::{Follow, Lookahead};
 use super::sample::Sample;
 use crate::error::Result;
+use crate::trace::NetworkStats;
 
 /// A data set: `len` samples that can be read in any order, from many threads at once.
 ///
@@ -111,8 +112,12 @@ pub trait Source: Send + Sync {
 
     /// Checks that the medium has not changed since it was opened. The loader calls it when an epoch
     /// is requested, on the thread that requests it, and before it prepares an epoch that may be
-    /// requested next. It should take no longer than a few calls of `stat`. An error ends the epoch
-    /// before its first batch.
+    /// requested next; also when the loader opens, if the source [follows](Source::follow) its order. It
+    /// should take no longer than a few calls of `stat`. An error ends the epoch before its first batch,
+    /// or the opening of the loader.
+    ///
+    /// Other threads may read samples meanwhile: those of the last batches of an epoch, and those
+    /// that are prepared ahead. Two threads may check at the same time.
     ///
     /// A shard that was written to in place is an error; a database may be written to. A file that
     /// was removed or replaced is a warning, because the open file can still be read.
@@ -142,6 +147,22 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)?.label()
     }
 
+    /// The key of sample `index`, equal to that of [`read`](Source::read). Implement it if the source
+    /// knows keys without reading samples. The default reads the sample.
+    ///
+    /// # Errors
+    /// The errors of [`read`](Source::read).
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        Ok(self.read(index, scratch)?.key().to_owned())
+    }
+
+    /// Hash of the list of samples: their keys in order, and what else is known without reading
+    /// samples, such as sizes. Processes that divide a data set compare it, to find that they opened
+    /// the same list. `None`, the default, if samples would have to be read.
+    fn fingerprint(&self) -> Option<u64> {
+        None
+    }
+
     /// The file of sample `index`, for error messages: its picture, a shard or a database. `None`
     /// by default, for samples without a file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
@@ -157,6 +178,12 @@ pub trait Source: Send + Sync {
     /// Names of the classes by label, if the medium knows them.
     fn classes(&self) -> &[String] {
         &[]
+    }
+
+    /// What the source asked of its store so far. `None`, the default, for a source on this machine. A
+    /// source that wraps others returns their sum.
+    fn network(&self) -> Option<NetworkStats> {
+        None
     }
 
     /// The kind of source, for messages and statistics: `folder`, `lmdb`, `tar`, `memory`, or a
@@ -201,6 +228,14 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         (**self).label(index, scratch)
     }
 
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        (**self).key(index, scratch)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        (**self).fingerprint()
+    }
+
     fn path(&self, index: usize) -> Option<PathBuf> {
         (**self).path(index)
     }
@@ -211,6 +246,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn classes(&self) -> &[String] {
         (**self).classes()
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        (**self).network()
     }
 
     fn kind(&self) -> &'static str {

@@ -63,6 +63,10 @@ pub struct Object {
     /// begins with `W/` is weak, as in HTTP: objects with other bytes may have the same, so nothing
     /// is kept on this machine by it.
     pub tag: Option<String>,
+    /// The server that holds it, if the URL does not say it: an endpoint, or an account. Bytes and
+    /// indexes that this machine keeps of two servers are never mixed. `None` if all programs that
+    /// open the URL reach the same server.
+    pub server: Option<Arc<str>>,
 }
 
 /// Files that are not in a local folder: an object store, a web server, an archive.
@@ -79,7 +83,8 @@ pub trait Store: Send + Sync {
     /// The object at `url`.
     ///
     /// # Errors
-    /// If there is none. The message should have the URL.
+    /// If there is none. The message should have the URL. Use [`Error::absent`] if this is certain:
+    /// packing lists the objects otherwise, to find out.
     fn object(&self, url: &str) -> Result<Object>;
 
     /// Fills `to` with the bytes of `object` from `at` on.
@@ -118,6 +123,26 @@ pub trait Store: Send + Sync {
         reply.done(read.map(|()| bytes));
     }
 
+    /// Begins to write the object at `url`, for [`Pack`](crate::pack::Pack). Sends no request yet. The
+    /// default says that the store is read-only.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
+        Err(Error::config(
+            "this store only reads objects: write to a folder of this machine, or to a store that can be written",
+        )
+        .at_path(url))
+    }
+
+    /// Removes the object at `url`, which may be absent. The default says that the store is read-only.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    fn remove(&self, url: &str) -> Result<()> {
+        Err(Error::config("this store only reads objects, and removes none").at_path(url))
+    }
+
     /// The bytes that this store keeps on this machine, for a loader that reads in `order`. `set`
     /// is a hash of the data set. Samples of sets with the same hash have the same numbers, in
     /// every process and run. `None`, the default, if nothing is kept.
@@ -125,6 +150,23 @@ pub trait Store: Send + Sync {
         let _ = (set, order);
         None
     }
+}
+
+/// An object that is being written. It appears whole when it is [completed](Upload::complete), or never.
+pub trait Upload: Send {
+    /// Appends bytes. May wait for earlier ones.
+    ///
+    /// # Errors
+    /// If they cannot be sent. The upload is then useless.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Makes the object visible. With `new`, an existing object stays, and the result is `false`, also if
+    /// another upload of this name is being completed. A store that can check this only before it writes
+    /// should say so in its documentation.
+    ///
+    /// # Errors
+    /// If the bytes cannot be sent. The object may then exist or not.
+    fn complete(self: Box<Self>, new: bool) -> Result<bool>;
 }
 
 /// Bytes that a [`Store`] keeps on this machine, as seen by one loader in a known
@@ -141,13 +183,22 @@ pub trait Keep: Send + Sync {
     /// as another process may drop them.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 
-    /// Fills `to` with the bytes of `object` from `at` on, if they are kept. Otherwise the content
-    /// of `to` is unspecified.
-    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool;
+    /// Fills `to` with the bytes of `object` from `at` on, if they are kept, and says where they were.
+    /// Otherwise the content of `to` is unspecified.
+    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier>;
 
     /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the place after
     /// the one that they were fetched for. The bytes may be kept or not.
     fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: Place);
+}
+
+/// Where a [`Keep`] has bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tier {
+    /// In memory.
+    Memory,
+    /// In a folder.
+    Folder,
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -169,6 +220,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
         (**self).fetch(object, range, reply);
+    }
+
+    fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
+        (**self).create(url)
+    }
+
+    fn remove(&self, url: &str) -> Result<()> {
+        (**self).remove(url)
     }
 
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
@@ -273,6 +332,11 @@ impl Canceller {
         self.0.cancelled.store(true, Ordering::Relaxed);
     }
 
+    /// Time from the start of the request to its first byte.
+    pub(super) fn first_byte(&self) -> Option<Duration> {
+        Some(self.0.first.load(Ordering::Relaxed)).filter(|&nanos| nanos > 0).map(Duration::from_nanos)
+    }
+
     /// Time from the start of the request to its latest progress.
     pub(super) fn progress(&self) -> Duration {
         Duration::from_nanos(self.0.latest.load(Ordering::Relaxed))
@@ -306,7 +370,7 @@ impl Stores {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn of(&self, url: &str) -> Result<&Arc<dyn Store>> {
+    pub(crate) fn of(&self, url: &str) -> Result<&Arc<dyn Store>> {
         let wanted = scheme(url).unwrap_or_default();
         let found = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(wanted));
         found.map(|(_, store)| store).ok_or_else(|| {

@@ -121,7 +121,7 @@ impl<'a> From<Lists<'a>> for Value<'a> {
 }
 
 /// Maximum number of axes of [`Numbers`].
-const AXES: usize = 3;
+pub(super) const AXES: usize = 3;
 
 /// An array of numbers of one type, in C order and in the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -167,6 +167,13 @@ impl Element {
     }
 }
 
+impl Element {
+    /// Size in bytes.
+    pub(super) fn size(self) -> usize {
+        self.kind_and_size().1
+    }
+}
+
 /// A number that [`Numbers`] can hold: an integer of up to 64 bits, `f32` or `f64`.
 pub trait Number: bytemuck::Pod {
     /// The type. It cannot be named outside the crate, which seals this trait.
@@ -199,12 +206,16 @@ impl<'a> Numbers<'a> {
     /// Creates an array from `bytes`, which need not be aligned. `None` if the shape does not
     /// match.
     pub(super) fn of_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
+        Self::of_element(bytes, T::ELEMENT, shape)
+    }
+
+    /// As [`of_bytes`](Numbers::of_bytes), for a type that is known when the program runs.
+    pub(super) fn of_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
         let mut sides = [0; AXES];
         for (axis, &side) in shape.iter().enumerate() {
             *sides.get_mut(axis)? = u32::try_from(side).ok()?;
         }
-        let size = shape.iter().try_fold(size_of::<T>(), |size, &side| size.checked_mul(side));
-        let element = T::ELEMENT;
+        let size = shape.iter().try_fold(element.size(), |size, &side| size.checked_mul(side));
         (size == Some(bytes.len())).then_some(Numbers { bytes, shape: sides, element, axes: shape.len() as u8 })
     }
 
@@ -223,6 +234,27 @@ impl<'a> Numbers<'a> {
         (T::ELEMENT == self.element).then_some(elements)
     }
 
+    /// The number, if the array is one integer that fits an `i64`.
+    pub(super) fn integer(&self) -> Option<i64> {
+        fn one<T: Number + TryInto<i64>>(numbers: &Numbers<'_>) -> Option<i64> {
+            numbers.iter::<T>()?.next()?.try_into().ok()
+        }
+        if self.sides().product::<usize>() != 1 {
+            return None;
+        }
+        match self.element {
+            Element::U8 => one::<u8>(self),
+            Element::U16 => one::<u16>(self),
+            Element::U32 => one::<u32>(self),
+            Element::U64 => one::<u64>(self),
+            Element::I8 => one::<i8>(self),
+            Element::I16 => one::<i16>(self),
+            Element::I32 => one::<i32>(self),
+            Element::I64 => one::<i64>(self),
+            Element::F32 | Element::F64 => None,
+        }
+    }
+
     /// NumPy's letter of the elements' kind (`u`, `i` or `f`), their size in bytes, and their
     /// bytes.
     pub(crate) fn parts(&self) -> (u8, usize, &'a [u8]) {
@@ -230,32 +262,27 @@ impl<'a> Numbers<'a> {
         (kind, size, self.bytes)
     }
 
-    /// NumPy's name of the type, such as `<f4`.
-    fn descr(&self) -> String {
-        let (kind, size) = self.element.kind_and_size();
-        let order = match size {
-            1 => '|',
-            _ if cfg!(target_endian = "big") => '>',
-            _ => '<',
-        };
-        format!("{order}{}{size}", char::from(kind))
-    }
-
     /// A file in NumPy's format 1.0.
     fn npy(&self) -> Vec<u8> {
-        let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': (", self.descr());
-        self.sides().for_each(|side| write!(header, "{side}, ").expect("a String takes everything"));
-        header.push_str("), }");
-        // The header ends with a line feed at a multiple of 64 bytes.
-        let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
-        let mut file = Vec::with_capacity(10 + length + self.bytes.len());
-        file.extend_from_slice(b"\x93NUMPY\x01\x00");
-        file.extend_from_slice(&(length as u16).to_le_bytes());
-        file.extend_from_slice(header.as_bytes());
-        file.resize(10 + length - 1, b' ');
-        file.push(b'\n');
+        let mut file = Vec::with_capacity(128 + self.bytes.len());
+        npy_head(&mut file, self.element, self.sides());
         file.extend_from_slice(self.bytes);
         file
+    }
+
+    /// Appends the beginning of an `.npy` file of numbers of type `T` with this shape.
+    pub(super) fn npy_head<T: Number>(shape: &[usize], to: &mut Vec<u8>) {
+        npy_head(to, T::ELEMENT, shape.iter().copied());
+    }
+
+    /// Appends one number as JSON, in which a number that is not finite is `null`.
+    pub(super) fn write_json(&self, out: &mut Vec<u8>) {
+        let finite = match self.element {
+            Element::F32 => self.iter::<f32>().is_some_and(|mut all| all.all(f32::is_finite)),
+            Element::F64 => self.iter::<f64>().is_some_and(|mut all| all.all(f64::is_finite)),
+            _ => true,
+        };
+        if finite { out.extend_from_slice(&self.text()) } else { out.extend_from_slice(b"null") }
     }
 
     /// The numbers in decimal, with spaces between them.
@@ -282,6 +309,27 @@ impl<'a> Numbers<'a> {
         };
         text.expect("the type is its own").into_bytes()
     }
+}
+
+/// Appends the header of an `.npy` file in format 1.0.
+fn npy_head(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
+    let (kind, size) = element.kind_and_size();
+    let order = match size {
+        1 => '|',
+        _ if cfg!(target_endian = "big") => '>',
+        _ => '<',
+    };
+    let kind = char::from(kind);
+    let mut header = format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': (");
+    shape.for_each(|side| write!(header, "{side}, ").expect("a String takes everything"));
+    header.push_str("), }");
+    // The header ends with a line feed at a multiple of 64 bytes.
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    to.extend_from_slice(b"\x93NUMPY\x01\x00");
+    to.extend_from_slice(&(length as u16).to_le_bytes());
+    to.extend_from_slice(header.as_bytes());
+    to.resize(to.len() + length - 1 - header.len(), b' ');
+    to.push(b'\n');
 }
 
 /// Lists of numbers of different lengths, such as the outline of each box of a picture. A box

@@ -68,6 +68,7 @@ pub(crate) struct Counters {
     batches: AtomicU64,
     retries: AtomicU64,
     samples: AtomicU64,
+    damaged: AtomicU64,
     /// The consumer's waits on the host, one per batch, and its time with each batch.
     pub(crate) wait: Tally,
     step: Tally,
@@ -99,6 +100,7 @@ impl Counters {
             batches: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             samples: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
             wait: Tally::default(),
             step: Tally::default(),
             slot: Tally::default(),
@@ -188,13 +190,15 @@ impl Counters {
         Instant::now()
     }
 
-    /// Notes that the consumer received batch `batch` of `epoch`, which it requested at `asked`.
-    pub(crate) fn delivered(&self, epoch: u64, batch: u64, samples: usize, asked: Instant) {
+    /// Notes that the consumer received batch `batch` of `epoch`, which it requested at `asked`. The
+    /// batch has so many samples and damaged pictures.
+    pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), asked: Instant) {
         let now = Instant::now();
         let waited = nanos(now, asked);
         self.wait.add(waited, 0);
         self.batches.fetch_add(1, Relaxed);
         self.samples.fetch_add(samples as u64, Relaxed);
+        self.damaged.fetch_add(damaged, Relaxed);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
             trace.record(Row::Thread(span::this_thread()), WAIT, asked, now, args);
@@ -324,6 +328,7 @@ impl Counters {
             batches: self.batches.load(Relaxed),
             retries: self.retries.load(Relaxed),
             samples: self.samples.load(Relaxed),
+            damaged: self.damaged.load(Relaxed),
             prepared: self.workers.iter().map(|w| w.samples.load(Relaxed)).sum(),
             bytes_read: read.bytes,
             plain_jpegs: self.workers.iter().map(|w| w.plain_jpegs.load(Relaxed)).sum(),

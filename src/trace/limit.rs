@@ -18,6 +18,8 @@ pub enum Limit {
     Step,
     /// Reading samples.
     Read,
+    /// Reading samples from a store.
+    Network,
     /// Decoding.
     Decode,
     /// Crop, resize, colour, or the user's transforms.

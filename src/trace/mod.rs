@@ -8,7 +8,7 @@
 //!    active.
 //! 4. `timeline`: [`Interval`], the run cut into equal intervals.
 //! 5. `process`: [`ProcessStats`], the operating system's counts.
-//! 6. `stats`: [`Stats`], all numbers together, with the slowest samples.
+//! 6. `network`: [`NetworkStats`], what sources in stores asked of the network. `stats`: [`Stats`], all numbers together, with the slowest samples.
 //! 7. `limit`: [`Limit`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
 //!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
@@ -19,6 +19,7 @@
 mod chrome;
 mod counters;
 mod limit;
+mod network;
 mod nvtx;
 mod process;
 mod schedule;
@@ -34,6 +35,7 @@ use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
 pub use limit::Limit;
+pub use network::NetworkStats;
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
 pub(crate) use process::{Task, ThreadUsage};

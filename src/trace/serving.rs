@@ -2,7 +2,7 @@
 //! a loader.
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
-use super::stats::ratio;
+use super::tally::ratio;
 use super::verdict::Evidence;
 
 /// Minimum share of the time without a free batch at which held batches are the limit.

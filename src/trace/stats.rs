@@ -3,7 +3,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interval, ProcessStats, Stage, StageStats};
+use super::tally::ratio;
+use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
 
 /// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
 /// difference between two `Stats`.
@@ -62,9 +63,9 @@ pub struct Stats {
     /// Pictures that workers left to the device; see
     /// [`Loader::decode_on`](crate::Loader::decode_on).
     pub decoded_on_device: u64,
-    /// Number of times a damaged picture was decoded. A decoder finds damage only in the part of
-    /// the file that a crop needs. [`Loader::strict`](crate::Loader::strict) checks the whole file,
-    /// and makes damage an error.
+    /// Damaged pictures in delivered batches, each time that they were delivered. A decoder finds
+    /// damage only in the part of the file that a crop needs.
+    /// [`Loader::strict`](crate::Loader::strict) checks the whole file, and makes damage an error.
     pub damaged: u64,
     /// Number of reads that were repeated after a transient error; see
     /// [`Loader::retries`](crate::Loader::retries).
@@ -119,6 +120,8 @@ pub struct Stats {
     pub host_bytes: usize,
     /// Bytes taken from the device.
     pub device_bytes: usize,
+    /// What the source asked of its store; `None` for a source on this machine.
+    pub network: Option<NetworkStats>,
     /// The operating system's counts.
     pub process: ProcessStats,
     /// The samples that took longest, longest first. Older samples count less.
@@ -276,17 +279,16 @@ impl Stats {
             stall: both(&self.stall, &earlier.stall),
             step: self.step.since(&earlier.step),
             ready,
+            network: match (&self.network, &earlier.network) {
+                (Some(now), Some(before)) => Some(now.since(before)),
+                (now, _) => now.clone(),
+            },
             process: self.process.since(&earlier.process),
             slowest: self.slowest.iter().filter(|s| s.at_seconds > from).cloned().collect(),
             timeline: self.timeline.iter().filter(|i| i.start + i.seconds > from).copied().collect(),
             ..*self
         }
     }
-}
-
-/// Returns `a / b`, or 0 if `b` is 0.
-pub(super) fn ratio(a: f64, b: f64) -> f64 {
-    if b > 0.0 { a / b } else { 0.0 }
 }
 
 impl fmt::Display for Stats {
@@ -360,6 +362,11 @@ impl fmt::Display for Stats {
         }
         if let Some(bytes) = anonymous_bytes {
             write!(f, ", {:.1} MiB of anonymous memory", mib(bytes))?;
+        }
+        if let Some(network) = &self.network {
+            for line in network.lines(self.seconds) {
+                write!(f, "\n  network: {line}")?;
+            }
         }
         if self.damaged > 0 {
             write!(f, "\n  {} pictures were decoded although they are damaged", self.damaged)?;

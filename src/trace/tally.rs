@@ -78,12 +78,17 @@ impl Tally {
     }
 }
 
+/// Returns `a / b`, or 0 if `b` is 0.
+pub(super) fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
 /// Count, time and bytes of one stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct StageStats {
-    /// Entries: samples in the workers' stages, batches in all others.
+    /// Entries: samples in the workers' stages, requests on the network, batches in all others.
     pub count: u64,
     /// Seconds in the stage, summed over all threads.
     pub seconds: f64,
@@ -120,6 +125,17 @@ impl StageStats {
             seen >= rank
         });
         found.map_or(0.0, |&[from, _]| (from + least(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
+    }
+
+    /// The sum of two stages.
+    pub(super) fn plus(&self, other: &StageStats) -> StageStats {
+        let mut all = std::collections::BTreeMap::new();
+        for [least, n] in self.histogram.iter().chain(&other.histogram) {
+            *all.entry(*least).or_insert(0) += n;
+        }
+        let histogram = all.into_iter().map(|(least, n)| [least, n]).collect();
+        let (count, bytes) = (self.count + other.count, self.bytes + other.bytes);
+        StageStats::new(count, self.seconds + other.seconds, bytes, histogram)
     }
 
     /// The difference from `earlier`.

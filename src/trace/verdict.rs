@@ -3,8 +3,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
-use super::stats::ratio;
-use super::{Stage, StageStats, Stats, Straggler};
+use super::tally::ratio;
+use super::{NetworkStats, Stage, StageStats, Stats, Straggler};
 
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
@@ -12,6 +12,14 @@ const DELAYED: f64 = 0.2;
 /// which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times on sixteen
 /// (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
+/// Minimum share of refused requests at which the store's limit of requests is named.
+const REFUSED: f64 = 0.01;
+/// Average bytes of a request below which larger requests are advised.
+const SMALL_REQUEST: f64 = 1e6;
+/// Median seconds to the first byte from which the distance is named.
+const FAR: f64 = 0.08;
+/// Average number of requests in flight below which more are advised.
+const FEW_REQUESTS: f64 = 16.0;
 /// Minimum average number of reads in flight at which reading is the bottleneck.
 const READS: f64 = 2.0;
 /// Minimum share of the wait at which first batches of epochs are named in addition to the limit.
@@ -33,13 +41,14 @@ const STARTS: f64 = 0.25;
 ///    do not count, because their common cause is not in the samples.
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
 ///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
-/// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Limit::Read) and
-///    writing is [`Memory`](Limit::Memory). Decoding, transforms and fields are
+/// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Limit::Read), or
+///    [`Network`](Limit::Network) if the source is in a store, and writing is [`Memory`](Limit::Memory). Decoding, transforms and fields are
 ///    [`Workers`](Limit::Workers) if there are fewer workers than processors and workers hardly
 ///    wait for a processor. Otherwise they are [`Decode`](Limit::Decode),
 ///    [`Transform`](Limit::Transform) and [`Field`](Limit::Field).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
-/// 7. Readers had 2 or more reads in flight on average: [`Read`](Limit::Read).
+/// 7. Readers had 2 or more reads in flight on average: [`Read`](Limit::Read) or
+///    [`Network`](Limit::Network).
 /// 8. The coordinator waited for slots 10 % of the time or more, and workers hardly ever waited for
 ///    a processor: [`Slots`](Limit::Slots). Workers idled at some times and the consumer waited at
 ///    others.
@@ -137,7 +146,10 @@ impl Evidence<'_> {
             return (Limit::EpochStart, "limited by the starts of epochs".into(), lines);
         }
         if stats.reads_in_flight() >= READS {
-            return self.reads_bound();
+            return match &stats.network {
+                Some(network) if network.requests > 0 => self.network_bound(network),
+                _ => self.reads_bound(),
+            };
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
         if blocked >= 0.1 && self.delayed() < DELAYED {
@@ -283,6 +295,43 @@ impl Evidence<'_> {
         (Limit::Read, "read-bound".into(), lines)
     }
 
+    /// Judges a loader that waits for its store.
+    fn network_bound(&self, network: &NetworkStats) -> Judgement {
+        let Evidence { stats, waits, .. } = self;
+        let mut lines = vec![self.busy_workers(), waits.clone()];
+        lines.extend(network.lines(stats.seconds));
+        let each = ratio(network.bytes as f64, network.requests as f64);
+        let refused = ratio(network.refusals as f64, network.requests as f64);
+        if refused >= REFUSED {
+            lines.push(format!(
+                "the server refused {} % of the requests: more prefixes (folders) in the bucket, `shuffle_window` or a cache would help",
+                percent(refused).max(1)
+            ));
+        } else if each < SMALL_REQUEST {
+            lines.push(format!(
+                "a request has {:.0} KB on average: `shuffle_window` reads neighbours together, in requests of up to 4 MiB",
+                each / 1e3
+            ));
+        }
+        if network.first_bytes.p50_seconds >= FAR {
+            lines.push(
+                "the server is slow to answer or far away: a machine in the region of the store would help".into(),
+            );
+        }
+        lines.push(match network.hit_rate() {
+            None => "a cache in a folder of this machine would answer later epochs".into(),
+            Some(rate) => format!("a larger cache would answer more than {} % of the bytes", percent(rate)),
+        });
+        // Few requests in flight mean that the bytes ahead are the limit.
+        if ratio(network.answers.seconds, stats.seconds) < FEW_REQUESTS {
+            let more = 2 * stats.prefetch.max(2);
+            lines.push(format!(
+                "few requests are in flight: prefetch({more}) or a higher memory_limit would ask for more"
+            ));
+        }
+        (Limit::Network, "network-bound".into(), lines)
+    }
+
     /// Bytes read per second, and bytes from the disk if the system counts them.
     fn speed_of_reading(&self) -> String {
         let stats = self.stats;
@@ -395,6 +444,9 @@ impl Evidence<'_> {
                 "{} samples were slow at the same moments on several workers: something held up the machine or the disk",
                 together.len()
             ));
+        }
+        if let (Stage::Read, Some(network)) = (which, stats.network.as_ref().filter(|network| network.requests > 0)) {
+            return self.network_bound(network);
         }
         let (limit, headline) = match which {
             Stage::Read => (Limit::Read, "read-bound".into()),

@@ -2,10 +2,8 @@ use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::crop::Crop;
-use crate::transform::ops::{
-    AutoAugment, ColorJitter, Drawn, Op, Policy, RandomAffine, RandomErasing, Sampling, Sometimes, What,
-};
-use crate::transform::{Mix, Mixing, Plan};
+use crate::transform::ops::{Drawn, Op};
+use crate::transform::{Border, Filter, Mix, Mixing, Plan};
 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -16,6 +14,7 @@ const MAX_SIDE: u32 = 65_535;
 /// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
 /// [`pass_through`](Augment::pass_through); for detection from [`letterbox`](Augment::letterbox),
 /// [`scale_jitter`](Augment::scale_jitter) or [`iou_crop`](Augment::iou_crop). Then add options.
+/// [`preset`](Augment::preset) has the recipes of torchvision's reference training by name.
 /// Setters never fail. The loader checks the options when it is opened.
 ///
 /// ```
@@ -26,7 +25,8 @@ const MAX_SIDE: u32 = 65_535;
 /// ```
 ///
 /// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: a
-/// triangle filter that widens as the picture shrinks.
+/// triangle filter that widens as the picture shrinks. [`interpolation`](Augment::interpolation)
+/// selects another filter.
 ///
 /// [Masks, boxes and points](crate::field) of a sample follow its picture.
 ///
@@ -36,14 +36,19 @@ const MAX_SIDE: u32 = 65_535;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Augment {
     crop: Crop,
-    output: Size,
+    pub(super) output: Size,
     fill: [u8; 3],
+    interpolation: Filter,
     flip: f64,
     vertical_flip: f64,
-    ops: Vec<Op>,
+    pub(super) ops: Vec<Op>,
     mix: Option<Mix>,
+    /// Augmentations of later epochs, each with its first epoch.
+    later: Vec<(u64, Augment)>,
     /// A setter that was called on an unsupported crop, and the crops that it supports.
     misuse: Option<(&'static str, &'static str)>,
+    /// The error of a preset that does not exist.
+    pub(super) unknown: Option<String>,
 }
 
 impl Augment {
@@ -52,11 +57,14 @@ impl Augment {
             crop,
             output: Size::new(width, height),
             fill: [0; 3],
+            interpolation: Filter::Bilinear,
             flip: 0.0,
             vertical_flip: 0.0,
             ops: Vec::new(),
             mix: None,
+            later: Vec::new(),
             misuse: None,
+            unknown: None,
         }
     }
 
@@ -78,6 +86,38 @@ impl Augment {
     /// `CenterCrop(side)`. A smaller picture is an error; it is not padded.
     pub fn center_crop(side: u32) -> Self {
         Self::new(Crop::Center, side, side)
+    }
+
+    /// Crops a random part of `side` by `side` pixels without resizing: torchvision's
+    /// `RandomCrop(side)`. Add [`padding`](Augment::padding) for a border around the picture. A picture
+    /// that is too small is an error, unless [`pad_if_needed`](Augment::pad_if_needed) is called.
+    ///
+    /// ```
+    /// use warpfeed::transform::{Augment, Border};
+    ///
+    /// let cifar = Augment::random_crop(32).padding(4).border(Border::Reflect).flip(0.5);
+    /// # cifar.check().unwrap();
+    /// ```
+    pub fn random_crop(side: u32) -> Self {
+        Self::new(Crop::Padded { padding: 0, border: Border::Constant, if_needed: false }, side, side)
+    }
+
+    /// Resizes the shorter side to a random length from `low` to `high` - 1, then uses a random part of
+    /// `side` by `side` pixels. If the result is smaller, the rest is on the right and below, and
+    /// [filled](Augment::fill).
+    ///
+    /// This is torchvision's reference training for segmentation: `RandomResize`, `PadIfSmaller` and
+    /// `RandomCrop`.
+    pub fn random_resize(side: u32, low: u32, high: u32) -> Self {
+        Self::new(Crop::Resized([low, high]), side, side)
+    }
+
+    /// Resizes the shorter side to one of `sides`, drawn for each sample, or to less if the longer side
+    /// would exceed `longest`: torchvision's `RandomShortestSize(sides, longest)`. The output is
+    /// `longest` by `longest`. The picture is in its upper left corner, also when it is mirrored, and
+    /// the rest is [filled](Augment::fill).
+    pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
+        Self::new(Crop::Shortest { sides: sides.to_vec(), longest }, longest, longest)
     }
 
     /// Resizes the whole picture to `width` by `height` pixels, like torchvision's `Resize((height,
@@ -130,14 +170,101 @@ impl Augment {
     }
 
     /// Red, green and blue of the area that the picture does not cover; black by default. Only for
-    /// [`letterbox`](Augment::letterbox) and [`scale_jitter`](Augment::scale_jitter).
+    /// beginnings that leave such an area: [`letterbox`](Augment::letterbox),
+    /// [`scale_jitter`](Augment::scale_jitter), [`random_crop`](Augment::random_crop),
+    /// [`random_resize`](Augment::random_resize) and [`shortest_size`](Augment::shortest_size).
     #[must_use]
     pub fn fill(mut self, colour: [u8; 3]) -> Self {
         match self.crop {
-            Crop::Letterbox | Crop::Jitter(_) => self.fill = colour,
-            _ => self.misuse = Some(("fill", "letterbox or scale_jitter")),
+            Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Resized(_) | Crop::Shortest { .. } => {
+                self.fill = colour;
+            }
+            _ => self.misuse = Some(("fill", "letterbox, scale_jitter, random_crop, random_resize or shortest_size")),
         }
         self
+    }
+
+    /// Width of the border on all four sides of the picture, in pixels; 0 by default. Only for
+    /// [`random_crop`](Augment::random_crop).
+    #[must_use]
+    pub fn padding(mut self, pixels: u32) -> Self {
+        match &mut self.crop {
+            Crop::Padded { padding, .. } => *padding = pixels,
+            _ => self.misuse = Some(("padding", "Augment::random_crop")),
+        }
+        self
+    }
+
+    /// What the border shows; [`Border::Constant`] by default. Only for
+    /// [`random_crop`](Augment::random_crop).
+    ///
+    /// Annotations do not repeat with the pixels. A loader with a mask, boxes or another field that
+    /// follows the picture therefore refuses other borders than the constant one.
+    #[must_use]
+    pub fn border(mut self, shows: Border) -> Self {
+        match &mut self.crop {
+            Crop::Padded { border, .. } => *border = shows,
+            _ => self.misuse = Some(("border", "Augment::random_crop")),
+        }
+        self
+    }
+
+    /// Widens the border on both sides of an axis along which the padded picture is smaller than the
+    /// crop, by the difference: torchvision's `pad_if_needed=True`. Only for
+    /// [`random_crop`](Augment::random_crop).
+    #[must_use]
+    pub fn pad_if_needed(mut self) -> Self {
+        match &mut self.crop {
+            Crop::Padded { if_needed, .. } => *if_needed = true,
+            _ => self.misuse = Some(("pad_if_needed", "Augment::random_crop")),
+        }
+        self
+    }
+
+    /// Filter of the resize; [`Filter::Bilinear`] by default. [Policies](Augment::policy) and geometric
+    /// operations have their own interpolation. Maps of floats are resized bilinearly in any case.
+    ///
+    /// ```
+    /// use warpfeed::transform::{Augment, Filter};
+    ///
+    /// // The evaluation of many models of timm.
+    /// let augment = Augment::eval(256, 224).interpolation(Filter::Bicubic);
+    /// ```
+    #[must_use]
+    pub fn interpolation(mut self, filter: Filter) -> Self {
+        self.interpolation = filter;
+        self
+    }
+
+    /// Uses another augmentation from `epoch` on. Later calls are for later epochs.
+    ///
+    /// The augmentation of a sample stays a function of (seed, epoch, sample), so it does not depend on
+    /// prefetching or resuming. All augmentations have the same output size, which is checked when the
+    /// loader is opened.
+    ///
+    /// ```
+    /// use warpfeed::transform::{Augment, Mix};
+    ///
+    /// // Without MixUp, and with weaker effects, in the last 10 of 100 epochs.
+    /// let augment = Augment::train(224).rand_augment(2, 9).mix(Mix::mixup(0.2));
+    /// let augment = augment.from_epoch(90, Augment::train(224).rand_augment(2, 5));
+    /// # augment.check().unwrap();
+    /// ```
+    #[must_use]
+    pub fn from_epoch(mut self, epoch: u64, augment: Augment) -> Self {
+        self.later.push((epoch, augment));
+        self
+    }
+
+    /// The augmentation of `epoch`: this one, or the last one that
+    /// [`from_epoch`](Augment::from_epoch) added for this epoch or an earlier one.
+    pub fn at_epoch(&self, epoch: u64) -> &Augment {
+        self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
+    }
+
+    /// The augmentations of all epochs.
+    fn all(&self) -> impl Iterator<Item = &Augment> {
+        std::iter::once(self).chain(self.later.iter().map(|(_, augment)| augment))
     }
 
     /// Sets the output size, for outputs that are not square.
@@ -184,173 +311,6 @@ impl Augment {
         self
     }
 
-    /// Jitters the colours after the resize; off by default. A second call adds a second jitter.
-    #[must_use]
-    pub fn jitter(self, jitter: ColorJitter) -> Self {
-        self.with(jitter)
-    }
-
-    /// Fills a random rectangle of the image after normalisation; off by default. A second call
-    /// replaces the first.
-    #[must_use]
-    pub fn erase(mut self, erasing: RandomErasing) -> Self {
-        let op = Op::from(erasing);
-        self.ops.retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&op));
-        self.with(op)
-    }
-
-    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default. Several
-    /// policies run one after the other.
-    #[must_use]
-    pub fn policy(self, policy: Policy) -> Self {
-        self.with(policy)
-    }
-
-    /// torchvision's `RandAugment`: [`Policy::rand_augment`].
-    #[must_use]
-    pub fn rand_augment(self, effects: u32, magnitude: u32) -> Self {
-        self.with(Policy::rand_augment(effects, magnitude))
-    }
-
-    /// torchvision's `TrivialAugmentWide`: [`Policy::trivial_augment_wide`].
-    #[must_use]
-    pub fn trivial_augment_wide(self) -> Self {
-        self.with(Policy::trivial_augment_wide())
-    }
-
-    /// torchvision's `AutoAugment`: [`Policy::auto_augment`].
-    #[must_use]
-    pub fn auto_augment(self, policy: AutoAugment) -> Self {
-        self.with(Policy::auto_augment(policy))
-    }
-
-    /// torchvision's `AugMix`: [`Policy::aug_mix`].
-    #[must_use]
-    pub fn aug_mix(self) -> Self {
-        self.with(Policy::aug_mix())
-    }
-
-    /// A policy in timm's grammar, such as `rand-m9-mstd0.5-inc1`: [`Policy::timm`].
-    #[must_use]
-    pub fn timm(self, policy: &str) -> Self {
-        self.with(Policy::timm(policy))
-    }
-
-    /// 3-Augment of "DeiT III" (Touvron et al. 2022): greyscale, solarize or blur, and a jitter of 0.3
-    /// of brightness, contrast and saturation.
-    #[must_use]
-    pub fn three_augment(self) -> Self {
-        self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
-    }
-
-    /// The colours of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
-    /// with probability 0.8, greyscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel is
-    /// a tenth of the image's height, so call [`output`](Augment::output) first.
-    #[must_use]
-    pub fn simclr(self) -> Self {
-        let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
-        let kernel = (self.output.height / 10).min(63) | 1;
-        self.jitter(jitter).grayscale(0.2).blur(kernel, (0.1, 2.0), 0.5)
-    }
-
-    /// The colours of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1 with probability
-    /// 0.8, greyscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing from
-    /// 128 on with probability `solarize`. The global views have (1, 0) and (0.1, 0.2), and local views
-    /// (0.5, 0).
-    #[must_use]
-    pub fn dino(self, blur: f64, solarize: f64) -> Self {
-        let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.2).hue(0.1).probability(0.8);
-        self.jitter(jitter).grayscale(0.2).blur(13, (0.1, 2.0), blur).solarize(128.0, solarize)
-    }
-
-    /// Rotates, moves, scales and shears: torchvision's `RandomAffine`.
-    #[must_use]
-    pub fn affine(self, affine: RandomAffine) -> Self {
-        self.sometimes(1.0, What::Affine(affine))
-    }
-
-    /// Rotates by an angle uniform in `-degrees` to `degrees`, to the nearest pixel, with black
-    /// corners: torchvision's `RandomRotation(degrees)`. [`affine`](Augment::affine) has more options.
-    #[must_use]
-    pub fn rotate(self, degrees: f64) -> Self {
-        self.affine(RandomAffine::new().rotate(-degrees, degrees))
-    }
-
-    /// Moves the corners inwards at random, up to `scale` times half of the sides, with bilinear
-    /// interpolation: torchvision's `RandomPerspective(scale, probability)`.
-    #[must_use]
-    pub fn perspective(self, scale: f64, probability: f64) -> Self {
-        let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
-        self.sometimes(probability, What::Perspective { scale, sampling })
-    }
-
-    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
-    #[must_use]
-    pub fn grayscale(self, probability: f64) -> Self {
-        self.sometimes(probability, What::Greyscale)
-    }
-
-    /// Inverts all levels with this probability: torchvision's `RandomInvert`.
-    #[must_use]
-    pub fn invert(self, probability: f64) -> Self {
-        self.sometimes(probability, What::Invert)
-    }
-
-    /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
-    #[must_use]
-    pub fn posterize(self, bits: u32, probability: f64) -> Self {
-        self.sometimes(probability, What::Posterize(bits))
-    }
-
-    /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
-    #[must_use]
-    pub fn solarize(self, threshold: f64, probability: f64) -> Self {
-        self.sometimes(probability, What::Solarize(threshold))
-    }
-
-    /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
-    #[must_use]
-    pub fn equalize(self, probability: f64) -> Self {
-        self.sometimes(probability, What::Equalize)
-    }
-
-    /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
-    #[must_use]
-    pub fn autocontrast(self, probability: f64) -> Self {
-        self.sometimes(probability, What::Autocontrast)
-    }
-
-    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths, 1
-    /// changes nothing, 2 sharpens.
-    #[must_use]
-    pub fn sharpness(self, factor: f64, probability: f64) -> Self {
-        self.sometimes(probability, What::Sharpness(factor))
-    }
-
-    /// Exchanges the colour channels at random with this probability: torchvision's
-    /// `RandomChannelPermutation`.
-    #[must_use]
-    pub fn permute_channels(self, probability: f64) -> Self {
-        self.sometimes(probability, What::PermuteChannels)
-    }
-
-    /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
-    /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
-    #[must_use]
-    pub fn blur(self, kernel: u32, sigma: (f64, f64), probability: f64) -> Self {
-        self.sometimes(probability, What::Blur { size: kernel, sigma: [sigma.0, sigma.1] })
-    }
-
-    fn sometimes(self, probability: f64, what: What) -> Self {
-        self.with(Sometimes { probability, what })
-    }
-
-    /// Adds an operation after those that are there.
-    pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
-        self.ops.push(op.into());
-        self
-    }
-
     /// Mixes each sample of a finished batch with its neighbour; off by default. The batch provides
     /// the weight for the labels.
     ///
@@ -379,6 +339,9 @@ impl Augment {
                 "augment: an output of {width}x{height}: sides must be 1 to {MAX_SIDE}"
             )));
         }
+        if let Some(cause) = &self.unknown {
+            return Err(Error::config(format!("augment: {cause}")));
+        }
         if let Some((setter, needs)) = self.misuse {
             return Err(Error::config(format!("augment: {setter} needs {needs}")));
         }
@@ -391,14 +354,42 @@ impl Augment {
         if let Some(mix) = &self.mix {
             mix.check()?;
         }
-        self.crop.check(self.output)
+        self.crop.check(self.output)?;
+        self.check_later()
+    }
+
+    fn check_later(&self) -> Result<()> {
+        let mut before = 0;
+        for (epoch, augment) in &self.later {
+            if *epoch <= before {
+                return Err(Error::config(format!(
+                    "augment: from_epoch of {epoch} after epoch {before}: each call needs a later epoch"
+                )));
+            }
+            before = *epoch;
+            if !augment.later.is_empty() {
+                return Err(Error::config(format!(
+                    "augment: from_epoch of {epoch} with an augmentation that changes itself"
+                )));
+            }
+            let (own, later) = (self.output, augment.output);
+            if own != later {
+                return Err(Error::config(format!(
+                    "augment: from_epoch of {epoch} has an output of {}x{}, and epoch 0 one of {}x{}: they must be equal",
+                    later.width, later.height, own.width, own.height
+                )));
+            }
+            augment.check().map_err(|e| Error::config(format!("from_epoch of {epoch}: {}", e.cause())))?;
+        }
+        Ok(())
     }
 
     /// Decides how a sample with a picture of size `size` is transformed, before it is decoded.
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects on
     /// pixels in the order of their calls. An option that is turned off draws nothing.
-    /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes.
+    /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes. The plan is that of
+    /// epoch 0; [`at_epoch`](Augment::at_epoch) returns the augmentation of another one.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
@@ -425,10 +416,16 @@ impl Augment {
                 format!("a picture of {}x{} pixels", size.width, size.height),
             ));
         }
-        let mut plan = self.crop.plan(size, self.output, boxes, rng)?;
+        let mut plan = self.crop.plan(size, (self.output, self.interpolation), boxes, rng)?;
         plan.fill = self.fill;
         plan.flip = self.flip > 0.0 && rng.chance(self.flip);
         plan.vertical_flip = self.vertical_flip > 0.0 && rng.chance(self.vertical_flip);
+        if plan.flip && self.crop.keeps_corner() {
+            plan.target.x = plan.output.width - plan.target.width;
+        }
+        if plan.vertical_flip && self.crop.keeps_corner() {
+            plan.target.y = plan.output.height - plan.target.height;
+        }
         plan.drawn = Drawn::new(&self.ops, self.output, rng);
         Ok(plan)
     }
@@ -436,40 +433,63 @@ impl Augment {
     /// Whether samples may get effects on pixels.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
-        self.ops.iter().any(|op| !op.is_on_values())
+        self.all_ops().any(|op| !op.is_on_values())
+    }
+
+    /// The operations of all epochs.
+    fn all_ops(&self) -> impl Iterator<Item = &Op> {
+        self.all().flat_map(|augment| &augment.ops)
     }
 
     /// Bytes that the effects on pixels need for a sample, apart from its image.
     pub(crate) fn effects_memory(&self) -> u64 {
-        let each = self.ops.iter().filter(|op| !op.is_on_values()).map(Op::bytes_per_pixel);
+        let each = self.all_ops().filter(|op| !op.is_on_values()).map(Op::bytes_per_pixel);
         each.max().unwrap_or(0).saturating_mul(self.output.area())
     }
 
     /// Whether samples may get effects on values.
     pub(crate) fn changes_values(&self) -> bool {
-        self.ops.iter().any(Op::is_on_values)
+        self.all_ops().any(Op::is_on_values)
     }
 
     /// Names of the operations that only the host runs.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
-        self.ops.iter().filter_map(Op::without_device_code).collect()
+        let borders = self.repeats_borders().then_some("border");
+        self.all_ops().filter_map(Op::without_device_code).chain(borders).collect()
     }
 
-    /// Whether plans depend on the sample's boxes.
+    /// Whether a device can resize the pictures of some epoch.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn resizes_there(&self) -> bool {
+        self.all().any(|augment| augment.interpolation == Filter::Bilinear)
+    }
+
+    /// Whether samples may show pixels of their picture twice.
+    pub(crate) fn repeats_borders(&self) -> bool {
+        self.all().any(|augment| matches!(augment.crop, Crop::Padded { border, .. } if border != Border::Constant))
+    }
+
+    /// Whether plans depend on the sample's boxes in some epoch.
     pub(crate) fn sees_boxes(&self) -> bool {
-        matches!(self.crop, Crop::Iou)
+        self.all().any(|augment| matches!(augment.crop, Crop::Iou))
     }
 
     /// Whether batches may be mixed.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn mixes(&self) -> bool {
-        self.mix.is_some()
+        self.all().any(|augment| augment.mix.is_some())
+    }
+
+    /// Whether the augmentation depends on the epoch.
+    pub(crate) fn changes_later(&self) -> bool {
+        !self.later.is_empty()
     }
 
     /// Returns how batch number `batch` of epoch `epoch` is mixed, or `None` if it is not mixed.
     pub fn mixing(&self, seed: u64, epoch: u64, batch: u64) -> Option<Mixing> {
-        self.mix.as_ref()?.draw(seed, epoch, batch, self.output)
+        let augment = self.at_epoch(epoch);
+        augment.mix.as_ref()?.draw(seed, epoch, batch, augment.output)
     }
 }
 
@@ -477,6 +497,7 @@ impl Augment {
 mod tests {
     use super::*;
     use crate::decode::Rect;
+    use crate::transform::{ColorJitter, Policy, RandomAffine, RandomErasing};
 
     fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
         augment.check().unwrap();
@@ -521,10 +542,67 @@ mod tests {
         refused(Augment::train(224).flip(1.5), "flip of 1.5");
         refused(Augment::eval(200, 224), "shorter side of 200");
         refused(Augment::eval(256, 224).ratio(1.0, 1.0), "ratio needs the random crop");
-        refused(Augment::train(224).fill([114; 3]), "fill needs letterbox");
+        refused(Augment::train(224).fill([114; 3]), "fill needs letterbox, scale_jitter, random_crop");
         refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
         refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
+        refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) for crops of 32x32");
+        refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
+        refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
+        refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
+        refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
+        refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
+        refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
+        refused(Augment::shortest_size(&[], 640), "sides of []");
+        refused(Augment::shortest_size(&[480, 700], 640), "sides of [480, 700]: needs 1 to 640");
+        refused(Augment::shortest_size(&[480], 640).output(640, 639), "output of 640x640, not 640x639");
+        refused(
+            Augment::preset("classification-v3", 224),
+            "no preset \"classification-v3\"; the presets are classification,",
+        );
+        refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation of NaN");
         Augment::train(224).output(320, 160).check().unwrap();
+    }
+
+    #[test]
+    fn a_later_epoch_has_its_own_augmentation() {
+        let mixed = Augment::train(32).mix(Mix::mixup(0.2));
+        let weak = Augment::train(32).rand_augment(1, 3);
+        let plain = Augment::resize(32, 32);
+        let augment = mixed.clone().from_epoch(3, weak.clone()).from_epoch(7, plain.clone());
+        augment.check().unwrap();
+        for epoch in 0..10 {
+            let expected = if epoch < 3 {
+                &augment
+            } else if epoch < 7 {
+                &weak
+            } else {
+                &plain
+            };
+            assert_eq!(augment.at_epoch(epoch), expected);
+            assert_eq!(augment.mixing(5, epoch, 2), mixed.mixing(5, epoch, 2).filter(|_| epoch < 3));
+        }
+        assert!(augment.mixes() && augment.changes_pixels() && augment.effects_memory() == weak.effects_memory());
+        let refused = |augment: Augment, words: &str| {
+            let e = augment.check().unwrap_err();
+            assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
+        };
+        refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
+        refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
+        refused(mixed.clone().from_epoch(2, Augment::train(64)), "an output of 64x64, and epoch 0 one of 32x32");
+        refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that changes itself");
+        refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
+    }
+
+    #[test]
+    fn a_mirrored_picture_stays_in_the_upper_left_corner() {
+        for augment in [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40)] {
+            let augment = augment.flip(0.5).vertical_flip(0.5);
+            for sample in 0..60 {
+                let plan = augment.plan(Size::new(50, 30), &mut Rng::new(1, 0, sample)).unwrap();
+                assert!(plan.shown().size() != plan.output && (plan.shown().x, plan.shown().y) == (0, 0), "{plan:?}");
+                assert_eq!(plan.target.fits(plan.output), plan.column(0).is_some() && plan.row(0).is_some());
+            }
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::order::Rng;
 use crate::transform::geometry::{self, Interval};
 use crate::transform::iou;
 use crate::transform::plan::Plan;
+use crate::transform::{Border, Filter};
 
 /// Largest side that a picture is resized to, in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -28,23 +29,36 @@ pub(super) enum Crop {
     Jitter(Interval),
     /// A random box that shows enough of the sample's boxes, resized to the output.
     Iou,
+    /// A random part of the picture and a border around it, without resizing.
+    Padded { padding: u32, border: Border, if_needed: bool },
+    /// The shorter side becomes a random length, from the first to before the second. Then a random
+    /// part of the output's size; the rest is on the right and below.
+    Resized([u32; 2]),
+    /// The shorter side becomes one of these, unless the longer one exceeds the limit. The rest of the
+    /// output is on the right and below.
+    Shortest { sides: Vec<u32>, longest: u32 },
 }
 
 impl Crop {
     /// Checks the options for an output of `output`.
     pub(super) fn check(&self, output: Size) -> Result<()> {
         let Size { width, height } = output;
-        match *self {
-            Crop::Random { scale: [low, high], .. } if !(0.0 < low && low <= high && high <= 1.0) => {
+        match self {
+            Crop::Padded { padding, border, .. } => check_padding(*padding, *border, output),
+            Crop::Resized([low, high]) if !(0 < *low && low < high && *high <= MAX_SIDE) => Err(Error::config(
+                format!("augment: random_resize of {low} to {high}: needs 0 < low < high <= {MAX_SIDE}"),
+            )),
+            Crop::Shortest { sides, longest } => check_sides(sides, *longest, output),
+            Crop::Random { scale: [low, high], .. } if !(0.0 < *low && low <= high && *high <= 1.0) => {
                 Err(Error::config(format!("augment: scale of {low} to {high}: needs 0 < low <= high <= 1")))
             }
-            Crop::Random { ratio: [low, high], .. } if !(0.0 < low && low <= high && high.is_finite()) => {
+            Crop::Random { ratio: [low, high], .. } if !(0.0 < *low && low <= high && high.is_finite()) => {
                 Err(Error::config(format!("augment: ratio of {low} to {high}: needs 0 < low <= high")))
             }
-            Crop::Shorter(shorter) if shorter < width.max(height) || shorter > MAX_SIDE => Err(Error::config(format!(
-                "augment: a crop of {width}x{height} from pictures resized to a shorter side of {shorter}"
-            ))),
-            Crop::Jitter([low, high]) if !(0.0 < low && low <= high && high <= 100.0) => {
+            Crop::Shorter(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => Err(Error::config(
+                format!("augment: a crop of {width}x{height} from pictures resized to a shorter side of {shorter}"),
+            )),
+            Crop::Jitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => {
                 Err(Error::config(format!("augment: scale_jitter of {low} to {high}: needs 0 < low <= high <= 100")))
             }
             _ => Ok(()),
@@ -52,15 +66,28 @@ impl Crop {
     }
 
     /// Plans a picture of `size` with `boxes`, without flips and erasing.
-    pub(super) fn plan(&self, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
+    pub(super) fn plan(
+        &self,
+        size: Size,
+        (output, filter): (Size, Filter),
+        boxes: &[[f32; 4]],
+        rng: &mut Rng,
+    ) -> Result<Plan> {
         let (whole, all) = (Rect::full(size), Rect::full(output));
-        Ok(match *self {
+        let part_of = |resized: Size, part: Rect| {
+            if part == Rect::full(resized) {
+                Plan::resized_crop(size, whole, output, part)
+            } else {
+                Plan::part_of_resized(size, resized, part, output, filter)
+            }
+        };
+        let plan = match self {
             Crop::Random { scale, ratio } => {
-                Plan::resized_crop(size, geometry::random_box(size, scale, ratio, rng), output, all)
+                Plan::resized_crop(size, geometry::random_box(size, *scale, *ratio, rng), output, all)
             }
             Crop::Shorter(shorter) => {
-                let resized = geometry::shorter_to(size, shorter);
-                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output)
+                let resized = geometry::shorter_to(size, *shorter);
+                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, filter)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
             Crop::Exact if size != output => {
@@ -79,18 +106,169 @@ impl Crop {
                 Plan::resized_crop(size, whole, output, Rect::new(x, y, fitted.width, fitted.height))
             }
             Crop::Jitter(factors) => {
-                let resized = geometry::jittered(size, output, factors, MAX_SIDE, rng);
-                let part = geometry::corner_or_part(resized, output, rng);
-                if part == Rect::full(resized) {
-                    Plan::resized_crop(size, whole, output, part)
-                } else {
-                    Plan::part_of_resized(size, resized, part, output)
-                }
+                let resized = geometry::jittered(size, output, *factors, MAX_SIDE, rng);
+                part_of(resized, geometry::corner_or_part(resized, output, rng))
             }
+            Crop::Resized([low, high]) => {
+                let shorter = low + rng.below(u64::from(high - low)) as u32;
+                let mut resized = geometry::shorter_to(size, shorter);
+                (resized.width, resized.height) = (resized.width.min(MAX_SIDE), resized.height.min(MAX_SIDE));
+                part_of(resized, geometry::random_part(resized, output, rng))
+            }
+            Crop::Shortest { sides, longest } => {
+                let resized = geometry::shortest_size(size, sides, *longest, rng);
+                Plan::resized_crop(size, whole, output, Rect::full(resized))
+            }
+            Crop::Padded { padding, border, if_needed } => padded(size, output, (*padding, *border, *if_needed), rng)?,
             Crop::Iou => match iou::draw(size, boxes, rng) {
                 Some(rect) => Plan { centred: true, ..Plan::resized_crop(size, rect, output, all) },
                 None => Plan::resized_crop(size, whole, output, all),
             },
-        })
+        };
+        Ok(Plan { interpolation: filter, ..plan })
+    }
+
+    /// Whether the picture stays in the upper left corner of the output when it is mirrored.
+    pub(super) fn keeps_corner(&self) -> bool {
+        matches!(self, Crop::Resized(_) | Crop::Shortest { .. })
+    }
+}
+
+fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
+    let side = output.width.min(output.height);
+    // Each crop then shows a part of the picture, and all that its border repeats.
+    let factor = if matches!(border, Border::Constant | Border::Edge) { 1 } else { 2 };
+    if u64::from(padding) * factor < u64::from(side) {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "augment: a padding of {padding} ({}) for crops of {}x{}: {factor} * padding must be less than {side}",
+        border.name(),
+        output.width,
+        output.height
+    )))
+}
+
+fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
+    if sides.is_empty() || sides.iter().any(|&side| side == 0 || side > longest) {
+        return Err(Error::config(format!(
+            "augment: shortest_size with sides of {sides:?}: needs 1 to {longest} each"
+        )));
+    }
+    if output.width < longest || output.height < longest {
+        return Err(Error::config(format!(
+            "augment: shortest_size up to {longest} needs an output of {longest}x{longest}, not {}x{}",
+            output.width, output.height
+        )));
+    }
+    Ok(())
+}
+
+/// torchvision's `RandomCrop` with its paddings. Draws one number for each axis where the padded
+/// picture exceeds the output, first down and then across.
+fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, bool), rng: &mut Rng) -> Result<Plan> {
+    let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
+    let (picture, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
+    // The crop's start along an axis, counted from the picture's edge.
+    let mut along = |length: u32, room: u32| {
+        let mut before = padding;
+        let mut all = u64::from(length) + 2 * u64::from(padding);
+        if all < u64::from(room) {
+            if !if_needed {
+                return failed(format!(
+                    "a random crop of {crop} with a padding of {padding} is larger than the picture of {picture}: \
+                     use Augment::pad_if_needed"
+                ));
+            }
+            let missing = (u64::from(room) - all) as u32;
+            before += missing;
+            all += 2 * u64::from(missing);
+        }
+        if border.needs(before) > u64::from(length) {
+            let name = border.name();
+            return failed(format!("a border of {before} pixels ({name}) needs a larger picture than {picture}"));
+        }
+        let start = if all > u64::from(room) { rng.below(all - u64::from(room) + 1) as i64 } else { 0 };
+        Ok(start - i64::from(before))
+    };
+    let y = along(size.height, output.height)?;
+    let x = along(size.width, output.width)?;
+    // Start in the picture and in the output, and the length of the part that both have.
+    let shared = |start: i64, length: u32, room: u32| {
+        let end = (start + i64::from(room)).min(i64::from(length));
+        (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
+    };
+    let ((x, left, width), (y, top, height)) =
+        (shared(x, size.width, output.width), shared(y, size.height, output.height));
+    let plan = Plan::resized_crop(size, Rect::new(x, y, width, height), output, Rect::new(left, top, width, height));
+    Ok(Plan { border, ..plan })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::Augment;
+
+    fn plan(augment: &Augment, size: (u32, u32), sample: u64) -> Result<Plan> {
+        augment.check().unwrap();
+        augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
+    }
+
+    /// Column and row of the crop's corner in the picture, which may be negative.
+    fn corner(plan: &Plan) -> (i64, i64) {
+        assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
+        (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))
+    }
+
+    #[test]
+    fn a_padded_crop_reaches_each_place_of_the_padded_picture_equally_often() {
+        let mut places = std::collections::BTreeMap::new();
+        for sample in 0..8100 {
+            let plan = plan(&Augment::random_crop(32).padding(4), (32, 32), sample).unwrap();
+            assert!(plan.crop.fits(Size::new(32, 32)) && plan.target.fits(plan.output));
+            *places.entry(corner(&plan)).or_insert(0) += 1;
+        }
+        assert_eq!(places.len(), 81);
+        assert_eq!((places.keys().next(), places.keys().next_back()), (Some(&(-4, -4)), Some(&(4, 4))));
+        assert!(places.values().all(|count| (50..160).contains(count)), "{places:?}");
+    }
+
+    #[test]
+    fn a_picture_that_is_too_small_is_an_error_unless_it_is_padded() {
+        let crop = Augment::random_crop(32).padding(2);
+        let e = plan(&crop, (40, 20), 0).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Transform);
+        assert!(e.cause().contains("32x32 with a padding of 2 is larger than the picture of 40x20"), "{e}");
+        assert!(e.cause().contains("use Augment::pad_if_needed"), "{e}");
+        // 20 + 2 * 2 is 8 less than 32, so the border has 2 + 8 pixels on both sides.
+        let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
+        let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
+        assert_eq!((low, high), (-10, -2));
+        let e = plan(&crop.clone().border(Border::Reflect).pad_if_needed(), (40, 9), 0).unwrap_err();
+        assert_eq!(e.cause(), "a border of 21 pixels (reflect) needs a larger picture than 40x9");
+        plan(&crop.border(Border::Edge).pad_if_needed(), (40, 9), 0).unwrap();
+        let whole = plan(&Augment::random_crop(16), (16, 16), 0).unwrap();
+        assert_eq!((corner(&whole), whole.target), ((0, 0), Rect::new(0, 0, 16, 16)));
+    }
+
+    #[test]
+    fn a_random_resize_has_the_sizes_of_torchvision() {
+        // Computed by RandomShortestSize and Resize of torchvision's transforms v2.
+        let size = |augment: &Augment, picture, sample| plan(augment, picture, sample).unwrap().resized;
+        let shortest = Augment::shortest_size(&[480], 640);
+        assert_eq!(size(&shortest, (500, 375), 0), Size::new(640, 480));
+        assert_eq!(size(&shortest, (333, 500), 0), Size::new(426, 640));
+        assert_eq!(size(&shortest, (1000, 200), 0), Size::new(640, 128));
+        let several = Augment::shortest_size(&[100, 120, 140], 640);
+        let heights = (0..60).map(|sample| size(&several, (200, 200), sample).height);
+        let sides: std::collections::BTreeSet<_> = heights.collect();
+        assert_eq!(sides.into_iter().collect::<Vec<_>>(), [100, 120, 140]);
+        let (mut least, mut most) = (u32::MAX, 0);
+        for sample in 0..500 {
+            let resized = size(&Augment::random_resize(24, 20, 30), (500, 375), sample);
+            assert_eq!(resized.width, resized.height * 500 / 375);
+            (least, most) = (least.min(resized.height), most.max(resized.height));
+        }
+        assert_eq!((least, most), (20, 29));
     }
 }

@@ -117,6 +117,28 @@ pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
+/// The size of torchvision's `RandomShortestSize`: the shorter side becomes one of `sides`, unless the
+/// longer side would exceed `longest`. Both are rounded down. Draws one number.
+pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut Rng) -> Size {
+    let side = sides[rng.below(sides.len() as u64) as usize];
+    let [w, h] = [size.width, size.height].map(f64::from);
+    let factor = (f64::from(side) / w.min(h)).min(f64::from(longest) / w.max(h));
+    let side = |length: f64| ((length * factor) as u32).clamp(1, longest);
+    Size::new(side(w), side(h))
+}
+
+/// A random part of `size` that fits into `output`: torchvision's `RandomCrop`. Draws one number for
+/// each axis where `size` exceeds `output`, first down and then across.
+pub(super) fn random_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
+    let mut span = |length: u32, room: u32| {
+        let start = if length > room { rng.below(u64::from(length - room) + 1) as u32 } else { 0 };
+        (start, length.min(room))
+    };
+    let (y, height) = span(size.height, output.height);
+    let (x, width) = span(size.width, output.width);
+    Rect::new(x, y, width, height)
+}
+
 /// Whether the centre of a box, (x1, y1, x2, y2), lies strictly inside `crop`.
 pub(super) fn holds_centre(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     let within = |centre: f64, start: u32, length: u32| {
@@ -138,12 +160,12 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     }
 }
 
-/// The pixels that an antialiased triangle filter reads when it maps `window` to `output`: the
+/// The pixels that an antialiased filter with `support` reads when it maps `window` to `output`: the
 /// window and half a filter around it, within the picture. Decoding these pixels is enough: the
 /// result equals resizing the whole picture and then cropping.
-pub(super) fn support_of(size: Size, window: Window, output: Size) -> Rect {
+pub(super) fn support_of(size: Size, window: Window, output: Size, support: f64) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
-        let radius = (length / f64::from(outputs)).max(1.0);
+        let radius = support * (length / f64::from(outputs)).max(1.0);
         let low = (start - radius).floor().max(0.0) as u32;
         let high = ((start + length + radius).ceil() as u32).min(limit);
         (low, high - low)

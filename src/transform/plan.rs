@@ -2,7 +2,7 @@ use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
 use crate::transform::geometry;
 use crate::transform::ops::{Drawn, Erase, OnValues, Warp};
-use crate::transform::{ImageMut, Window};
+use crate::transform::{Border, Filter, ImageMut, Window};
 
 /// The transformation of one sample. [`Augment::plan`](crate::transform::Augment::plan) decides it
 /// before decoding.
@@ -35,6 +35,10 @@ pub struct Plan {
     pub target: Rect,
     /// Red, green and blue of the rest of the output.
     pub fill: [u8; 3],
+    /// What the rest of the output shows.
+    pub border: Border,
+    /// Filter of the resize.
+    pub interpolation: Filter,
     /// Size of the output.
     pub output: Size,
     /// Whether left and right are mirrored.
@@ -88,6 +92,8 @@ impl Plan {
             offset: (0, 0),
             target,
             fill: [0; 3],
+            border: Border::Constant,
+            interpolation: Filter::Bilinear,
             output,
             flip: false,
             vertical_flip: false,
@@ -96,12 +102,12 @@ impl Plan {
         }
     }
 
-    /// Plans to resize a picture of size `picture` to `resized` and to move `part` of the result to
-    /// the upper left corner of the output.
-    pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size) -> Self {
+    /// Plans to resize a picture of size `picture` to `resized` with `filter`, and to move `part` of the
+    /// result to the upper left corner of the output.
+    pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size, filter: Filter) -> Self {
         let window = geometry::window_of(picture, resized, part);
         let whole = Self::resized_crop(picture, Rect::full(picture), output, Rect::full(part.size()));
-        let region = geometry::support_of(picture, window, part.size());
+        let region = geometry::support_of(picture, window, part.size(), filter.support());
         Plan { region, window, resized, offset: (part.x, part.y), ..whole }
     }
 
@@ -154,10 +160,11 @@ impl Plan {
         self.drawn.run(image);
     }
 
-    /// The rectangle that is filled after normalisation, if any. Masks, boxes and points do not
+    /// The rectangle that is filled after normalisation, if any. If it is filled with noise, its value
+    /// is the mean of the noise. Masks, boxes and points do not
     /// change, as in torchvision's `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
-        self.drawn.values.iter().map(|OnValues::Erase(erase)| *erase).next()
+        self.drawn.values.first().map(OnValues::erased)
     }
 
     /// The target's place in the output, after flips.

@@ -29,6 +29,13 @@ pub trait Transform: Send + Sync {
     /// Any error; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds
     /// the sample to the error.
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
+
+    /// Returns the bytes of memory that all calls together keep for images of up to `image` bytes;
+    /// 0 by default. The [memory plan](crate::MemoryPlan) counts them.
+    fn memory(&self, image: usize) -> usize {
+        let _ = image;
+        0
+    }
 }
 
 impl<F> Transform for F

@@ -9,7 +9,7 @@ use warpfeed::field::{Map, Mask};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{Interpolation, Plan, RandomAffine, Resizer};
-use warpfeed::{Augment, Dtype, Loader};
+use warpfeed::{Augment, Dtype, Layout, Loader};
 
 const PICTURE: Size = Size { width: 233, height: 177 };
 
@@ -189,10 +189,19 @@ fn maps_of_floats_equal_those_of_torchvision() {
         let batch = loader.field("flow", Map::flow()).into_iter().next().unwrap().unwrap();
         let ours = batch.field("flow").unwrap();
         assert_eq!(ours.shape(), [1, case.output[1] as usize, case.output[0] as usize, 2]);
-        assert_eq!(ours.as_f32().unwrap().len(), theirs.len());
+        let theirs_len = theirs.len();
+        assert_eq!(ours.as_f32().unwrap().len(), theirs_len);
         for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
         }
+        // The same values as planes.
+        let loader = Loader::source(source.clone()).augment(case.augment()).without("label");
+        let batch = loader.field("flow", Map::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
+        let planes = batch.field("flow").unwrap();
+        assert_eq!(planes.shape(), [1, 2, case.output[1] as usize, case.output[0] as usize]);
+        let (across, down) = planes.as_f32().unwrap().split_at(theirs_len / 2);
+        let joined: Vec<f32> = across.iter().zip(down).flat_map(|(&x, &y)| [x, y]).collect();
+        assert_eq!(joined, ours.as_f32().unwrap(), "{}", case.name);
     }
 }
 

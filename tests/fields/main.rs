@@ -17,3 +17,4 @@ mod geometry;
 mod labels;
 mod masks;
 mod numbers;
+mod views;

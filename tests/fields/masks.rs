@@ -8,10 +8,10 @@ use crate::follow::{Plane, Told, augments, npy, picture};
 use crate::support::no_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;
-use warpfeed::field::{Map, Mask};
+use warpfeed::field::{Boxes, FieldKind, Geometry, Map, Mask};
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::transform::{Mix, RandomErasing};
+use warpfeed::transform::{ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
 /// Encoding of a mask.
@@ -356,6 +356,31 @@ fn damage_anywhere_in_a_png_mask_is_an_error_for_every_crop() {
         batches.epoch(0).for_each(|batch| _ = batch.unwrap());
         assert_eq!(batches.faults().len(), bad, "each of them is listed");
     });
+}
+
+#[test]
+fn a_field_that_follows_the_picture_refuses_a_step_that_may_move_pixels() {
+    let sample = OwnedSample::new("x").field("rgb.npy", picture(Size::new(16, 16)));
+    let source = || Memory::new(vec![sample.clone()]);
+    let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
+        image.data_mut().iter_mut().for_each(|value| *value = 255 - *value);
+        Ok(())
+    };
+    let plain = || Loader::source(source()).without("label").augment(Augment::resize(8, 8));
+    let kinds =
+        [FieldKind::from(Mask::new(Dtype::U8)), Map::new().into(), Boxes::new(1).into(), Geometry::new().into()];
+    for kind in kinds {
+        let with = || plain().field("target", kind.clone()).transform(invert);
+        for loader in [with(), with().transform_moves_pixels(true)] {
+            let e = loader.host().unwrap_err().to_string();
+            assert!(
+                e.contains("\"target\" follows the picture, but not Loader::transform") && e.contains("(false)"),
+                "{e}"
+            );
+        }
+        assert!(with().transform_moves_pixels(false).host().is_ok());
+    }
+    assert!(plain().transform(invert).host().is_ok(), "without such a field nothing is refused");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Fuzzing of a database: values, class names and meta pages.
 
+use super::datum::Datum;
 use super::layout::{MsgPack, ValueFormat, classes, detect};
 use super::{Bare, header};
 use crate::fuzz::{self, Random};
+use crate::source::pixels::Colours;
+use crate::source::record::Part;
 
 const WORDS: [&[u8]; 16] = [
     b"\xa7__key__",
@@ -41,6 +44,9 @@ fn values() -> Vec<Vec<u8>> {
     text(&mut value, "time");
     value.extend(b"\xd6\xff\0\0\0\0");
     values.push(value);
+    // A Caffe datum of raw pixels, and one of numbers.
+    values.push([&b"\x08\x03\x10\x02\x18\x03\x22\x12"[..], &[9; 18], b"\x28\x07"].concat());
+    values.push(b"\x08\x01\x10\x01\x18\x02\x32\x08\0\0\x80\x3f\0\0\0\x40\x38\0".to_vec());
     let mut names = vec![0x9a];
     (0..10).for_each(|i| text(&mut names, &format!("class {i}")));
     values.push(names);
@@ -67,6 +73,11 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
         let Ok(sample) = layout.sample("key", &value) else { continue };
         assert!(sample.fields().iter().all(|(_, value)| inside(value.memory())));
         accepted |= sample.label().is_ok() && sample.fields().len() > 1;
+    }
+    if let Ok(datum) = Datum::read(&value) {
+        let mut page = b"key".to_vec();
+        let sample = datum.sample(Part::Page(0..3), Some(Colours::Bgr), &mut page);
+        accepted |= sample.is_ok_and(|sample| sample.label().is_ok());
     }
     if let Ok(names) = classes(&value) {
         assert!(names.iter().map(String::len).sum::<usize>() <= value.len());

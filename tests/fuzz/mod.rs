@@ -9,6 +9,9 @@
 //! 6. `resume`: checkpoints.
 //! 7. `sets`: COCO's JSON, YOLO's files, Pascal VOC's XML, and tables.
 //! 8. `fields`: COCO's segmentations, and numbers as text and arrays.
+//! 9. `columns`: Arrow and Parquet files.
+//! 10. `chunks`: MDS shards, LitData's chunks, FFCV's and RecordIO files.
+//! 11. `pickle`: Python's pickles. `arrays`: NumPy, safetensors and PyTorch. `tfrecord`: TFRecord.
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
 //! contains the shared parts. A parser has two tests: one runs for a second in every test run; the

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use super::{Coco, Sample, Source, TableOptions, Voc, Yolo};
-use crate::decode::Npy;
 use crate::error::Result;
 use crate::fuzz::{self, Random};
+use crate::source::Npy;
 
 const JSON: [&[u8]; 18] = [
     b"\"id\":",

@@ -27,12 +27,16 @@ fn batches_on_the_device_equal_those_of_the_host() {
     let source = Arc::new(Pictures::new(101, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         let open = || {
-            let augment = Augment::train(32).erase(RandomErasing::new(0.5).value([1.5, 20.0, 0.0]));
+            let erasing = RandomErasing::new(0.5).value([1.5, 20.0, 0.0]);
+            // Noise in every second layout.
+            let erasing = if layout == LAYOUTS[0] { erasing } else { erasing.noise(30.0) };
+            let augment = Augment::train(32).erase(erasing);
             let loader = loader(&source, augment).dtype(dtype).layout(layout);
             if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
         };
         let mut host = open().host().unwrap();
-        let mut device = open().cuda(&stream).unwrap();
+        // Nothing is prepared after the third epoch, so that the number of copied batches is known.
+        let mut device = open().epochs(3).cuda(&stream).unwrap();
         assert!(
             device.memory_plan().device_bytes > 0
                 && device.memory_plan().pinned_bytes == device.memory_plan().host_bytes
@@ -71,6 +75,7 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
             let what = format!("{dtype:?} {layout:?} {mix:?}");
             let open = || {
                 let erasing = RandomErasing::new(0.5).value([100.4, 300.25, -1.3]);
+                let erasing = if layout == LAYOUTS[0] { erasing } else { erasing.noise(2.5) };
                 let augment = Augment::train(side).erase(erasing).mix(mix.clone());
                 let loader = loader(&source, augment).dtype(dtype).layout(layout).soft_labels(10, 0.1);
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }

@@ -185,6 +185,34 @@ fn faults_and_replacements_equal_those_of_the_host() {
     compare(&loader.on_error(OnError::Skip { max_skipped: 3 }), &stream, DecodeOn::Gpu, "skipped");
 }
 
+/// The same file with `rest` after the last MCU of its first or last segment.
+fn with_rest(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
+    let data = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 2;
+    let mut ends = (data..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
+    let at = if first { ends.next() } else { ends.next_back() }.unwrap();
+    [&jpeg[..at], rest, &jpeg[at..]].concat()
+}
+
+#[test]
+fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
+    let Some(stream) = stream() else { return };
+    let mut pictures = drawn(96, false);
+    for (n, picture) in pictures.iter_mut().enumerate().filter(|(n, _)| n % 3 == 1) {
+        let rest = [&[0x55][..], &[0xff, 0], &[0; 2000]][n / 3 % 3];
+        *picture = with_rest(picture, n % 2 == 0, rest);
+    }
+    for (name, augment) in augments() {
+        let loader = loader(&pictures).augment(augment);
+        compare(&loader, &stream, DecodeOn::Gpu, name);
+        let mut host = loader.clone().host().unwrap();
+        host.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let mut device = loader.decode_on(DecodeOn::Gpu).cuda(&stream).unwrap();
+        device.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let (expected, found) = (host.stats().damaged, device.stats().damaged);
+        assert!(found == expected && found > 5, "{name}: {found} are damaged on the device, {expected} on the host");
+    }
+}
+
 /// Decodes the files of `WARPFEED_DAMAGED`. Valid pictures lie between them, so that no batch fails
 /// as a whole.
 #[test]

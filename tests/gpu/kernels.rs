@@ -275,27 +275,57 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
+/// Small blocks come from the driver. Large ones are mapped and registered, also if they end in the
+/// middle of a page.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
     let (copy, own) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
-    let mut pinned = Pinned::new(&context, 1 << 20).unwrap();
-    pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), 1 << 20));
-    let memory = Memory::new(&context, 1 << 20).unwrap();
-    let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
-    assert!(after.is_done().unwrap(), "waiting for an event that was never recorded returns at once");
-    before.record(&copy).unwrap();
-    // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download below
-    // waits for.
-    unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
-    after.record(&copy).unwrap();
-    own.wait(&after).unwrap();
-    let mut back = vec![0; 1 << 20];
-    own.download(&mut back, &memory, 0).unwrap();
-    assert!(back == pinned[..]);
-    assert!(before.elapsed_ms(&after).unwrap() > 0.0);
+    for len in [1 << 20, 4 << 20, (37 << 20) + 12_345] {
+        let mut pinned = Pinned::new(&context, len).unwrap();
+        assert!(pinned.iter().all(|&byte| byte == 0), "{len} bytes are zeroed");
+        assert!(survives_forks(pinned.as_ptr() as usize) != Some(false), "{len} bytes");
+        pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), len));
+        let memory = Memory::new(&context, len).unwrap();
+        let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
+        assert!(after.is_done().unwrap(), "waiting for an event that was never recorded returns at once");
+        before.record(&copy).unwrap();
+        // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download below
+        // waits for.
+        unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
+        after.record(&copy).unwrap();
+        own.wait(&after).unwrap();
+        let mut back = vec![0; len];
+        own.download(&mut back, &memory, 0).unwrap();
+        assert!(back == pinned[..]);
+        assert!(before.elapsed_ms(&after).unwrap() > 0.0);
+    }
     let e = Memory::new(&context, 1 << 50).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
     assert!(e.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY") && e.to_string().contains("prefetch"), "{e}");
+}
+
+/// Whether a child process shares the mapping at `address`, or lacks it. A private page would be
+/// copied by the next write after `fork`, and the device would read the old one. `None` if the system
+/// does not report mappings.
+fn survives_forks(address: usize) -> Option<bool> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+    let mut is_private_here = false;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next()?;
+        if let Some((begin, end)) = first.split_once('-') {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            let inside = number(begin)? <= address && address < number(end)?;
+            let is_shared = words.next()?.ends_with('s');
+            if inside && is_shared {
+                return Some(true);
+            }
+            is_private_here = inside;
+        } else if is_private_here && first == "VmFlags:" {
+            return Some(words.any(|flag| flag == "dc"));
+        }
+    }
+    None
 }

@@ -14,6 +14,7 @@ use warpfeed::decode::Codecs;
 use warpfeed::field::{Boxes, Mask, Numbers, Points};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions, Value};
+use warpfeed::transform::Filter;
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_cli::synth::Synth;
 
@@ -55,7 +56,8 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let lmdb = root.path().join("annotated.lmdb");
         Pack::new(&annotated(&*packed)).recode(Recode::KeepBytes).to(&lmdb).unwrap();
         let source = warpfeed::source::open(&lmdb).unwrap();
-        for augment in [Augment::train(64), Augment::letterbox(64, 48), Augment::iou_crop(32, 32)] {
+        let bicubic = Augment::train(64).interpolation(Filter::Bicubic);
+        for augment in [Augment::train(64), Augment::letterbox(64, 48), Augment::iou_crop(32, 32), bicubic] {
             let boxes = Boxes::new(4).column("class", Dtype::I32).masks().points(2);
             let loader = picture(source.clone()).augment(augment).field("boxes", boxes);
             let loader = loader.field("mask", Mask::new(Dtype::I64)).field("spots", Points::new(2));

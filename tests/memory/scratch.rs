@@ -194,16 +194,20 @@ impl Source for Copies {
 fn maps_that_are_converted_stay_within_the_plan() {
     let _alone = alone();
     no_hang(|| {
-        let fields = vec![("rgb.npy", npy([500, 500, 3])), ("depth.npy", npy([500, 500, 8]))];
-        let loader = Loader::source(Copies(16, fields)).augment(Augment::center_crop(8)).without("label");
-        let loader = loader.field("image", Image::of("rgb.npy")).field("depth", Map::of_channels(8));
-        let loader = loader.batch_size(16).workers(16).prefetch(1).memory_limit(48 * MIB);
+        // The pictures claim little memory, and decoding them takes long enough for all workers to
+        // decode at the same time, unless the maps admit fewer.
+        let decoder = Claims { side: 600, wait: Duration::from_millis(50), ..Claims::default() };
+        let fields = vec![("jpg", 1000_u64.to_le_bytes().to_vec()), ("depth.npy", npy([600, 600, 8]))];
+        let loader = Loader::source(Copies(32, fields)).codec(decoder.clone()).without("label");
+        let loader = loader.augment(Augment::center_crop(8)).field("depth", Map::of_channels(8));
+        let loader = loader.batch_size(32).workers(16).prefetch(1).memory_limit(64 * MIB);
         let mut batches = loader.host().unwrap();
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
-        let plan = batches.memory_plan();
-        assert_eq!(count, 16);
-        assert!(peak + MIB >= 500 * 500 * 8 * 4, "a map was converted");
+        let (plan, converted, most) = (batches.memory_plan(), 600 * 600 * 8 * 4, decoder.huge.most.load(SeqCst));
+        assert_eq!(count, 32);
+        assert!(peak + MIB >= converted, "a map was converted");
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB are taken: {plan}", peak / MIB);
+        assert!(most * converted <= plan.shared_scratch_bytes, "{most} maps at a time: {plan}");
     });
 }
 
@@ -380,6 +384,8 @@ fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
+    /// Duration of decoding, at least 2 ms.
+    wait: Duration,
     huge: Huge,
     asked: Arc<AtomicUsize>,
 }
@@ -401,7 +407,7 @@ impl Codec for Claims {
     fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
         self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
         out.reset(picture.size());
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(self.wait.max(Duration::from_millis(2)));
         self.huge.now.fetch_sub(1, SeqCst);
         Ok(())
     }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::support::{Content, Draw, Numbers, no_hang};
@@ -193,12 +193,14 @@ fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
                     let mut epoch = batches.epoch_from(epoch, first);
                     let mut found = Vec::new();
                     while let Some(batch) = epoch.next().filter(|_| found.len() < taken) {
-                        found.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
+                        let next = epoch.checkpoint();
+                        found.push((Content::from(&batch.unwrap()), next.epoch(), next.batch()));
                     }
                     found
                 };
                 assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {taken} taken");
-                assert_eq!(batches.checkpoint(), plain.checkpoint());
+                let [next, expected] = [&batches, &plain].map(|batches| batches.checkpoint());
+                assert_eq!((next.epoch(), next.batch()), (expected.epoch(), expected.batch()));
                 if rng.below(20) == 0 && step > 0 {
                     // A measurement in between moves nothing.
                     assert_eq!(batches.replay(2).unwrap().take(3).count(), 3);
@@ -307,6 +309,152 @@ fn statistics_of_an_epoch_count_its_batches() {
             assert_eq!(later.slot.seconds, now.slot.seconds);
             before = later;
         }
+    });
+}
+
+/// Holds callers up while it is closed.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(self.opened.wait_while(self.closed.lock().unwrap(), |closed| *closed).unwrap());
+    }
+}
+
+#[test]
+fn the_last_batch_waits_for_neither_the_order_nor_the_check_of_the_next_epoch() {
+    /// An order whose epoch 1 is not known while the gate is closed.
+    struct Slow(Arc<Gate>);
+
+    impl Order for Slow {
+        fn len(&self, epoch: u64) -> u64 {
+            if epoch == 1 {
+                self.0.pass();
+            }
+            20
+        }
+
+        fn index(&self, epoch: u64, position: u64) -> u64 {
+            epoch * EPOCH + position
+        }
+    }
+
+    /// A source that cannot be checked while the gate is closed.
+    struct Checked(Recorded, Arc<Gate>);
+
+    impl Source for Checked {
+        fn len(&self) -> usize {
+            Source::len(&self.0)
+        }
+
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            self.0.read(index, scratch)
+        }
+
+        fn check(&self) -> Result<()> {
+            self.1.pass();
+            Ok(())
+        }
+    }
+
+    no_hang(|| {
+        let gate = Arc::<Gate>::default();
+        let open = |source: Checked| {
+            let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
+            loader.batch_size(4).workers(2).prefetch(2)
+        };
+        let never = Arc::<Gate>::default();
+        let order = open(Checked(Recorded::new(), never)).order(Slow(gate.clone()));
+        let check = open(Checked(Recorded::new(), gate.clone())).order(Apart(|_| 20));
+        for loader in [order, check] {
+            let mut batches = loader.host().unwrap();
+            let mut epoch = batches.epoch(0);
+            gate.set(true);
+            assert_eq!(epoch.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 20);
+            drop(epoch);
+            gate.set(false);
+            assert_eq!(contents(&mut batches, 1).len(), 5);
+        }
+    });
+}
+
+#[test]
+fn a_source_is_checked_while_other_threads_read_it() {
+    /// A source whose last read of epoch 0 waits for the check that precedes epoch 1, and whose
+    /// first read of epoch 1 waits for the check of the program's request.
+    #[derive(Clone, Default)]
+    struct Both {
+        /// Number of checks so far, and of reads that wait for one.
+        checks: Arc<(Mutex<(u64, u64)>, Condvar)>,
+    }
+
+    impl Source for Both {
+        fn len(&self) -> usize {
+            10_000
+        }
+
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            let (state, changed) = &*self.checks;
+            let wanted = if index == 19 { 2 } else { 3 };
+            if index == 19 || index as u64 == EPOCH {
+                let mut state = state.lock().unwrap();
+                state.1 += 1;
+                changed.notify_all();
+                drop(changed.wait_while(state, |(checks, _)| *checks < wanted).unwrap());
+            }
+            scratch.clear();
+            scratch.extend((index as u64).to_le_bytes());
+            Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
+        }
+
+        fn check(&self) -> Result<()> {
+            let (state, changed) = &*self.checks;
+            let mut state = state.lock().unwrap();
+            // The first check comes before all reads.
+            state = changed.wait_while(state, |(checks, reads)| *reads < *checks).unwrap();
+            state.0 += 1;
+            changed.notify_all();
+            Ok(())
+        }
+    }
+
+    no_hang(|| {
+        let source = Both::default();
+        let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).order(Apart(|_| 20));
+        let mut batches = loader.batch_size(4).workers(2).prefetch(2).epochs(2).host().unwrap();
+        for epoch in 0..2 {
+            let ids = contents(&mut batches, epoch).into_iter().flat_map(|batch| batch.ids);
+            assert!(ids.eq(epoch * EPOCH..epoch * EPOCH + 20));
+        }
+        assert_eq!(source.checks.0.lock().unwrap().0, 3);
+    });
+}
+
+#[test]
+fn an_epoch_that_was_left_is_not_repeated() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        drop(batches.epoch(0).next());
+        drop(batches.epoch(0).next());
+        assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(1) >= 16);
+        // After a whole pass, it is.
+        let before = source.of(0);
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(0) == before + 20 + 16);
+        drop(batches);
+        assert!(source.of(1) < 20, "epoch 1 was prepared once");
     });
 }
 

@@ -3,6 +3,7 @@
 
 use crate::support::{Content, Draw, Numbers, loader, no_hang, reference};
 use warpfeed::order::{Order, Shuffled};
+use warpfeed::transform::Filter;
 use warpfeed::{Augment, LastBatch, Loader};
 
 fn all(loader: Loader, epoch: u64) -> Vec<Content> {
@@ -48,6 +49,35 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
             assert!(rest == expected[4..]);
             // Steps are drawn: the plain augmentation gives other pixels.
             assert!(all(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
+        }
+    });
+}
+
+/// Also over the borders of epochs, whose batches are prepared ahead, and in a run that begins there.
+#[test]
+fn a_later_augmentation_begins_with_its_epoch_for_any_workers_and_prefetch() {
+    no_hang(|| {
+        let source = Numbers::new(60);
+        let first = Augment::train(16).rand_augment(2, 9);
+        let (second, third) = (Augment::resize(16, 16), Augment::train(16).interpolation(Filter::Bicubic));
+        let augment = first.clone().from_epoch(2, second.clone()).from_epoch(3, third.clone());
+        let expected: Vec<_> = [&first, &first, &second, &third, &third]
+            .into_iter()
+            .zip(0..)
+            .map(|(augment, epoch)| reference(&source, Draw, augment, Some(5), epoch, 7))
+            .collect();
+        assert!(expected[1] != expected[0] && expected[2] != expected[1]);
+        for (workers, prefetch) in [(1, 1), (3, 12), (8, 30)] {
+            let make =
+                || loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers).prefetch(prefetch);
+            let mut batches = make().host().unwrap();
+            for (epoch, expected) in (0..).zip(&expected) {
+                let found: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
+                assert!(found == *expected, "epoch {epoch}, {workers} workers");
+            }
+            let mut batches = make().host().unwrap();
+            let found: Vec<_> = batches.epoch_from(2, 4).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert!(found == expected[2][4..], "{workers} workers");
         }
     });
 }

@@ -2,16 +2,19 @@
 //! workers or ranks, after `kill -9`; and is refused for another data set, seed, batch size or
 //! order.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::process::child;
 use crate::support::{self, Content, Numbers, loader, no_hang};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
-use warpfeed::order::Rng;
+use warpfeed::order::{Order, Rng};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Checkpoint, ErrorKind, HostBatch, LastBatch, Loader, Result};
 
@@ -199,6 +202,68 @@ fn a_loader_that_differs_from_the_saved_one_is_refused_with_both_values() {
         &edited("\"epoch_samples\":100", "\"epoch_samples\":7"),
         &["epoch 1", "has 7,", "has 100"],
     );
+}
+
+/// An order that depends on state: a rotation by `shift`. It notes the epochs that it is asked for.
+#[derive(Clone, Default)]
+struct Stateful {
+    shift: Arc<AtomicU64>,
+    asked: Arc<Mutex<HashSet<u64>>>,
+}
+
+impl Order for Stateful {
+    fn len(&self, epoch: u64) -> u64 {
+        self.asked.lock().unwrap().insert(epoch);
+        100
+    }
+
+    fn index(&self, _: u64, position: u64) -> u64 {
+        (position + self.shift.load(Relaxed)) % 100
+    }
+}
+
+#[test]
+fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
+    let order = Stateful::default();
+    let make = || loader(Numbers::new(100)).batch_size(10).order(order.clone()).epochs(0);
+    let mut batches = make().host().unwrap();
+    let _ = batches.epoch(0).last();
+    // Between two epochs the order of the next one does not count, and is not asked.
+    let between = batches.checkpoint();
+    assert!((between.epoch(), between.batch()) == (1, 0) && !order.asked.lock().unwrap().contains(&1));
+    order.shift.store(3, Relaxed);
+    let resumed: Vec<_> =
+        make().resume(between).host().unwrap().epoch(1).map(|b| b.unwrap().ids().next().unwrap()).collect();
+    assert_eq!(resumed[..2], [3, 13]);
+    // Inside an epoch it is compared, and that of epoch 0 is not.
+    for _ in batches.epoch(1).take(4) {}
+    let inside = batches.checkpoint();
+    assert!(make().resume(inside.clone()).host().is_ok());
+    order.shift.store(4, Relaxed);
+    let e = make().resume(inside.clone()).host().unwrap_err();
+    assert!(e.cause().contains("the order of epoch 1 differs") && e.cause().contains("restore it before"), "{e}");
+    order.shift.store(3, Relaxed);
+    let e = loader(Numbers::new(101)).batch_size(10).order(order.clone()).epochs(0).resume(inside).host().unwrap_err();
+    assert!(e.cause().contains("source samples"), "{e}");
+    // An order without state is compared in its own epoch too.
+    let mut batches = loader(Numbers::new(100)).batch_size(10).order(Late(0)).host().unwrap();
+    for _ in batches.epoch(2).take(1) {}
+    let late = batches.checkpoint();
+    let e = loader(Numbers::new(100)).batch_size(10).order(Late(1)).resume(late).host().unwrap_err();
+    assert!(e.cause().contains("the order of epoch 2 differs from the saved one"), "{e}");
+}
+
+/// Orders that differ from epoch 2 on.
+struct Late(u64);
+
+impl Order for Late {
+    fn len(&self, _: u64) -> u64 {
+        100
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        if epoch < 2 { position } else { (position + self.0) % 100 }
+    }
 }
 
 /// A damaged state is refused by `serde` or by the loader, or is another valid state. It never

@@ -5,5 +5,8 @@ mod libjpeg;
 #[path = "../support/process.rs"]
 mod process;
 
+mod killed;
+mod parts;
 mod repack;
+mod stored;
 mod writers;

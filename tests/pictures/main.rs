@@ -13,3 +13,4 @@ mod jpeg_damage;
 mod jpeg_decoder;
 mod jpeg_kinds;
 mod transform_parity;
+mod views;

@@ -37,7 +37,7 @@ impl Store for Files {
 
     fn object(&self, url: &str) -> Result<Object> {
         let bytes = self.0.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()) })
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {

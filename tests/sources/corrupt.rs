@@ -422,10 +422,9 @@ fn a_value_that_is_not_a_sample_is_named_by_its_key() {
 fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
     let cause = |records: &[(&[u8], &[u8])]| open_lmdb(&handmade(4096, records)).unwrap_err().cause().to_owned();
     assert_eq!(cause(&[(b"__len__", b"\x05")]), "lmdb database holds no samples");
-    assert!(
-        cause(&[(b"0", b"what?")])
-            .contains("key \"0\": value of 5 bytes is neither a messagepack map nor an encoded image")
-    );
+    assert!(cause(&[(b"0", b"what?")]).contains(
+        "key \"0\": value of 5 bytes is neither a messagepack map, an encoded image, a pickle nor a Caffe datum"
+    ));
     assert!(
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
             .contains("key \"__classes__\": class names are not a MessagePack array")

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::annotated::{refused, set};
+use crate::replaced::tar;
 use crate::support::no_hang;
 use crate::warnings::Warnings;
-use warpfeed::source::{Classes, Coco, Folder, Source, TableOptions, Voc, Yolo, open};
+use warpfeed::source::{Classes, Coco, Folder, Lmdb, Options, Source, TableOptions, Tar, Voc, Yolo, open};
 use warpfeed::{Augment, Error, Loader};
 
 fn first(source: &dyn Source) -> Error {
@@ -20,6 +21,13 @@ fn first(source: &dyn Source) -> Error {
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// A device never ends.
+#[cfg(unix)]
+fn device(path: &Path) {
+    let _ = fs::remove_file(path);
+    std::os::unix::fs::symlink("/dev/zero", path).unwrap();
 }
 
 #[cfg(unix)]
@@ -76,6 +84,23 @@ fn a_pipe_named_by_a_data_set_is_an_error() {
         for name in ["t.csv", "t.json", "t.yaml"] {
             pipe(&at(name));
             is_refused(refused(open(at(name))));
+        }
+        // Shards and LMDB.
+        fs::create_dir_all(at("shards")).unwrap();
+        tar(&at("shards/a.tar"), 1);
+        for other in [pipe, device] {
+            other(&at("shards/b.tar"));
+            is_refused(refused(Tar::open(at("shards"))));
+            is_refused(refused(Tar::open_unmapped(at("shards/b.tar"))));
+            fs::create_dir_all(at("lmdb")).unwrap();
+            other(&at("lmdb/data.mdb"));
+            is_refused(refused(Lmdb::open(at("lmdb"))));
+            is_refused(refused(open(at("lmdb"))));
+            // An index only repeats the data, so it is left out.
+            other(&at("shards/a.tar.index"));
+            assert_eq!(Tar::open(at("shards/a.tar")).unwrap().len(), 4);
+            other(&at("voc/JPEGImages.warpfeed-index"));
+            assert_eq!(Options::new().index(true).open(at("voc/JPEGImages")).unwrap().len(), 2);
         }
     });
 }
@@ -151,6 +176,51 @@ fn an_unclosed_quote_is_an_error_with_its_line() {
         let e = refused(open(root.path().join("t.csv")));
         let words = format!("line {line}: a quote is opened and never closed");
         assert!(e.cause().contains(&words) && e.path() == Some(&*root.path().join("t.csv")), "{text:?}: {e}");
+    }
+}
+
+#[test]
+fn a_quoted_cell_that_swallows_rows_is_an_error_with_its_line() {
+    for (text, line, ends) in [
+        ("path,x\na.bmp,\"open\nb.bmp,ok\nc.bmp,ok\nd.bmp,\"closed\"\ne.bmp,x\n", 2, 5),
+        ("path,x\r\na.bmp,ok\r\nb.bmp,\"open\r\n\r\nc.bmp,\"closed\"", 3, 5),
+        ("path,x\na,b\nc,\"\\\"d\\\"\"\n", 3, 3),
+        ("path,x\n\"a\" ,b\n", 2, 2),
+        ("path,x\n\"\"a,b\n", 2, 2),
+        ("\"path\"s,x\na,b\n", 1, 1),
+        ("\"path,x\na,\"b\"\n", 1, 2),
+    ] {
+        let root = set(&[("t.csv", text)]);
+        let e = refused(open(root.path().join("t.csv")));
+        let words = format!("line {line}: a quoted cell begins here and ends in line {ends}, but ");
+        assert!(e.cause().contains(&words) && e.path() == Some(&*root.path().join("t.csv")), "{text:?}: {e}");
+    }
+}
+
+/// The cells of the second column, and the rows that Python's `csv.reader(strict=True)` returns.
+#[test]
+fn quotes_that_python_reads_as_rows_are_rows() {
+    for (cells, expected) in [
+        ("a,\"b\nc\"\nd,e\n", &["b\nc", "e"][..]),
+        ("a,b\"c\nd,e\"f\n", &["b\"c", "e\"f"]),
+        ("a,5\"\nb,6\"\n", &["5\"", "6\""]),
+        ("a,\"b\"\"c\"\n", &["b\"c"]),
+        ("a,\"\"\"b\"\"\"\n", &["\"b\""]),
+        ("a,\"\"\"\"\nb,c", &["\"", "c"]),
+        ("a,\"\"\"\nb,\"\n", &["\"\nb,"]),
+        ("a,\"b\r\nc\"\r\nd,e\r\n", &["b\r\nc", "e"]),
+        ("a,\"b\"", &["b"]),
+        ("a\"b\"c,\"d\"\r", &["d"]),
+        ("a, \"x\"\n", &[" \"x\""]),
+    ] {
+        let root = set(&[("t.csv", &format!("y,x\n{cells}"))]);
+        let table = open(root.path().join("t.csv")).unwrap();
+        let mut scratch = Vec::new();
+        let found = (0..table.len()).map(|row| {
+            let sample = table.read(row, &mut scratch).unwrap();
+            String::from_utf8(sample.field("x.txt").unwrap().to_vec()).unwrap()
+        });
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{cells:?}");
     }
 }
 

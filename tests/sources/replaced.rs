@@ -20,7 +20,7 @@ fn write(mut writer: Box<dyn Writer>, grey: u8) {
     writer.finish().unwrap();
 }
 
-fn tar(path: &Path, grey: u8) {
+pub(crate) fn tar(path: &Path, grey: u8) {
     write(Box::new(TarWriter::create(path, &WriteOptions { force: true, ..Default::default() }).unwrap()), grey);
 }
 

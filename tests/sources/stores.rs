@@ -35,7 +35,7 @@ impl Store for Objects {
     fn object(&self, url: &str) -> Result<Object> {
         let objects = self.0.lock().unwrap();
         let (version, bytes) = objects.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()) })
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()), server: None })
     }
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
@@ -89,6 +89,39 @@ fn shards_in_a_store_are_those_of_the_machine() {
     let content = |loader: Loader| loader.into_iter().map(|batch| Content::from(&batch.unwrap())).collect::<Vec<_>>();
     let remote = loader(Loader::new("mem://set").store("mem", store));
     assert!(content(remote) == content(loader(Loader::new(root.path()))));
+}
+
+#[test]
+fn a_manifest_in_a_store_decides_which_shards_are_the_set() {
+    let (root, store) = shards();
+    let local = open(root.path()).unwrap();
+    let options = Options::new().store("mem", Arc::new(store.clone()));
+    let bytes = |url: &str| store.0.lock().unwrap()[url].1.clone();
+    let url = "mem://set/s.manifest.json";
+    assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local));
+    // What an abandoned attempt left is not part of the set.
+    store.put("mem://set/s-000077.tar", bytes("mem://set/s-000000.tar"));
+    for url in ["mem://set", url] {
+        assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local), "{url}");
+    }
+    store.put("mem://set/more.tar", bytes("mem://set/s-000000.tar"));
+    let e = options.open("mem://set").err().unwrap();
+    assert!(e.cause().contains("1 tars are not in s.manifest.json, such as more.tar"), "{e}");
+    assert_eq!(options.open(url).unwrap().len(), 40);
+    store.0.lock().unwrap().remove("mem://set/more.tar");
+    let shard = bytes("mem://set/s-000001.tar");
+    store.put("mem://set/s-000001.tar", shard[..shard.len() - 512].to_vec());
+    for url in ["mem://set", url] {
+        let e = options.open(url).err().unwrap();
+        assert!(e.cause().contains("s-000001.tar has") && e.to_string().contains("s.manifest.json"), "{e}");
+    }
+    store.0.lock().unwrap().remove("mem://set/s-000001.tar");
+    for url in ["mem://set", url] {
+        let e = options.open(url).err().unwrap();
+        assert!(e.cause().contains("s-000001.tar is missing"), "{e}");
+    }
+    let e = options.open("mem://set/absent.manifest.json").err().unwrap();
+    assert!(e.to_string().contains("no such object"), "{e}");
 }
 
 #[test]
@@ -167,4 +200,203 @@ fn a_store_that_is_busy_once_loses_no_shard_and_its_list_may_be_in_any_order() {
     assert!(!*busy.lock().unwrap(), "the store was busy");
     let source = Options::new().store("mem", store).open("mem://set").unwrap();
     assert_eq!(samples(&*source), expected);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_files_in_a_store_are_those_of_the_machine() {
+    use crate::formats::fixture;
+
+    let store = Objects::default();
+    let hub = fixture("parquet/hub/data");
+    for entry in fs::read_dir(&hub).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        store.put(&format!("mem://org/name/data/{name}"), fs::read(&path).unwrap());
+    }
+    store.put("mem://org/name/README.md", b"# name".to_vec());
+    // Pages are found by their index, or in the whole column.
+    for name in ["indexed", "pages"] {
+        let bytes = fs::read(fixture("parquet").join(format!("{name}.parquet"))).unwrap();
+        store.put(&format!("mem://one/{name}.parquet"), bytes);
+    }
+    let options = Options::new().store("mem", Arc::new(store.clone()));
+    let expected = samples(&*open(fixture("parquet/hub/train")).unwrap());
+    let remote = options.open("mem://org/name/train").unwrap();
+    assert_eq!((remote.kind(), remote.classes().len(), samples(&*remote)), ("parquet", 4, expected.clone()));
+    for name in ["indexed", "pages"] {
+        let one = options.open(format!("mem://one/{name}.parquet")).unwrap();
+        assert_eq!(samples(&*one), expected[..6], "{name}");
+    }
+    for (url, expected) in [
+        (
+            "mem://org/name",
+            "has the splits train, validation: add the name of one to the path, such as mem://org/name/train",
+        ),
+        ("mem://org/name/dev", "no split \"dev\", only train, validation"),
+    ] {
+        let e = options.open(url).err().unwrap().to_string();
+        assert!(e.contains(expected), "{e}");
+    }
+    crate::formats::loads_as_reference("parquet in a store", &|| {
+        Loader::new("mem://org/name/train").store("mem", store.clone())
+    });
+    // Bytes of another version are never mixed with those that were opened.
+    let url = "mem://one/indexed.parquet";
+    let one = options.open(url).unwrap();
+    store.put(url, vec![0; 100_000]);
+    let e = one.read(5, &mut Vec::new()).err().unwrap();
+    assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("another tag"), "{e}");
+}
+
+/// Puts the files of a folder below `url`.
+fn put_all(store: &Objects, folder: &std::path::Path, url: &str) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let url = format!("{url}/{}", path.file_name().unwrap().to_str().unwrap());
+        if path.is_dir() { put_all(store, &path, &url) } else { store.put(&url, fs::read(&path).unwrap()) }
+    }
+}
+
+#[cfg(all(feature = "parquet", feature = "arrays", feature = "chunks", feature = "annotations"))]
+#[test]
+fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
+    use crate::formats::fixture;
+
+    let bytes = |name: &str| match name.rsplit('.').next().unwrap() {
+        "tar" => fs::read(fixture("../ustar.tar")).unwrap(),
+        "parquet" => fs::read(fixture("parquet_types/words.parquet")).unwrap(),
+        "arrow" => fs::read(fixture("arrow_types/one_by_one.arrow")).unwrap(),
+        "txt" => b"0 0.5 0.5 0.1 0.1\n".to_vec(),
+        _ => b"\xff\xd8\xff".to_vec(),
+    };
+    let trees: [(&str, &[&str]); 24] = [
+        ("folder", &["a/1.jpg", "b/2.jpg"]),
+        ("folder", &["1.jpg", "2.jpg"]),
+        // Pictures come before tables, wherever these lie.
+        ("folder", &["a/1.jpg", "b/2.jpg", "x.parquet"]),
+        ("folder", &["a/1.jpg", "b/2.jpg", "a/x.parquet"]),
+        ("folder", &["a/1.jpg", "b/deep/2.jpg", "b/deep/deeper/x.parquet"]),
+        ("folder", &["a/1.jpg", "b/x.tar"]),
+        ("tar", &["x.tar", "y.tar"]),
+        ("tar", &["x.tar", "tables/x.parquet"]),
+        ("tar", &["x.tar", ".y.tar", "more/z.tar"]),
+        ("error", &["x.tar", "1.jpg"]),
+        ("error", &["more/z.tar"]),
+        // Hidden names do not count.
+        ("folder", &["a/1.jpg", ".cache/x.parquet", ".x.parquet", ".x.tar"]),
+        ("error", &[".cache/x.parquet", ".x.parquet", "notes.md"]),
+        ("parquet", &["a.parquet", ".b.parquet", ".cache/c.parquet"]),
+        ("error", &[]),
+        // Files in the folder come before those in its folders.
+        ("parquet", &["train.parquet", "data/test.parquet"]),
+        ("parquet", &["data/train.parquet", "extra/test.parquet"]),
+        ("error", &["data/train.parquet", "data/test.parquet"]),
+        ("parquet", &["plain/train-00000-of-00001.parquet"]),
+        ("parquet", &["plain/train/0000.parquet", "plain/train/0001.parquet"]),
+        ("error", &["a/b/c/0000.parquet"]),
+        // In the order of folders: "a-b/0.parquet" would sort before "a/0.parquet".
+        ("error", &["a-b/0.parquet", "a/0.parquet"]),
+        ("arrow", &["train.arrow", "x.parquet"]),
+        ("yolo", &["images/1.jpg", "labels/1.txt"]),
+    ];
+    let same = |local: &std::path::Path, expected: &str| {
+        let store = Objects::default();
+        put_all(&store, local, "mem://set");
+        let here = open(local);
+        let there = Options::new().store("mem", Arc::new(store)).open("mem://set");
+        match (here, there) {
+            (Ok(here), Ok(there)) => {
+                assert_eq!((here.kind(), there.kind()), (expected, expected));
+                assert_eq!(samples(&*here), samples(&*there));
+                assert_eq!(here.classes(), there.classes());
+            }
+            (Err(here), Err(there)) => assert_eq!(expected, "error", "{here}; {there}"),
+            // A format that is not read from stores is recognised and refused.
+            (Ok(here), Err(there)) => {
+                assert_eq!(here.kind(), expected);
+                let refused = format!("{expected} data sets are not read from a store");
+                assert!(there.cause().contains(&refused), "{there}");
+            }
+            (Err(here), Ok(there)) => panic!("{}: {here}", there.kind()),
+        }
+    };
+    for (expected, files) in trees {
+        let root = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, bytes(file)).unwrap();
+        }
+        eprintln!("{files:?}");
+        same(root.path(), expected);
+    }
+    for (name, expected) in [
+        ("arrow/saved", "arrow"),
+        ("arrow_splits/dict", "error"),
+        ("parquet/hub/data", "error"),
+        ("mds", "mds"),
+        ("litdata", "litdata"),
+        ("arrays/npy", "npy"),
+    ] {
+        eprintln!("{name}");
+        let store = Objects::default();
+        put_all(&store, &fixture(name), "mem://set");
+        let there = Options::new().store("mem", Arc::new(store)).open("mem://set").err().unwrap();
+        match expected {
+            "error" => assert!(open(fixture(name)).is_err()),
+            kind => {
+                assert_eq!(open(fixture(name)).unwrap().kind(), kind);
+                let refused = format!("{kind} data sets are not read from a store");
+                assert!(there.cause().contains(&refused), "{there}");
+            }
+        }
+    }
+}
+
+/// A hub whose data set gets a new commit with every request that asks for objects.
+struct Hub {
+    objects: Objects,
+    commits: Mutex<u64>,
+}
+
+impl Hub {
+    fn commit(&self, mut object: Object) -> Object {
+        object.tag = Some(format!("commit {}", self.commits.lock().unwrap()));
+        object
+    }
+}
+
+impl Store for Hub {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        *self.commits.lock().unwrap() += 1;
+        Ok(self.objects.list(prefix)?.into_iter().map(|object| self.commit(object)).collect())
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        *self.commits.lock().unwrap() += 1;
+        self.objects.object(url).map(|object| self.commit(object))
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        // All bytes must be those of the first commit that was listed.
+        assert_eq!(object.tag.as_deref(), Some("commit 1"));
+        self.objects.read(&self.objects.object(&object.url)?, at, to)
+    }
+}
+
+#[test]
+fn the_shards_of_a_pattern_on_the_hub_are_of_one_commit() {
+    let (root, mem) = shards();
+    let objects = Objects::default();
+    for (url, (_, bytes)) in mem.0.lock().unwrap().iter() {
+        objects.put(&url.replace("mem://set", "hf://datasets/org/name"), bytes.clone());
+    }
+    let hub = || Options::new().store("hf", Arc::new(Hub { objects: objects.clone(), commits: Mutex::default() }));
+    let pattern = |names: &str| format!("hf://datasets/org/name/{names}.tar");
+    let source = hub().open(pattern("{s-000000,s-000001}")).unwrap();
+    let local = open(root.path().join("{s-000000,s-000001}.tar")).unwrap();
+    assert_eq!(samples(&*source), samples(&*local));
+    let e = hub().open(pattern("s-00{0000,9999}")).err().unwrap();
+    assert!(e.cause().contains("no such object in the commit") && e.to_string().contains("s-009999.tar"), "{e}");
 }

@@ -5,7 +5,7 @@
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
 use warpfeed::field::{Input, Kind, Place};
-use warpfeed::transform::Plan;
+use warpfeed::transform::{Filter, Plan};
 use warpfeed::{Augment, Dtype, Result};
 
 /// An `.npy` file of `shape` with `data`.
@@ -94,7 +94,7 @@ impl Plane {
     }
 }
 
-pub fn augments() -> [Augment; 7] {
+pub fn augments() -> [Augment; 11] {
     [
         Augment::train(37),
         Augment::train(24).output(50, 31).vertical_flip(0.5),
@@ -103,5 +103,9 @@ pub fn augments() -> [Augment; 7] {
         Augment::resize(60, 45).vertical_flip(1.0),
         Augment::letterbox(48, 40).flip(0.5).vertical_flip(0.5),
         Augment::scale_jitter(40, 0.2, 3.0).flip(0.5),
+        Augment::random_crop(40).padding(7).pad_if_needed().flip(0.5).vertical_flip(0.5),
+        Augment::random_resize(40, 20, 90).flip(0.5).vertical_flip(0.5),
+        Augment::shortest_size(&[20, 30], 48).flip(0.5),
+        Augment::train(32).interpolation(Filter::Bicubic),
     ]
 }

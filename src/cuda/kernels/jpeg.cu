@@ -30,7 +30,14 @@ enum Colour { GREY, YCBCR, RGB };
 
 // The head: quantisation tables, Huffman tables, segments.
 struct Spec { u8 counts[16], symbols[256]; };
-struct Segment { u32 byte, bytes, first, count; };
+struct Segment {
+    u32 byte, bytes, first, counted;
+    enum : u32 { CUT = 1u << 31 };      // in `counted`: more MCUs follow those that are needed
+    __device__ __forceinline__ u32 count() const { return counted & ~CUT; }
+    // The most bits that may follow the last of these MCUs. In a whole segment, they only fill its
+    // last byte.
+    __device__ __forceinline__ u32 most_left() const { return counted & CUT ? ~0u : 7; }
+};
 
 __device__ __forceinline__ const Spec* specs_of(const DecodeOps& o, const u8* arena) {
     return reinterpret_cast<const Spec*>(arena + o.at + o.count * 128);
@@ -446,7 +453,7 @@ struct __align__(16) Start {
     u32 bit, end;       // start of the first block, end of the segment; from the sample's first byte
     u32 block, count;   // first block, counted over the picture, and number of blocks
     u32 dc[3];
-    u32 unused;
+    u32 most_left;      // the most bits that may follow the last of these blocks
 };
 
 // --- starts of the pieces of long segments
@@ -719,11 +726,12 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
             if (line.any) own = followed[i];
             const Gain before = sum_before(own.gain, line.first, sums, firsts, carried);
             const Segment& s = line.segment;
-            const u32 total = s.count * o.blocks, rest = line.any ? total - min(total, before.count) : 0;
+            const u32 total = s.count() * o.blocks, rest = line.any ? total - min(total, before.count) : 0;
             const u32 end = (s.byte + s.bytes) * 8;
             if (i < lines) {
                 own_starts[i] = {own.first, end, s.first * o.blocks + before.count, min(own.gain.count, rest),
-                                 {before.dc[0], before.dc[1], before.dc[2]}, 0};
+                                 {before.dc[0], before.dc[1], before.dc[2]},
+                                 own.gain.count < rest ? ~0u : s.most_left()};
             }
             // The segment ends before its last block begins.
             if (line.any && line.extent.to == end && own.gain.count < rest) faults[n] = 1;
@@ -781,7 +789,7 @@ struct Pieces {
         if (i >= short_ones) return starts[i - short_ones];
         const Segment s = segments[i];
         return {s.byte * 8, (s.byte + s.bytes) * 8, s.first * blocks,
-                in_one || s.bytes < LONG ? s.count * blocks : 0, {0, 0, 0}, 0};
+                in_one || s.bytes < LONG ? s.count() * blocks : 0, {0, 0, 0}, s.most_left()};
     }
 };
 
@@ -795,7 +803,7 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
     i16* const own = reinterpret_cast<i16*>(eights);
     Bits bits(o, arena, 0, lanes.ring + lane);
     Place at(o, 0);
-    u32 left = 0, last = 0, block = NOWHERE, choice = 0, place = ENDED;
+    u32 left = 0, last = 0, most_left = 0, block = NOWHERE, choice = 0, place = ENDED;
     u32 dc[3] = {0, 0, 0};
     bool sound = true;
     for (;;) {
@@ -813,7 +821,8 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
                     if (block != NOWHERE) to[k] = eights[k];
                     eights[k] = make_uint4(0, 0, 0, 0);
                 }
-                if (!is_sound(place) || bits.position > last) sound = false, left = 0;
+                const bool fits = bits.position <= last && (left != 0 || last - bits.position <= most_left);
+                if (!is_sound(place) || !fits) sound = false, left = 0;
             }
             place = ENDED;
             while (left == 0 && i < pieces.count) {
@@ -822,7 +831,7 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
                 if (start.count == 0) continue;
                 left = start.count;
                 bits = Bits(o, arena, start.bit, lanes.ring + lane);
-                last = start.end - bits.origin;
+                last = start.end - bits.origin, most_left = start.most_left;
                 at = Place(o, start.block);
                 dc[0] = start.dc[0], dc[1] = start.dc[1], dc[2] = start.dc[2];
             }

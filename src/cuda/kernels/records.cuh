@@ -179,3 +179,16 @@ struct Erase {
     float value[3];
 };
 static_assert(sizeof(Erase) == 28, "Erase");
+
+// A rectangle of the output that is filled with noise: each value is drawn for itself.
+struct Noise {
+    // The rectangle, in pixels of the output.
+    Rect rect;
+    // Mean of the red, green and blue values, in the units of `Erase`.
+    float mean[3];
+    // Standard deviation of the values.
+    float deviation;
+    // Random numbers of the rectangle.
+    u32 seed[2];
+};
+static_assert(sizeof(Noise) == 40, "Noise");

@@ -4,7 +4,8 @@
 //! [`Bitstream::write`] writes, one after the other:
 //! 1. a quantisation table for each component, 64 `u16` in natural order;
 //! 2. the Huffman tables, each 16 counts of codes by their length and 256 symbols;
-//! 3. the segments, each as four `u32`: first byte, bytes, first MCU, MCUs;
+//! 3. the segments, each as four `u32`: first byte, bytes, first MCU, MCUs, with [`CUT`] added if
+//!    the segment has more of them;
 //! 4. the data of the segments, without stuffing and markers.
 //!
 //! Numbers are little-endian, and offsets count from the first byte of the output.
@@ -27,6 +28,9 @@ const TABLES: usize = 2;
 const TABLE: usize = 16 + 256;
 /// Bytes of a segment's entry.
 const ENTRY: usize = 16;
+/// Added to the number of MCUs of a segment that has more MCUs after the last one needed: `CUT` in
+/// `cuda/kernels/jpeg.cu`. A picture has fewer than 2^26 MCUs.
+pub(crate) const CUT: u32 = 1 << 31;
 /// Maximum number of bytes of a picture, whose bits the device counts in 32 bits.
 const MOST_BYTES: usize = 1 << 28;
 /// Initial room for the data of the segments, in bytes.
@@ -291,8 +295,9 @@ impl Bitstream {
             unused.fill(0);
         }
         for (to, segment) in entries.chunks_exact_mut(ENTRY).zip(&self.segments) {
-            let Segment { mcus, bytes, .. } = segment;
-            let words = [(data + bytes.start) as u32, bytes.len() as u32, mcus.start, mcus.len() as u32];
+            let Segment { mcus, bytes, cut, .. } = segment;
+            let count = mcus.len() as u32 | if *cut { CUT } else { 0 };
+            let words = [(data + bytes.start) as u32, bytes.len() as u32, mcus.start, count];
             for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
                 *to = word.to_le_bytes();
             }

@@ -32,9 +32,9 @@ pub(crate) mod scan;
 mod segments;
 mod transit;
 
-#[cfg(test)]
-pub(crate) use bitstream::Turn;
 pub(crate) use bitstream::{Bitstream, Grid};
+#[cfg(test)]
+pub(crate) use bitstream::{CUT, Turn};
 pub(super) use entropy::Machine;
 pub(super) use kernels::Backend;
 #[cfg(test)]

@@ -38,6 +38,24 @@ impl Opened {
         self.orientation().size(self.layout.size)
     }
 
+    /// The time that decoding `region` takes, in pixels: those whose codes are read, and those that are
+    /// rendered. Both take about as long.
+    pub(in crate::decode) fn cost(&self, region: Rect) -> u64 {
+        let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
+        let region = self.orientation().region(region, size);
+        let row = self.layout.mcus.0.into();
+        let read = if self.header.frame.coding == Coding::Progressive {
+            size.area()
+        } else if interval == 0 {
+            u64::from(size.width) * u64::from(region.y + region.height)
+        } else if interval >= row {
+            u64::from(size.width) * u64::from(region.height)
+        } else {
+            region.size().area()
+        };
+        read + region.size().area()
+    }
+
     /// Number of bytes needed to decode `region` of this file of `bytes` bytes: an estimate on the
     /// high side.
     pub(in crate::decode) fn memory(&self, bytes: usize, region: Rect) -> u64 {

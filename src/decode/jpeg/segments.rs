@@ -12,8 +12,18 @@ pub(super) struct Segment {
     index: u32,
     /// MCUs of the segment up to the last one needed, counted row by row.
     pub(super) mcus: Range<u32>,
+    /// Whether the segment has more MCUs, after the last one needed.
+    pub(super) cut: bool,
     /// Unstuffed bytes of the segment, in the memory that [`collect`] filled.
     pub(super) bytes: Range<usize>,
+}
+
+impl Segment {
+    /// Whether the segment may have `bits` bits after its last needed MCU. In a whole segment, they
+    /// only fill its last byte.
+    pub(super) fn may_leave(&self, bits: usize) -> bool {
+        self.cut || bits < 8
+    }
 }
 
 /// The first and last MCU of each row of `window`, counted row by row.
@@ -54,14 +64,15 @@ pub(super) fn needed(
         return None;
     }
     segments.reserve_exact(count);
-    let interval = length(layout, interval);
+    let (interval, all) = (length(layout, interval), layout.mcus.0 * layout.mcus.1);
     for (first, last) in rows(layout, window) {
         for index in first / interval..=last / interval {
             let start = index * interval;
-            let end = (last + 1).min(start.saturating_add(interval));
+            let whole = all.min(start.saturating_add(interval));
+            let end = whole.min(last + 1);
             match segments.last_mut() {
-                Some(segment) if segment.index == index => segment.mcus.end = end,
-                _ => segments.push(Segment { index, mcus: start..end, bytes: 0..0 }),
+                Some(segment) if segment.index == index => (segment.mcus.end, segment.cut) = (end, end < whole),
+                _ => segments.push(Segment { index, mcus: start..end, cut: end < whole, bytes: 0..0 }),
             }
         }
     }
@@ -106,6 +117,11 @@ pub(super) fn collect(data: &[u8], segments: &mut [Segment], stream: &mut [u8]) 
             }
         }
         segment.bytes.end = written;
+        // Fill bytes belong before a marker. Before a stuffed zero they are damage.
+        let after = data.get(at..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
+        if after == Some(&0) {
+            return Err(Refusal::Damaged);
+        }
     }
     Ok(())
 }

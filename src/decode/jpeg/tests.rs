@@ -1,6 +1,7 @@
 //! Compares all backends with each other. `tests/fuzz/jpeg.rs` covers damaged files.
 
 mod hostile;
+mod rest;
 mod small;
 
 use super::fuzz::{damage, random_jpeg};

@@ -248,14 +248,16 @@ impl Transit {
     }
 
     /// Takes over the result of a lane that stopped at `bit`. Returns `None` if the segment is
-    /// shorter than that.
+    /// shorter than that, or if a whole byte is left after its last MCU.
     pub(in crate::decode) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
         band.finished += 1;
         let piece = band.pieces[ticket.piece];
         let segment = &self.segments[piece.segment];
-        if bit > (plan.slot.stream.start + segment.bytes.end) * 8 {
+        let left = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
+        let continues = piece.first + piece.count < segment.mcus.end;
+        if !continues && !segment.may_leave(left) {
             return None;
         }
         // DC coefficients are coded as differences.
@@ -271,7 +273,7 @@ impl Transit {
                 }
             }
         }
-        if piece.first + piece.count < segment.mcus.end {
+        if continues {
             self.cursor = Cursor { bit, dc };
         }
         Some(())

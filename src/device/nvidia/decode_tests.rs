@@ -162,6 +162,19 @@ fn the_kernels_give_the_pixels_of_the_host() {
 }
 
 #[test]
+fn bits_after_the_last_mcu_of_a_segment_are_left_to_the_host() {
+    let Some(context) = context() else { return };
+    let (batch, expected) = zoo::with_rests((48, 48));
+    assert_eq!(modelled(&batch).1, expected);
+    let loaded = Loaded::new(&context, &batch);
+    let kernels = Decode::load(&context, batch.size).unwrap();
+    loaded.run(&kernels);
+    let faults = loaded.faults();
+    assert_eq!(faults, expected);
+    check(&batch, &loaded, &faults, &batch.expected, "bits after the last MCU");
+}
+
+#[test]
 fn the_kernels_equal_their_model_for_any_data() {
     let Some(context) = context() else { return };
     let (mut rng, size) = (Rng::new(77, 0, 0), (48, 48));

@@ -213,7 +213,7 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
             let Some(batch) = next(&mut ring) else { break };
             let batch = batch.unwrap();
             let info = batch.info();
-            times.delivered(info.epoch(), info.number(), info.len(), asked);
+            times.delivered(info.epoch(), info.number(), (info.len(), 0), asked);
             // As long as the device takes for a batch, so that times are read as they become
             // available.
             finish(sim, &ring.shared.consumer);

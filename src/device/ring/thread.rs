@@ -183,7 +183,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                         due = true;
                         None
                     }
-                    (wait, false) => Some(if queue.is_empty() { wait } else { POLL }),
+                    (wait, false) => Some(if queue.is_empty() { wait } else { shared.poll() }),
                 }
             });
             if let Some(e) = failed {
@@ -230,7 +230,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         while !self.queue.is_empty() && self.shared.wanted.load(Ordering::Relaxed) == run {
             self.deliver(run)?;
             if !self.queue.is_empty() {
-                std::thread::sleep(POLL);
+                std::thread::sleep(self.shared.poll());
             }
         }
         Ok(())
@@ -314,7 +314,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             let wait = self.flight.land(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
             // The consumer may wait for one of these before it returns a slot.
             self.deliver(run)?;
-            let wait = if self.queue.is_empty() { wait } else { POLL };
+            let wait = if self.queue.is_empty() { wait } else { self.shared.poll() };
             if let Ok(slot) = self.freed.recv_timeout(wait) {
                 return Ok(Some(slot));
             }

@@ -6,7 +6,7 @@
 //! references.
 
 use super::follow::Sample;
-use crate::decode::jpeg::{huffman::Lookup, huffman::Spec, inverse_transform};
+use crate::decode::jpeg::{CUT, huffman::Lookup, huffman::Spec, inverse_transform};
 use crate::decode::{Pixels, Rect, Size};
 use crate::transform::{Plan, Resizer, Window};
 
@@ -123,7 +123,8 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     }
     let mut coefficients = vec![[0i16; 64]; columns * rows * blocks];
     for segment in segments() {
-        let [byte, bytes, first, count] = [0, 4, 8, 12].map(|at| u32_at(segment, at) as usize);
+        let [byte, bytes, first] = [0, 4, 8].map(|at| u32_at(segment, at) as usize);
+        let (count, cut) = ((u32_at(segment, 12) & !CUT) as usize, u32_at(segment, 12) & CUT != 0);
         let mut bits = Bits { bytes: &head[byte..byte + bytes], at: 0 };
         let mut dc = [0i32; 3];
         for mcu in first..first + count {
@@ -138,7 +139,8 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
                 }
             }
         }
-        if bits.at > bytes * 8 {
+        let left = (bytes * 8).checked_sub(bits.at)?;
+        if left >= 8 && !cut {
             return None;
         }
     }
@@ -319,6 +321,17 @@ mod tests {
         let found = out.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec()));
         assert!(found.eq(batch.expected.iter().cloned()));
         assert!(batch.expected[0] != batch.expected[2], "other tables are other pixels");
+    }
+
+    #[test]
+    fn bits_after_the_last_mcu_of_a_segment_are_a_fault_where_it_is_decoded_to_the_end() {
+        let (batch, expected) = zoo::with_rests((48, 48));
+        let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
+        let faults = decode(&batch.records, &batch.arena, batch.size, &mut out);
+        assert_eq!(faults, expected);
+        for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
+            assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");
+        }
     }
 
     #[test]

@@ -39,8 +39,11 @@ pub struct Batches<B> {
     /// The next batch of the feed, if it runs. After the last batch of an epoch, this is the first of
     /// the epoch that the feed prepares.
     ahead: Option<Place>,
-    /// The epoch that was begun last.
-    begun: Option<u64>,
+    /// The run that is started if the feed turns out not to have prepared the epoch in progress.
+    /// `None` once it has delivered a batch of it.
+    unprepared: Option<Course>,
+    /// The last epoch that was delivered to its end.
+    finished: Option<u64>,
     /// Error that is the next item of the epoch.
     error: Option<Error>,
     /// Whether the last item was an error.
@@ -65,7 +68,8 @@ impl<B> Batches<B> {
             resume: position,
             left: 0,
             ahead: None,
-            begun: None,
+            unprepared: None,
+            finished: None,
             error: None,
             failed: false,
             given_up: None,
@@ -116,15 +120,29 @@ impl<B> Batches<B> {
         Epoch { batches: self }
     }
 
-    /// Begins `epoch`. A resumed run begins it at the saved batch.
-    pub(crate) fn begin(&mut self, epoch: u64) {
+    /// Number of the batch with which [`epoch(epoch)`](Batches::epoch) begins: 0, or the saved batch
+    /// in a [resumed](crate::Loader::resume) loader. `None` for an epoch before the saved one.
+    pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
             // Its batches were delivered before.
-            Ordering::Less => self.end(),
-            Ordering::Equal => self.begin_from(epoch, saved.batch),
-            Ordering::Greater => self.begin_from(epoch, 0),
+            Ordering::Less => None,
+            Ordering::Equal => Some(saved.batch),
+            Ordering::Greater => Some(0),
         }
+    }
+
+    /// Begins `epoch`. A resumed run begins it at the saved batch.
+    pub(crate) fn begin(&mut self, epoch: u64) {
+        match self.first_batch(epoch) {
+            None => self.end(),
+            Some(first) => self.begin_from(epoch, first),
+        }
+    }
+
+    /// Number of batches that the epoch in progress has yet to deliver.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
     }
 
     /// Begins `epoch` at batch `first`, and moves the position of the run there.
@@ -153,7 +171,7 @@ impl<B> Batches<B> {
         };
         let first = Place { epoch, batch: first.min(end) };
         self.left = end - first.batch;
-        let again = self.begun.replace(epoch) == Some(epoch);
+        let again = self.finished == Some(epoch);
         let ahead = self.ahead == Some(first) && self.is_unchanged();
         tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
         if !ahead {
@@ -162,10 +180,11 @@ impl<B> Batches<B> {
         if self.feed().is_some() {
             self.shared().run.begin();
         }
-        if !ahead && self.left > 0 {
+        if self.left > 0 {
             let course = Course { first, batches: end, again, epochs: self.shared().epochs };
             self.ahead = Some(first);
-            if let Some(feed) = self.feed() {
+            self.unprepared = ahead.then_some(course);
+            if let Some(feed) = self.feed().filter(|_| !ahead) {
                 feed.start(course);
             }
         }
@@ -192,6 +211,7 @@ impl<B> Batches<B> {
     pub(crate) fn end(&mut self) {
         let is_over = self.left == 0;
         (self.left, self.error, self.failed, self.given_up) = (0, None, false, None);
+        self.unprepared = None;
         // After `fork`, no lock of the parent may be taken.
         if self.feed().is_some() {
             self.shared().run.end();
@@ -233,10 +253,12 @@ impl<B> Batches<B> {
             wait
         });
         match &batch {
-            Some(Ok(batch)) => {
-                self.ahead = (self.info)(batch).header.next;
+            Some(Ok(_)) => {
                 self.left -= 1;
                 let Place { epoch, batch } = self.shared().position();
+                if self.left == 0 {
+                    self.finished = Some(epoch);
+                }
                 let next = Place { epoch, batch: batch + 1 };
                 self.reach(next);
                 if self.left > 0 && self.ahead != Some(next) {
@@ -254,7 +276,10 @@ impl<B> Batches<B> {
             Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
             None if given_up => {}
             // Any other error ends the epoch. The position stays at the batch that failed.
-            Some(Err(_)) => (self.left, self.ahead) = (0, None),
+            Some(Err(_)) => {
+                self.left = 0;
+                self.stop();
+            }
             None => {
                 let left = std::mem::take(&mut self.left);
                 self.ahead = None;
@@ -273,7 +298,7 @@ impl<B> Batches<B> {
         if let Some(e) = self.error.take() {
             return Some(Err(e));
         }
-        let Batches { feed: Some(feed), monitor: Monitor(shared), process, given_up, .. } = self else {
+        let Batches { feed: Some(feed), monitor: Monitor(shared), process, given_up, unprepared, .. } = self else {
             unreachable!("the feed leaves in drop only")
         };
         let here = std::process::id();
@@ -287,14 +312,37 @@ impl<B> Batches<B> {
             None => shared.run.counters.asked(feed.ready()),
             Some(_) => Instant::now(),
         };
-        let Some(batch) = feed.next(idle) else {
+        let mut gave_up = false;
+        let mut came = feed.next(&mut || {
+            let wait = idle();
+            gave_up = wait.is_none();
+            wait
+        });
+        if came.is_none()
+            && !gave_up
+            && let Some(course) = unprepared.take()
+        {
+            // The epoch could not be prepared. It can be now, or `start` would have failed.
+            feed.start(course);
+            came = feed.next(idle);
+        }
+        let Some(batch) = came else {
             *given_up.get_or_insert_default() += asked.elapsed();
             return None;
         };
         let before = given_up.take().unwrap_or_default();
+        *unprepared = None;
+        // The position does not follow a measurement, so it may be that of another batch.
+        let place = self.ahead.unwrap_or_else(|| shared.position());
+        let batch = match batch {
+            Ok(batch) => shared.skip(place, (self.info)(&batch).failed()).map(|()| batch),
+            Err(e) => Err(shared.skip(place, e.failed().iter().map(|(sample, e)| (*sample, e))).err().unwrap_or(e)),
+        };
         if let Ok(batch) = &batch {
             let since = feed.held_up_since(asked.checked_sub(before).unwrap_or(asked));
-            shared.run.delivered((self.info)(batch), since);
+            let info = (self.info)(batch);
+            self.ahead = info.header.next;
+            shared.run.delivered(info, since);
         }
         Some(batch)
     }

@@ -12,12 +12,10 @@ use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, Keeper, Schema};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::{Bounds, MemoryPlan, Settings};
-use crate::engine::state::{Fault, OnError, Run, Shared};
+use crate::engine::state::{OnError, Run, Shared};
 #[cfg(feature = "cuda")]
 use crate::engine::working::Again;
-use crate::engine::working::{
-    ANY_RUN, BatchSampler, Coordinator, Outcome, Pool, RunError, Start, Task, WorkQueue, WorkSender,
-};
+use crate::engine::working::{BatchSampler, Coordinator, Ended, Outcome, Pool, Start, Task, WorkQueue, WorkSender};
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::order::Schedule;
 use crate::recipe::Recipe;
@@ -69,12 +67,13 @@ pub(crate) struct Engine<B> {
     /// The next batch and its number in the run; `None` if the run has ended.
     next: Option<Place>,
     turn: u64,
+    /// Number of the batch at which the run ends, because the epoch cannot be prepared ahead.
+    end: Option<u64>,
     /// Time that calls waited for the next batch before they gave up, and its value at the last log
     /// message.
     waited: Duration,
     logged: Duration,
     asked: bool,
-    on_error: OnError,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
     /// Sends parts to the workers again. `None` in drop only.
@@ -106,6 +105,7 @@ impl<B> Engine<B> {
             recipe: recipe.clone(),
             run: run.clone(),
             schedule: schedule.clone(),
+            on_error,
             faults: Mutex::default(),
             memory,
             room: prefetch.least + 1,
@@ -118,8 +118,9 @@ impl<B> Engine<B> {
         // Each channel has room for everything that can be in it, so no thread waits to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // There is one extra place for an error of the order, and one for the end of each thread.
-        let (outcomes, full) = bounded(count + 2 + settings.workers);
+        // There are extra places for the ends of two runs, of which one is cancelled, and for the end
+        // of each thread.
+        let (outcomes, full) = bounded(count + 3 + settings.workers);
         let parts_per_batch = most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
@@ -132,6 +133,10 @@ impl<B> Engine<B> {
         } else {
             Following::new(&recipe, &schedule, run.scratch.plan().source, epochs)?
         };
+        if follow.is_some() {
+            // The source knows now how many bytes it may fetch ahead.
+            guarded(|| recipe.source.check())?;
+        }
         let stage = ReadStage::new(&recipe, &run, parts, follow);
         if is_asked {
             stage.waits.never();
@@ -160,7 +165,7 @@ impl<B> Engine<B> {
                     Ok(())
                 });
                 if let Err(e) = ran {
-                    let _ = outcomes.send(Err(RunError::thread(panicked(e, || "the coordinator panicked".to_owned()))));
+                    let _ = outcomes.send(Err(Ended::Thread(panicked(e, || "the coordinator panicked".to_owned()))));
                 }
             })
             .map_err(|e| {
@@ -178,10 +183,10 @@ impl<B> Engine<B> {
             number: 0,
             next: None,
             turn: 0,
+            end: None,
             waited: Duration::ZERO,
             logged: Duration::ZERO,
             asked: is_asked,
-            on_error,
             timeout,
             coordinator: Some(coordinator),
             work: Some(again),
@@ -206,6 +211,7 @@ impl<B> Engine<B> {
         if self.next.take().is_some() {
             self.stage.follow.stop();
         }
+        self.end = None;
         for slot in &mut self.early {
             if let Some(Ok(full)) = slot.take() {
                 let _ = self.home.free.send(full.release());
@@ -214,8 +220,8 @@ impl<B> Engine<B> {
         for late in self.full.try_iter() {
             match late {
                 Ok(full) => drop(self.home.free.send(full.release())),
-                Err(e) if e.run == ANY_RUN => self.lost = Some(e.error),
-                Err(_) => {}
+                Err(Ended::Thread(e)) => self.lost = Some(e),
+                Err(Ended::Run { .. }) => {}
             }
         }
     }
@@ -226,7 +232,7 @@ impl<B> Engine<B> {
     }
 
     /// Waits for the next batch, number `next` of its epoch, or its error. An outer error means that
-    /// no batch can arrive now.
+    /// no batch can arrive now. `None` if `idle` gives up, and if the run ends before this batch.
     fn wait(&mut self, next: u64, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
         let begun = Instant::now();
         let before = self.waited;
@@ -239,6 +245,10 @@ impl<B> Engine<B> {
             if let Some(batch) = self.early[self.place(self.turn)].take() {
                 return Some(Ok(batch));
             }
+            if self.end == Some(self.turn) {
+                self.next = None;
+                return None;
+            }
             self.shared.run.settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(idle()?) {
                 Ok(Ok(full)) if full.header().run != self.number => drop(self.home.free.send(full.release())),
@@ -246,9 +256,10 @@ impl<B> Engine<B> {
                     let place = self.place(full.header().turn);
                     self.early[place] = Some(Ok(full));
                 }
-                Ok(Err(e)) if e.run == ANY_RUN => self.lost = Some(e.error),
-                Ok(Err(e)) if e.run != self.number => {}
-                Ok(Err(e)) => self.early[self.place(e.turn)] = Some(Err(e.error)),
+                Ok(Err(Ended::Thread(e))) => self.lost = Some(e),
+                Ok(Err(Ended::Run { run, .. })) if run != self.number => {}
+                Ok(Err(Ended::Run { turn, error: Some(e), .. })) => self.early[self.place(turn)] = Some(Err(e)),
+                Ok(Err(Ended::Run { turn, error: None, .. })) => self.end = Some(turn),
                 Err(RecvTimeoutError::Timeout) => {
                     let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
                     if let Some(Err(e)) = keeper.as_ref().map(|keeper| keeper.wanted(true)) {
@@ -305,40 +316,22 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Applies the policy for failed samples.
+    /// Refuses a batch that no consumer can use: one with a failed sample, or, if failures are
+    /// skipped, one without any other sample. The failures of other batches are listed when the
+    /// program receives them ([`Shared::skip`]).
     pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
-        let failed = || (0..full.len()).filter_map(|place| Some((place, full.meta(place).fault.clone()?)));
-        let Some((_, first)) = failed().next().filter(|_| !self.asked) else { return Ok(full) };
-        let error = match self.on_error {
-            OnError::Stop => first,
-            OnError::Skip { max_skipped } => {
-                let mut faults = self.shared.faults.lock().expect("nothing panics while holding it");
-                let (epoch, batch) = (full.header().epoch, full.header().number);
-                let (mut count, mut last, mut skipped) = (0, first, Vec::new());
-                for (place, error) in failed() {
-                    let sample = full.header().entries[place].sample;
-                    if faults.note(sample, Fault { epoch, batch, error: error.clone() }, max_skipped) {
-                        skipped.push(error.clone());
-                    }
-                    (count, last) = (count + 1, error);
-                }
-                let too_many = faults.are_more_than(max_skipped);
-                // The user's logger may ask for the faults, or panic, which would lose the slot.
-                drop(faults);
-                for error in skipped {
-                    let _ = guarded(|| {
-                        tracing::warn!(epoch, batch, "skipped: {error}");
-                        Ok(())
-                    });
-                }
-                let cause = if too_many {
-                    format!("more than {max_skipped} samples failed; the last: {last}")
-                } else if count == full.len() {
-                    format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}")
-                } else {
+        let Some((_, first)) = full.info().failed().next().filter(|_| !self.asked) else { return Ok(full) };
+        let error = match self.shared.on_error {
+            OnError::Stop => first.clone(),
+            OnError::Skip { .. } => {
+                let failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
+                if failed.len() < full.len() {
                     return Ok(full);
-                };
-                Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
+                }
+                let (_, last) = failed.last().expect("a batch has a sample");
+                let (count, epoch, batch) = (failed.len(), full.header().epoch, full.header().number);
+                let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
+                Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()).of_batch(failed)
             }
         };
         let _ = self.home.free.send(full.release());
@@ -383,8 +376,13 @@ impl<B> Feed for Engine<B> {
         }
         let batch = match came? {
             Ok(batch) => batch.and_then(|full| self.judge(full)),
-            // The consumer may continue after dropping a batch.
-            Err(e) => return Some(Err(e)),
+            Err(e) => {
+                // The consumer may continue after dropping a batch, or after the capture.
+                if !matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) {
+                    self.end_run();
+                }
+                return Some(Err(e));
+            }
         };
         match &batch {
             Ok(full) => {

@@ -65,6 +65,11 @@ impl<B> Epochs<B> {
         self.batches.begin_from(epoch, first);
     }
 
+    /// Number of batches that the epoch in progress has yet to deliver. An error ends it early.
+    pub fn left(&self) -> u64 {
+        self.batches.left()
+    }
+
     /// The next batch of the epoch in progress. `None` after its last batch, without an epoch, and
     /// if `idle` gave up.
     ///

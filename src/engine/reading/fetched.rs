@@ -19,7 +19,7 @@ use arrayvec::ArrayVec;
 
 use crate::decode::MAX_GROUP;
 use crate::error::Result;
-use crate::source::{Sample, Source, retried};
+use crate::source::{Sample, Source, retried, within};
 use crate::trace::nanos;
 
 /// Minimum page size of any system, in bytes.
@@ -32,11 +32,13 @@ pub(crate) struct ReadBuffers {
     samples: ArrayVec<(Result<Sample<'static>>, u64), MAX_GROUP>,
     buffers: [Vec<u8>; MAX_GROUP],
     source: Arc<dyn Source>,
+    /// Maximum bytes of a sample.
+    most: u64,
 }
 
 impl ReadBuffers {
-    pub(crate) fn new(source: Arc<dyn Source>) -> Box<Self> {
-        Box::new(ReadBuffers { samples: ArrayVec::new(), buffers: Default::default(), source })
+    pub(crate) fn new(source: Arc<dyn Source>, most: u64) -> Box<Self> {
+        Box::new(ReadBuffers { samples: ArrayVec::new(), buffers: Default::default(), source, most })
     }
 
     /// Reads sample `id` into the next free place, which must exist. Retries up to `times` times
@@ -51,7 +53,8 @@ impl ReadBuffers {
             // SAFETY: nothing borrows from this buffer, because its place has no sample (invariant
             // 1), and a failed attempt left none. The buffer stays untouched while the sample lives
             // (invariant 1).
-            source.read(id as usize, unsafe { &mut *buffer })
+            let buffer = unsafe { &mut *buffer };
+            within(self.most, || source.read(id as usize, buffer))
         });
         let bytes = read.as_ref().map_or(0, touch);
         let ns = nanos(Instant::now(), start);
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn samples_keep_their_bytes_until_the_buffers_are_cleared_and_reused() {
-        let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }));
+        let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }), u64::MAX);
         for round in 0..3 {
             for id in 0..MAX_GROUP as u64 {
                 let (_, bytes) = buffers.read(id, 0, || false);

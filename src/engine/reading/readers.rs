@@ -276,7 +276,8 @@ impl ReadStage {
             // Calls of the user's code are guarded separately. After any other panic, such as one in the
             // user's logger, the worker reads the rest of the part.
             let _ = guarded(|| {
-                self.read(index, given, &part, &mut fetched);
+                let stop = self.run.stop(part.header().run);
+                stop.during(|| self.read(index, given, &part, &mut fetched));
                 Ok(())
             });
             give(part, fetched);
@@ -303,7 +304,8 @@ impl ReadStage {
             fetched.held = buffers.as_ref().map_or(0, |buffers| buffers.capacity()).max(room.usual);
             room.hold(fetched.held);
             drop(room);
-            fetched.buffers = Some(buffers.unwrap_or_else(|| ReadBuffers::new(self.recipe.source.clone())));
+            fetched.buffers =
+                Some(buffers.unwrap_or_else(|| ReadBuffers::new(self.recipe.source.clone(), self.recipe.sample_bytes)));
         }
         Some((part, fetched))
     }
@@ -383,7 +385,7 @@ mod tests {
                 Ok(Sample::new("copy"))
             }
         }
-        let mut buffers = ReadBuffers::new(Arc::new(Copies(bytes)));
+        let mut buffers = ReadBuffers::new(Arc::new(Copies(bytes)), u64::MAX);
         buffers.read(0, 0, || false);
         buffers.clear();
         buffers
@@ -422,7 +424,8 @@ mod tests {
 
     #[test]
     fn a_sample_of_memory_takes_no_buffer() {
-        let mut buffers = ReadBuffers::new(Arc::new(Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])])));
+        let source = Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])]);
+        let mut buffers = ReadBuffers::new(Arc::new(source), u64::MAX);
         let (_, bytes) = buffers.read(0, 0, || false);
         assert_eq!((bytes, buffers.capacity()), (9, 0));
         assert_eq!(buffers.sample(0).unwrap().0.unwrap().field("img").as_deref(), Some(&[7; 9][..]));

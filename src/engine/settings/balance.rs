@@ -144,7 +144,7 @@ impl Allowance {
         self.left += grown - taken.saturating_sub(self.taken) as f64;
         self.left = self.left.min(Self::MOST.as_nanos() as f64 * self.share);
         // Workers may report out of order. Nothing is counted twice.
-        (self.at, self.taken) = (now, self.taken.max(taken));
+        (self.at, self.taken) = (self.at.max(now), self.taken.max(taken));
         self.left > 0.0
     }
 }
@@ -166,22 +166,41 @@ impl Balance {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The time, if the pace is measured. Locks are taken after it, so that waiting for them is not
+    /// measured.
+    pub(crate) fn clock(&self) -> Option<Instant> {
+        (self.on == DecodeOn::Auto).then(Instant::now)
+    }
+
     /// Notes that a run begins.
     pub(crate) fn begin(&self) {
-        self.pace().begin();
+        if self.on == DecodeOn::Auto {
+            self.pace().begin();
+        }
     }
 
     /// Notes that the consumer, or the device, took batch `turn` of the run.
     pub(crate) fn took(&self, turn: u64) {
-        self.pace().took(turn, Instant::now());
+        if let Some(now) = self.clock() {
+            self.pace().took(turn, now);
+        }
     }
 
-    /// Notes that a worker began a part at `since` and has finished it. `on_device` is what
-    /// [`device_now`](Balance::device_now) returned for it.
-    pub(crate) fn worked(&self, on_device: bool, since: Instant) {
-        if self.on == DecodeOn::Auto {
-            self.pace().worked(on_device, since.elapsed().as_nanos() as f64);
+    /// Notes that a worker has finished a part that it began at `since`, a time of the
+    /// [`clock`](Balance::clock). `on_device` is what [`device_now`](Balance::device_now) returned for
+    /// the part.
+    pub(crate) fn worked(&self, on_device: bool, since: Option<Instant>) {
+        if let Some(since) = since {
+            let ns = since.elapsed().as_nanos() as f64;
+            self.pace().worked(on_device, ns);
         }
+    }
+
+    /// Average times of a part that a worker decodes, and of one that it copies for the device.
+    #[cfg(all(test, feature = "cuda"))]
+    pub(crate) fn times(&self) -> [f64; 2] {
+        let pace = self.pace();
+        [pace.decoding, pace.copying]
     }
 
     /// Reports whether every batch slot of the device is filled.
@@ -198,13 +217,14 @@ impl Balance {
             // If the device is supplied, either the consumer is slower and needs the device, or the
             // device is decoding as fast as it can.
             DecodeOn::Auto => {
-                let supplied = self.supplied.load(Ordering::Relaxed);
-                !self.pace().worker_decodes(turn, supplied, Instant::now())
+                let (supplied, now) = (self.supplied.load(Ordering::Relaxed), Instant::now());
+                !self.pace().worker_decodes(turn, supplied, now)
             }
         };
         let allowed = |allowance: &Mutex<Allowance>| {
+            let now = Instant::now();
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
-            allowance.is_left(Instant::now(), taken)
+            allowance.is_left(now, taken)
         };
         wanted && self.allowance.as_ref().is_none_or(allowed)
     }

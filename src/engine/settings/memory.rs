@@ -55,6 +55,9 @@ pub struct MemoryPlan {
     /// Part of `scratch_bytes` for samples that the source fetches ahead
     /// ([`Source::follow`](crate::source::Source::follow)).
     pub source_bytes: usize,
+    /// Part of `scratch_bytes` for your own steps
+    /// ([`Transform::memory`](crate::transform::Transform::memory)).
+    pub transform_bytes: usize,
 }
 
 impl fmt::Display for MemoryPlan {
@@ -88,6 +91,48 @@ impl fmt::Display for MemoryPlan {
         if self.source_bytes > 0 {
             write!(f, ", {:.1} MiB for what the source fetches ahead", mib(self.source_bytes))?;
         }
+        if self.transform_bytes > 0 {
+            write!(f, ", {:.1} MiB for transforms", mib(self.transform_bytes))?;
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_has_each_number_in_mib() {
+        let mib = |tenths: usize| tenths * (1 << 20) / 10;
+        let host = MemoryPlan {
+            slots: 3,
+            slots_in_use: 3,
+            slot_bytes: mib(25),
+            host_bytes: mib(75),
+            pinned_bytes: 0,
+            device_bytes: 0,
+            device_slots: 0,
+            staging_bytes: 0,
+            scratch_bytes: mib(640),
+            worker_scratch_bytes: mib(160),
+            shared_scratch_bytes: mib(320),
+            ahead_bytes: 0,
+            source_bytes: 0,
+            transform_bytes: 0,
+        };
+        let workers = "; workers take 64.0 MiB at most, 16.0 MiB each, 32.0 MiB shared for large pictures";
+        assert_eq!(host.to_string(), format!("3 slots of 2.5 MiB: 7.5 MiB of ordinary host memory{workers}"));
+        let (pinned_bytes, device_bytes, staging_bytes) = (mib(75), mib(90), mib(15));
+        let device = MemoryPlan { slots_in_use: 2, pinned_bytes, device_bytes, staging_bytes, ..host };
+        let all = MemoryPlan { ahead_bytes: mib(40), source_bytes: mib(10), transform_bytes: mib(2), ..device };
+        assert_eq!(
+            all.to_string(),
+            format!(
+                "3 slots of 2.5 MiB: 7.5 MiB of page-locked host memory at most, 2 slots of it in use, 9.0 MiB on the \
+                 device (1.5 MiB of them staging){workers} and 4.0 MiB to read ahead, 1.0 MiB for what the source \
+                 fetches ahead, 0.2 MiB for transforms"
+            )
+        );
     }
 }

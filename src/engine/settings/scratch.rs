@@ -32,13 +32,15 @@ pub(crate) struct ScratchPlan {
     pub(crate) ahead: usize,
     /// Samples that the source fetches ahead itself.
     pub(crate) source: usize,
+    /// Memory of the user's transforms.
+    pub(crate) transforms: usize,
 }
 
 impl ScratchPlan {
     /// Largest useful plan for `workers` workers on `processors` processors.
     pub(crate) fn ample(workers: usize, processors: usize, fixed: usize) -> Self {
         let shared = processors.min(workers).saturating_mul(SHARED_EACH);
-        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0 }
+        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0, transforms: 0 }
     }
 
     /// Returns the plan without reading ahead.
@@ -51,20 +53,31 @@ impl ScratchPlan {
         ScratchPlan { source: bytes, ..self }
     }
 
+    /// Returns the plan with `bytes` for the user's transforms.
+    pub(crate) fn with_transforms(self, bytes: usize) -> Self {
+        ScratchPlan { transforms: bytes, ..self }
+    }
+
+    /// Bytes that are needed in any case.
+    pub(crate) fn needed(&self) -> usize {
+        self.workers.saturating_mul(self.fixed).saturating_add(self.transforms)
+    }
+
     pub(crate) fn total(&self) -> usize {
         self.workers
-            .saturating_mul(self.fixed.saturating_add(self.own))
+            .saturating_mul(self.own)
+            .saturating_add(self.needed())
             .saturating_add(self.shared)
             .saturating_add(self.ahead)
             .saturating_add(self.source)
     }
 
-    /// Shrinks the plan to `bytes`, but not below each worker's fixed need.
+    /// Shrinks the plan to `bytes`, but not below the need of workers and transforms.
     pub(crate) fn within(self, bytes: usize) -> Self {
         if self.total() <= bytes {
             return self;
         }
-        let left = bytes.saturating_sub(self.workers.saturating_mul(self.fixed));
+        let left = bytes.saturating_sub(self.needed());
         let (ahead, source) = (self.ahead.min(left / 8), self.source.min(left / 4));
         let left = left - ahead - source;
         let own = self.own.min(left / 2 / self.workers);
@@ -83,6 +96,20 @@ pub(crate) struct Share {
     pub(crate) kept: usize,
 }
 
+impl Share {
+    /// Bytes of the buffer of a sample with `bytes` encoded bytes. It may have grown to twice its
+    /// content.
+    pub(crate) fn buffer(bytes: usize) -> usize {
+        bytes.saturating_mul(2)
+    }
+
+    /// Bytes of that buffer that a worker must be admitted for: all of them if they exceed its share.
+    pub(crate) fn admitted(&self, bytes: usize) -> usize {
+        let buffer = Self::buffer(bytes);
+        if buffer > self.encoded { buffer } else { 0 }
+    }
+}
+
 /// The memory that workers share.
 pub(crate) struct Scratch {
     plan: ScratchPlan,
@@ -96,6 +123,9 @@ struct Line {
     /// Requests that wait have the numbers `first..last`.
     first: u64,
     last: u64,
+    /// The most bytes that [`Scratch::take`] gave at a time.
+    #[cfg(test)]
+    most: usize,
 }
 
 impl Line {
@@ -115,6 +145,12 @@ impl Scratch {
 
     pub(crate) fn share(&self) -> Share {
         Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
+    }
+
+    /// The most bytes that one request has waited for since the last call.
+    #[cfg(all(test, feature = "cuda"))]
+    pub(crate) fn most_taken(&self) -> usize {
+        std::mem::take(&mut self.line().most)
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -143,6 +179,10 @@ impl Scratch {
         }
         line.first += 1;
         line.taken = line.taken.saturating_add(bytes);
+        #[cfg(test)]
+        {
+            line.most = line.most.max(bytes);
+        }
         drop(line);
         // There may be room for the next request too.
         self.changed.notify_all();
@@ -174,7 +214,7 @@ mod tests {
     use super::*;
 
     fn scratch(shared: usize) -> Scratch {
-        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0, source: 0 })
+        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0, source: 0, transforms: 0 })
     }
 
     #[test]

@@ -23,6 +23,8 @@ const WINDOW_SECONDS: f64 = 0.15;
 const WINDOW_BATCHES: f64 = 16.0;
 /// Interval between reads of the counters. Calls in between cost one comparison.
 const LOOK: Duration = Duration::from_millis(10);
+/// An epoch that begins within this time after another one continues its window.
+const AT_ONCE: Duration = Duration::from_micros(200);
 /// Number of windows that are judged together, unless one window decides alone.
 const BLOCK: u32 = 4;
 /// Number of windows after which a trial is decided in any case.
@@ -254,6 +256,8 @@ struct State {
     from: Option<Sums>,
     /// Part of the window from earlier epochs.
     window: Sums,
+    /// When the last epoch ended, with the counters at that time.
+    ended: Option<(Instant, Sums)>,
     /// Time of the next look.
     due: Instant,
     /// Number of batches to ignore, which were begun before the last change.
@@ -272,6 +276,7 @@ impl Tuner {
             opened: now,
             from: None,
             window: Sums::default(),
+            ended: None,
             due: now,
             skip: 0.0,
         };
@@ -286,7 +291,9 @@ impl Tuner {
     pub(crate) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.pause(&mut state, counters);
-        state.from = Some(self.sums(&state, counters));
+        // Reading the counters takes some system calls, for which the first batch would wait.
+        let ended = state.ended.take().filter(|(at, _)| at.elapsed() < AT_ONCE);
+        state.from = Some(ended.map_or_else(|| self.sums(&state, counters), |(_, sums)| sums));
         state.skip = 0.0;
     }
 
@@ -332,7 +339,9 @@ impl Tuner {
         if let Some(from) = state.from.take()
             && state.skip == 0.0
         {
-            state.window += self.sums(state, counters) - from;
+            let sums = self.sums(state, counters);
+            state.window += sums - from;
+            state.ended = Some((Instant::now(), sums));
         }
     }
 

@@ -1,14 +1,16 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use super::faults::{Fault, Faults};
+use super::faults::{Fault, Faults, OnError};
 use super::resume::{self, Checkpoint, Probe};
 use super::run::Run;
+use crate::decode::Codecs;
 use crate::device::Gauge;
 use crate::engine::settings::{MemoryPlan, Settings};
+use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::order::Schedule;
 use crate::recipe::Recipe;
-use crate::source::Place;
+use crate::source::{self, Place, Sample, retried};
 use crate::trace::{Stats, Verdict};
 
 /// State of an open loader that does not depend on the type of its batches.
@@ -16,6 +18,7 @@ pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
     pub(crate) schedule: Schedule,
+    pub(crate) on_error: OnError,
     pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
     /// Batches that the consumer may keep while others are made.
@@ -41,6 +44,44 @@ impl Shared {
 
     pub(crate) fn reach(&self, position: Place) {
         *self.at() = position;
+    }
+
+    /// Lists the samples that failed in the batch at `place`, which the program is about to receive.
+    ///
+    /// # Errors
+    /// If more samples have failed than the program allows.
+    pub(crate) fn skip<'a>(
+        &self,
+        Place { epoch, batch }: Place,
+        failed: impl Iterator<Item = (u64, &'a Error)>,
+    ) -> Result<()> {
+        let mut failed = failed.peekable();
+        // A decoder delivers failures with their batch.
+        let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
+        if failed.peek().is_none() || self.recipe.blank {
+            return Ok(());
+        }
+        let mut faults = self.faults.lock().expect("nothing panics while holding it");
+        let (mut last, mut skipped) = (None, Vec::new());
+        for (sample, error) in failed {
+            if faults.note(sample, Fault { epoch, batch, error: error.clone() }, max_skipped) {
+                skipped.push(error.clone());
+            }
+            last = Some(error);
+        }
+        let too_many = last.filter(|_| faults.are_more_than(max_skipped));
+        // The user's logger may ask for the faults, or panic.
+        drop(faults);
+        for error in skipped {
+            let _ = guarded(|| {
+                tracing::warn!(epoch, batch, "skipped: {error}");
+                Ok(())
+            });
+        }
+        too_many.map_or(Ok(()), |last| {
+            let cause = format!("more than {max_skipped} samples failed; the last: {last}");
+            Err(Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()))
+        })
     }
 }
 
@@ -73,8 +114,10 @@ impl Monitor {
     /// Checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
         let Shared { recipe, run, schedule, probes, .. } = &*self.0;
-        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule)).clone();
-        Checkpoint::new(recipe, schedule, self.0.position(), probes)
+        // Only orders of epochs that begin on request may depend on state.
+        let stateful = self.0.epochs == 0;
+        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, schedule, stateful)).clone();
+        Checkpoint::new(recipe, schedule, self.0.position(), stateful, probes)
     }
 
     /// Statistics of the loader so far; see [`Batches::stats`](crate::Batches::stats).
@@ -84,7 +127,7 @@ impl Monitor {
         let mut stats = run.counters.stats();
         stats.workers = settings.workers;
         stats.on_request = recipe.blank;
-        stats.damaged = recipe.damaged.count();
+        stats.network = guarded(|| Ok(recipe.source.network())).unwrap_or_default();
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
         (stats.seconds, stats.processors) = (settings.seconds(), settings.processors);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
@@ -104,6 +147,36 @@ impl Monitor {
     /// The samples that were skipped so far; see [`Batches::faults`](crate::Batches::faults).
     pub fn faults(&self) -> Vec<Fault> {
         self.0.faults.lock().expect("nothing panics while holding it").listed().to_vec()
+    }
+
+    /// Reads sample `id` as the source stores it, and returns the result of `take`. The codecs are the
+    /// loader's: [`Codecs::image`] finds the picture of the sample, and [`Codecs::open`] reads it.
+    ///
+    /// The read runs on this thread, also while batches are delivered. Transient errors are retried, as
+    /// in workers. `id` is a number of [`BatchInfo::ids`](crate::BatchInfo::ids).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the source has no sample `id`. The errors of the source and of `take`,
+    /// with the sample.
+    pub fn sample<T>(&self, id: u64, mut take: impl FnMut(&Sample<'_>, &Codecs) -> Result<T>) -> Result<T> {
+        let recipe = &self.0.recipe;
+        let samples = recipe.source.len();
+        let index = usize::try_from(id).ok().filter(|&index| index < samples).ok_or_else(|| {
+            Error::config(format!("sample {id}: the data set has the samples 0 to {}", samples.saturating_sub(1)))
+        })?;
+        let mut key = String::new();
+        let read = retried(
+            recipe.retries,
+            id,
+            || !source::is_stopped(),
+            || {
+                let mut scratch = Vec::new();
+                let sample = recipe.source.read(index, &mut scratch)?;
+                sample.key().clone_into(&mut key);
+                take(&sample, &recipe.codecs)
+            },
+        );
+        read.map_err(|e| recipe.at_sample(id, &key, e))
     }
 }
 

@@ -1,15 +1,17 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, guarded};
-use crate::order::Schedule;
+use crate::order::{Order, Schedule};
 use crate::recipe::Recipe;
-use crate::source::{Place, retried};
+use crate::source::{Hash, Place, retried};
 use crate::trace::Counters;
 
 /// The version of [`Checkpoint`] that this build writes and reads.
 const VERSION: u32 = 1;
-/// Number of positions that are compared to tell orders and data sets apart.
+/// Number of samples whose keys are compared to tell data sets apart.
 const PROBES: u64 = 8;
+/// Number of positions of the saved epoch that are compared to tell orders apart.
+const POSITIONS: u64 = 256;
 
 /// Position of a run. Another process can continue from it, with any number of workers or ranks. It
 /// takes a few hundred bytes in any `serde` format.
@@ -20,9 +22,14 @@ const PROBES: u64 = 8;
 /// as many batches, so it is enough to save it on one of them.
 ///
 /// It holds the seed, the global batch size, the number of samples in the source and in the epoch,
-/// and the index and key of the samples at eight places of an epoch. A loader that differs in any
-/// of these is refused. This detects another seed, batch size, order, subset or set of weights, and
-/// added or removed samples. Renamed samples are detected if one of the eight is among them.
+/// the index and key of the samples at eight places of epoch 0, and a hash of the samples at 256
+/// places of its own epoch. A loader that differs in any of these is refused. This detects another
+/// seed, batch size, order, subset or set of weights, and added or removed samples. Renamed samples
+/// are detected if one of the eight is among them.
+///
+/// If the order may depend on state ([`Loader::epochs`](crate::Loader::epochs) of 0), it is compared
+/// only inside an epoch, and the eight samples are samples of the source. Restore the state before the
+/// loader, so that the order returns what it returned when the epoch began.
 ///
 /// Three changes are not detected: new bytes under the same key, weights that differ very little,
 /// and options for steps after reading, such as [`augment`](crate::Loader::augment).
@@ -35,11 +42,16 @@ pub struct Checkpoint {
     seed: u64,
     global_batch: u64,
     samples: u64,
+    /// 0 if the order was not asked for the epoch.
     epoch_samples: u64,
+    /// Hash of the epoch's order; `None` if it was not asked.
+    order: Option<u64>,
+    /// Whether the order may depend on state. The probes are then those of the source.
+    stateful: bool,
     probes: Vec<Probe>,
 }
 
-/// Sample at one position of epoch 0.
+/// Sample at one position of epoch 0, or of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     position: u64,
@@ -61,6 +73,8 @@ impl Checkpoint {
             global_batch: 0,
             samples: 0,
             epoch_samples: 0,
+            order: None,
+            stateful: false,
             probes: Vec::new(),
         }
     }
@@ -75,9 +89,15 @@ impl Checkpoint {
         self.batch
     }
 
-    /// The checkpoint of a loader whose next batch is `next`.
-    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, next: Place, probes: Vec<Probe>) -> Self {
+    /// The checkpoint of a loader whose next batch is `next`. `stateful` says whether the order may
+    /// depend on state. Such an order is asked for an epoch only when that has begun.
+    pub(crate) fn new(recipe: &Recipe, schedule: &Schedule, next: Place, stateful: bool, probes: Vec<Probe>) -> Self {
         let Place { epoch, batch } = next;
+        // An epoch at which the order panics cannot be resumed: `check` asks for its length.
+        let asked = !(stateful && batch == 0);
+        let order = schedule.order();
+        let (epoch_samples, order) =
+            if asked { (guarded(|| Ok(order.len(epoch))).unwrap_or(0), hash(order, epoch)) } else { (0, None) };
         Checkpoint {
             version: VERSION,
             epoch,
@@ -85,8 +105,9 @@ impl Checkpoint {
             seed: recipe.seed,
             global_batch: schedule.global_batch(),
             samples: recipe.source.len() as u64,
-            // An epoch at which the order panics cannot be resumed: `check` asks for its length.
-            epoch_samples: guarded(|| Ok(schedule.order().len(epoch))).unwrap_or(0),
+            epoch_samples,
+            order,
+            stateful,
             probes,
         }
     }
@@ -106,8 +127,9 @@ impl Checkpoint {
         // The order may be the user's, and may panic for an epoch that was never requested.
         let asked = guarded(|| {
             let next = Place { epoch, batch: self.batch };
-            let now = Checkpoint::new(recipe, schedule, next, probe(recipe, counters, schedule));
-            Ok((now, schedule.num_batches(epoch)))
+            let probes = probe(recipe, counters, schedule, self.stateful);
+            let now = Checkpoint::new(recipe, schedule, next, self.stateful, probes);
+            Ok((now, if self.stateful && self.batch == 0 { 0 } else { schedule.num_batches(epoch) }))
         });
         let (now, batches) =
             asked.map_err(|e| Error::config(format!("resume: the order panicked for epoch {epoch}: {}", e.cause())))?;
@@ -131,7 +153,8 @@ impl Checkpoint {
         let shown = |number: Option<u64>| number.map_or_else(|| "none".to_owned(), |n| n.to_string());
         for (saved, now) in self.probes.iter().zip(&now.probes) {
             if (saved.position, saved.sample) != (now.position, now.sample) {
-                let what = format!("the order (sample at position {} of epoch 0)", saved.position);
+                let of = if self.stateful { "the source" } else { "epoch 0" };
+                let what = format!("the order (sample at position {} of {of})", saved.position);
                 return differs(&what, &shown(saved.sample), &shown(now.sample));
             }
             if let (Some(saved_key), Some(key)) = (&saved.key, &now.key)
@@ -141,17 +164,41 @@ impl Checkpoint {
                 return differs(&what, saved_key, key);
             }
         }
+        if self.order.is_some() && self.order != now.order {
+            let hint = if self.stateful {
+                "; the order depends on state, which must be what it was when the epoch began: restore it before the loader"
+            } else {
+                ""
+            };
+            return Err(Error::config(format!("resume: the order of epoch {epoch} differs from the saved one{hint}")));
+        }
         Ok(Place { epoch, batch: self.batch })
     }
 }
 
-/// Reads the samples at a few positions of epoch 0, from the first to the last.
-pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule) -> Vec<Probe> {
+/// Hash of the order of `epoch`; `None` if the order panics.
+fn hash(order: &dyn Order, epoch: u64) -> Option<u64> {
+    let hashed = guarded(|| {
+        let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::new()) };
+        let places = spread(last, POSITIONS.min(last + 1));
+        Ok(places.fold(Hash::new(), |hash, position| hash.number(order.index(epoch, position))))
+    });
+    hashed.ok().map(Hash::end)
+}
+
+/// `count` numbers from 0 to `last`, evenly spaced.
+fn spread(last: u64, count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |i| (u128::from(last) * u128::from(i) / u128::from((count - 1).max(1))) as u64)
+}
+
+/// Reads the samples at a few positions of epoch 0, from the first to the last. If the order is
+/// `stateful`, they are positions of the source.
+pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, stateful: bool) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
-    let Some(last) = order.len(0).checked_sub(1) else { return Vec::new() };
-    let positions = (0..PROBES).map(|i| (u128::from(last) * u128::from(i) / u128::from(PROBES - 1)) as u64);
+    let all = if stateful { samples } else { order.len(0) };
+    let Some(last) = all.checked_sub(1) else { return Vec::new() };
     let at = &|position| {
-        let sample = guarded(|| Ok(order.index(0, position))).ok();
+        let sample = if stateful { Some(position) } else { guarded(|| Ok(order.index(0, position))).ok() };
         let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
             let again = || {
                 counters.retried();
@@ -167,7 +214,7 @@ pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule) -
     std::thread::scope(|scope| {
         let start =
             |position| std::thread::Builder::new().spawn_scoped(scope, move || at(position)).map_err(|_| position);
-        let probes: Vec<_> = positions.map(start).collect();
+        let probes: Vec<_> = spread(last, PROBES).map(start).collect();
         let probe = |started: std::result::Result<std::thread::ScopedJoinHandle<'_, Probe>, u64>| match started {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(position) => at(position),

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::batch::BatchInfo;
 use crate::engine::settings::{Balance, Scratch, Settings, Tuner};
+use crate::source::Stop;
 use crate::trace::Counters;
 
 /// Maximum number of threads that read: 10,000 reads per second if each takes 50 ms.
@@ -12,7 +13,9 @@ pub(crate) const MOST_READERS: usize = 512;
 /// State around the recipe: the current run, the counters and the settings in use.
 pub(crate) struct Run {
     /// Number of the current run. Parts of other runs are passed on without work.
-    wanted: AtomicU64,
+    wanted: Arc<AtomicU64>,
+    /// Whether a run is no longer the current one, for reads that wait.
+    ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
     /// Numbers of workers and slots in use.
     pub(crate) settings: Arc<Settings>,
@@ -25,7 +28,10 @@ impl Run {
     /// `fields` are the names of the fields that compute.
     pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch, balance: Balance, fields: Vec<String>) -> Self {
         let counters = Arc::new(Counters::new(settings.workers, MOST_READERS, fields));
-        Run { wanted: AtomicU64::new(0), counters, tuner: Tuner::new(&settings), settings, scratch, balance }
+        let wanted = Arc::new(AtomicU64::new(0));
+        let now = wanted.clone();
+        let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);
+        Run { wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance }
     }
 
     /// Makes `run` the current run; 0 for none.
@@ -35,6 +41,11 @@ impl Run {
 
     pub(crate) fn is_wanted(&self, run: u64) -> bool {
         self.wanted.load(Ordering::Relaxed) == run
+    }
+
+    /// Ends the reads of `run` when it is no longer the current run.
+    pub(crate) fn stop(&self, run: u64) -> Stop {
+        Stop::of_run(run, self.ended.clone())
     }
 
     /// Whether to retry a failed read of run `run`. Counts the retry.
@@ -57,7 +68,7 @@ impl Run {
 
     /// Notes that the consumer received the batch that it asked for at `asked`.
     pub(crate) fn delivered(&self, batch: &BatchInfo, asked: Instant) {
-        self.counters.delivered(batch.epoch(), batch.number(), batch.len(), asked);
+        self.counters.delivered(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), asked);
         if let Some(tuner) = &self.tuner {
             tuner.delivered(&self.counters);
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
-use super::outcome::{Outcome, RunError};
+use super::outcome::{Ended, Outcome};
 use super::queue::WorkSender;
 use super::task::Task;
 use crate::batch::{Course, Free};
@@ -55,12 +55,19 @@ impl Coordinator {
         while let Some(Start { run, mut course }) = next_start.take() {
             let (mut next, mut turn) = (Some(course.first), 0);
             while let Some(place) = next.filter(|_| self.run.is_wanted(run)) {
+                // The last batch of the epoch before is on its way, so it waits for nothing here.
+                if place.batch == 0 && turn > 0 && !course.enter(self.length(place.epoch)) {
+                    if self.run.is_wanted(run) {
+                        let _ = self.outcomes.send(Err(Ended::Run { run, turn, error: None }));
+                    }
+                    break;
+                }
                 let chosen = self.choose(place, &mut entries);
                 if chosen.is_ok() && entries.is_empty() {
                     // The run is over.
                     break;
                 }
-                next = course.after(place, |epoch| self.length(epoch));
+                next = course.after(place);
                 // Time between epochs does not count as a wait.
                 let (since, before) = (Instant::now(), self.run.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
@@ -84,7 +91,7 @@ impl Coordinator {
                 if !self.run.is_wanted(run) || chosen.is_err() {
                     let _ = self.free.send(slot);
                     if let Err(error) = chosen {
-                        let _ = self.outcomes.send(Err(RunError { run, turn, error }));
+                        let _ = self.outcomes.send(Err(Ended::Run { run, turn, error: Some(error) }));
                     }
                     break;
                 }

@@ -1,10 +1,10 @@
 //! Fills free slots with samples.
 //!
-//! Free slots enter, with the order of the samples. Full slots leave in any order, and so do errors
-//! that end the run.
+//! Free slots enter, with the order of the samples. Full slots leave in any order, and so does the
+//! end of the run.
 //!
 //! 1. `task`: a part of a batch on its way to a worker.
-//! 2. `outcome`: a full slot, or the error that ends the run.
+//! 2. `outcome`: a full slot, or the end of the run.
 //! 3. `meter`: the counters and the trace of a worker.
 //! 4. `worker`: reads, plans, decodes, transforms and writes the samples of a part.
 //! 5. `pool`: the threads; `queue`: the parts, and the tasks that take them.
@@ -19,7 +19,7 @@ mod task;
 mod worker;
 
 pub(crate) use coordinator::{BatchSampler, Coordinator, Start};
-pub(crate) use outcome::{ANY_RUN, Outcome, RunError};
+pub(crate) use outcome::{Ended, Outcome};
 pub(crate) use pool::Pool;
 pub(crate) use queue::{WorkQueue, WorkSender};
 #[cfg(feature = "cuda")]
@@ -28,4 +28,4 @@ pub(crate) use task::Task;
 #[cfg(test)]
 pub(crate) use worker::filled;
 #[cfg(all(test, feature = "cuda"))]
-pub(crate) use worker::kept_after;
+pub(crate) use worker::{kept_after, taken_again};

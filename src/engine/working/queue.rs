@@ -9,11 +9,11 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::outcome::{Outcome, RunError};
+use super::outcome::{Ended, Outcome};
 use super::pool::Spawner;
 use super::task::Task;
 use super::worker::Worker;
@@ -154,10 +154,15 @@ impl WorkQueue {
                 }
                 return Ok(());
             }
-            let (since, decoded) = (Instant::now(), self.run.counters.device_decode.ns());
-            let leave = self.run.balance.device_now(task.part.header().turn, decoded);
+            let (run, turn) = (task.part.header().run, task.part.header().turn);
+            let (balance, decoded) = (&self.run.balance, self.run.counters.device_decode.ns());
+            let since = balance.clock();
+            // A cancelled part is passed on without work, so its time says nothing.
+            let leave = self.run.is_wanted(run) && balance.device_now(turn, decoded);
             let full = worker.run(task, &self.stage.waits, leave);
-            self.run.balance.worked(leave, since);
+            if self.run.is_wanted(run) {
+                balance.worked(leave, since);
+            }
             let Some(full) = full else { return Ok(()) };
             let header = full.header();
             if self.run.is_wanted(header.run) {
@@ -169,7 +174,7 @@ impl WorkQueue {
             Ok(())
         });
         if let Err(e) = served {
-            let _ = self.outcomes.send(Err(RunError::thread(panicked(e, || format!("worker {index} panicked")))));
+            let _ = self.outcomes.send(Err(Ended::Thread(panicked(e, || format!("worker {index} panicked")))));
         }
     }
 }

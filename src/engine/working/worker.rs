@@ -10,15 +10,15 @@ use super::meter::{Meter, Timed};
 use super::task::{Again, Task};
 use crate::batch::{Full, Part, Row};
 use crate::cuda::DecodeOps;
-use crate::decode::{self, Bitstream, Job, MAX_GROUP, Pixels};
+use crate::decode::{self, Bitstream, Job, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels};
 use crate::engine::reading::{Fetched, Waits, Watch};
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Result, guarded, panicked};
 use crate::field::{ImageField, MixScratch};
 use crate::order::Entry;
-use crate::recipe::{Planned, Recipe};
-use crate::source::Sample;
+use crate::recipe::{self, Planned, Recipe};
+use crate::source::{Sample, Stop};
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::Resizer;
 
@@ -34,7 +34,8 @@ pub(crate) struct Worker {
     index: usize,
     /// One buffer per sample and attempt. A failed attempt may still borrow its buffer.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
-    pixels: [Pixels; MAX_GROUP],
+    /// One buffer per image that is decoded. An image that is decoded with another one uses its buffer.
+    pixels: [Pixels; MAX_PLANNED],
     image: Vec<u8>,
     resizer: Resizer,
     mixing: MixScratch,
@@ -57,17 +58,16 @@ struct Taken<'a> {
 #[derive(Default)]
 struct Group<'a> {
     samples: ArrayVec<Taken<'a>, MAX_GROUP>,
-    images: ArrayVec<Planned<'a>, MAX_GROUP>,
+    images: ArrayVec<Planned<'a>, MAX_PLANNED>,
 }
 
 impl Worker {
     pub(crate) fn new(recipe: Arc<Recipe>, run: Arc<Run>, index: usize) -> Self {
-        let image = recipe.augment.output_size().area() as usize * 3;
         Worker {
             index,
             encoded: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
             pixels: Default::default(),
-            image: vec![0; if recipe.fields.images.is_empty() { 0 } else { image }],
+            image: vec![0; recipe.fields.largest_image()],
             resizer: Resizer::new(),
             mixing: MixScratch::default(),
             boxes: Vec::new(),
@@ -82,11 +82,16 @@ impl Worker {
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
         // A panic may leave samples unread. They must not have the keys of an earlier batch.
-        part.range().for_each(|place| part.meta(place).key.clear());
+        part.range().for_each(|place| {
+            let meta = part.meta(place);
+            meta.key.clear();
+            meta.damaged = 0;
+        });
         // Calls of the user's code are guarded separately. A panic here is a defect, or comes from the
         // user's logger. The batch continues, because its slot would be lost otherwise.
+        let stop = self.run.stop(part.header().run);
         let filled = guarded(|| {
-            self.fill(&mut part, fetched.as_ref(), waits, leave);
+            stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, leave));
             Ok(())
         });
         if let Err(e) = filled {
@@ -133,7 +138,9 @@ impl Worker {
             if !again.is_wanted() {
                 break;
             }
-            let made = guarded(|| self.make_again(&mut part, place, again));
+            let of = again.clone();
+            let stop = Stop::new(move || !of.is_wanted());
+            let made = guarded(|| stop.during(|| self.make_again(&mut part, place, again)));
             if let Err(e) = made {
                 part.meta(place).fault = Some(e);
             }
@@ -157,15 +164,19 @@ impl Worker {
     /// Decodes the pictures of the sample at `place`, whose other fields are already written.
     fn make_again(&mut self, part: &mut Part, place: usize, again: &Again) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
-        let (entry, share) = (part.header().entries[place], run.scratch.share());
+        let (entry, epoch, share) = (part.header().entries[place], part.header().epoch, run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
         let sample = recipe.read(entry.sample, &mut encoded[0], || again.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, &entry)?;
+        // Those that a worker decoded before are decoded again.
+        part.meta(place).damaged = 0;
+        let buffer = share.admitted(sample.memory());
+        let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields.images {
-            let Planned { picture, plan, .. } = recipe.plan(field, &sample, &entry, boxes)?;
+            let Planned { bytes, picture, plan, .. } = recipe.plan(field, &sample, (epoch, &entry), &[], boxes)?;
             let mut picture = picture.expect("it waits to be decoded");
-            let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX);
+            let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;
             let hold = large.then(|| {
                 // Release buffers before blocking.
@@ -175,7 +186,11 @@ impl Worker {
             });
             let made = guarded(|| {
                 picture.decode(plan.region, pixels)?;
-                recipe.note_damage(entry.sample, sample.key(), pixels);
+                let is_damaged = recipe.note_damage(entry.sample, sample.key(), pixels);
+                if is_damaged && !damaged.iter().any(|before| std::ptr::eq(*before, bytes)) {
+                    damaged.push(bytes);
+                    part.meta(place).damaged += 1;
+                }
                 field.take_back(pixels, &plan, resizer, part, place)
             });
             if large {
@@ -301,7 +316,7 @@ fn keep_for_decoding(bitstream: &mut Bitstream, share: Share) {
 struct PartFiller<'a> {
     recipe: &'a Recipe,
     run: &'a Run,
-    pixels: &'a mut [Pixels; MAX_GROUP],
+    pixels: &'a mut [Pixels; MAX_PLANNED],
     image: &'a mut [u8],
     resizer: &'a mut Resizer,
     boxes: &'a mut Vec<[f32; 4]>,
@@ -323,7 +338,7 @@ impl<'a> PartFiller<'a> {
         let (recipe, run, share) = (self.recipe, self.run, self.run.scratch.share());
         let first = self.part.range().start;
         let mut group = Group::default();
-        // Bytes that sources may have copied. A buffer may have grown to twice its content.
+        // Bytes that sources may have copied.
         let mut held = 0;
         for buffers in encoded.iter_mut().take(self.most()) {
             let Some(place) = places.next() else { break };
@@ -347,10 +362,9 @@ impl<'a> PartFiller<'a> {
             match read {
                 Ok((sample, memory)) => {
                     let bytes = sample.memory();
-                    let buffer = 2 * bytes;
                     // Samples that were read ahead have a bound of their own.
-                    let buffer = if ahead_ns.is_some() { 0 } else { buffer };
-                    let memory = if buffer > share.encoded { memory.saturating_add(buffer) } else { memory };
+                    let copied = if ahead_ns.is_some() { 0 } else { bytes };
+                    let (buffer, memory) = (Share::buffer(copied), memory.saturating_add(share.admitted(copied)));
                     self.meter.stage(Stage::Read, &mut timed, bytes);
                     timed.ns[Stage::Read] += ahead_ns.unwrap_or(0);
                     group.samples.push(Taken { place, sample, timed, memory });
@@ -381,7 +395,7 @@ impl<'a> PartFiller<'a> {
 
     /// Number of samples that are decoded together.
     fn most(&self) -> usize {
-        MAX_GROUP / self.images().max(1)
+        (MAX_PLANNED / self.images().max(1)).min(MAX_GROUP)
     }
 
     /// Plans the images of a sample. Returns the bytes of memory that decoding them and computing
@@ -390,25 +404,32 @@ impl<'a> PartFiller<'a> {
         // If memory is scarce, the scratch of codecs counts too.
         let share = self.run.scratch.share();
         let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
+        let epoch = self.part.header().epoch;
+        let (fields, first) = (&self.recipe.fields.images, group.images.len());
+        for field in fields {
+            let planned = self.recipe.plan(field, sample, (epoch, entry), &group.images[first..], self.boxes)?;
+            group.images.push(planned);
+        }
+        // A device takes pictures one by one.
+        if !self.leaves {
+            recipe::share(&mut group.images[first..]);
+        }
         // Pictures are copied for the device one at a time.
         let (mut memory, mut copied) = (0, 0);
-        for field in &self.recipe.fields.images {
-            let planned = self.recipe.plan(field, sample, entry, self.boxes)?;
-            let picture = planned.picture.as_ref().expect("it waits to be decoded");
+        for (field, planned) in fields.iter().zip(&group.images[first..]) {
+            let Some(picture) = &planned.picture else { continue };
             if picture.is_plain_jpeg() {
                 self.meter.plain_jpeg();
             }
             let all = picture.size().area().saturating_mul(3);
-            let one = if ample && all <= SMALL { all } else { picture.memory(planned.plan.region) };
+            let one = if ample && all <= SMALL { all } else { picture.memory(planned.region) };
             let one = if self.recipe.strict { one.saturating_add(picture.check_memory()) } else { one };
             memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
             if self.leaves && field.may_be_left() {
                 copied = copied.max(picture.bitstream_memory(planned.plan.region, self.part.encoded_room()));
             }
-            group.images.push(planned);
         }
-        let first = group.images.len() - self.recipe.fields.images.len();
-        let plan = group.images.get(first).map(|image| &image.plan);
+        let plan = self.recipe.fields.followed.map(|number| &group.images[first + number].plan);
         let computed = self.recipe.memory(sample, plan, entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok(if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory })
@@ -427,15 +448,16 @@ impl<'a> PartFiller<'a> {
         let Group { mut samples, mut images } = group;
 
         if each > 0 && !samples.is_empty() {
-            let mut pictures: ArrayVec<_, MAX_GROUP> =
-                images.iter().zip(&left).map(|(image, left)| (image.encoded_bytes(), 0, *left)).collect();
-            let mut jobs = ArrayVec::<Job<'_>, MAX_GROUP>::new();
-            let mut numbers = ArrayVec::<usize, MAX_GROUP>::new();
+            let time = |image: &Planned<'_>, left| if image.with.is_some() { Some(0) } else { left };
+            let mut pictures: ArrayVec<_, MAX_PLANNED> =
+                images.iter().zip(&left).map(|(image, &left)| (image.encoded_bytes(), 0, time(image, left))).collect();
+            let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
+            let mut numbers = ArrayVec::<usize, MAX_PLANNED>::new();
             for (number, (planned, pixels)) in images.iter_mut().zip(pixels.iter_mut()).enumerate() {
-                let picture = planned.picture.take().expect("it is decoded once");
+                let Some(picture) = planned.picture.take() else { continue };
                 if left[number].is_none() && results[number].is_ok() {
                     pixels.time = None;
-                    jobs.push(Job::new(picture, planned.plan.region, pixels));
+                    jobs.push(Job::new(picture, planned.region, pixels));
                     numbers.push(number);
                 }
             }
@@ -443,11 +465,15 @@ impl<'a> PartFiller<'a> {
             for (number, job) in numbers.into_iter().zip(jobs) {
                 pictures[number].1 = job.out.data().len();
                 pictures[number].2 = job.out.time.map(|time| time.as_nanos() as u64);
-                if job.result.is_ok() {
-                    let timed = &samples[number / each].timed;
-                    recipe.note_damage(timed.id, timed.key, job.out);
+                let (timed, own) = (&samples[number / each].timed, number - number % each);
+                let shared = images[own..own + each].iter().any(|image| image.with == Some(number - own));
+                if shared && (job.result.is_err() || job.out.damage().is_some()) {
+                    // The damage may lie outside an image, which is then sound if it is decoded alone.
+                    images[number].apart = true;
+                } else {
+                    images[number].damaged = job.result.is_ok() && recipe.note_damage(timed.id, timed.key, job.out);
+                    results[number] = job.result;
                 }
-                results[number] = job.result;
             }
             meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
         }
@@ -455,22 +481,29 @@ impl<'a> PartFiller<'a> {
         let copied_bytes = part.schema().sample_bytes() - recipe.fields.computed_bytes();
         for (number, Taken { place, sample, mut timed, .. }) in samples.into_iter().enumerate() {
             let own = number * each..(number + 1) * each;
-            let pictures =
-                own.clone().zip(&mut images[own.clone()]).zip(&mut results[own.clone()]).zip(&pixels[own.clone()]);
-            let mut made = recipe.fields.images.iter().zip(pictures).try_for_each(
-                |(field, (((number, planned), result), pixels))| {
-                    std::mem::replace(result, Ok(()))?;
-                    if left[number].is_some() {
-                        return Ok(());
-                    }
-                    meter.enter(Stage::Transform, timed.id);
-                    recipe.transform(field, pixels, planned, (resizer, image), (part, place))?;
-                    meter.stage(Stage::Transform, &mut timed, image.len());
-                    meter.enter(Stage::Write, timed.id);
-                    guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
-                },
-            );
-            let plan = images[own].first().map(|image| &image.plan);
+            let mut made = recipe.fields.images.iter().zip(own.clone()).try_for_each(|(field, number)| {
+                std::mem::replace(&mut results[number], Ok(()))?;
+                if left[number].is_some() {
+                    return Ok(());
+                }
+                let with = images[number].with.map_or(number, |with| own.start + with);
+                let region = images[number].plan.region;
+                if images[with].apart {
+                    meter.enter(Stage::Decode, timed.id);
+                    let bytes = images[with].bytes;
+                    guarded(|| recipe.codecs.open(bytes)?.decode(region, &mut pixels[with]))?;
+                    images[number].damaged = recipe.note_damage(timed.id, timed.key, &pixels[with]);
+                    meter.stage(Stage::Decode, &mut timed, pixels[with].data().len());
+                }
+                meter.enter(Stage::Transform, timed.id);
+                let planned = &mut images[number];
+                recipe.transform(field, &pixels[with], planned, (resizer, image), (part, place))?;
+                meter.stage(Stage::Transform, &mut timed, field.image_bytes());
+                meter.enter(Stage::Write, timed.id);
+                guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
+            });
+            part.meta(place).damaged = recipe::damaged(&images[own.clone()]);
+            let plan = recipe.fields.followed.map(|number| &images[own][number].plan);
             if made.is_ok() {
                 let mut copied = recipe.fields.copied.iter();
                 made = copied.try_for_each(|field| recipe.write(field, &sample, plan, part, place));
@@ -492,7 +525,7 @@ impl<'a> PartFiller<'a> {
 
     /// Reads all of each image if the loader is strict. An image that is damaged anywhere is an
     /// error, and is not decoded.
-    fn judge(&self, group: &mut Group<'a>) -> ArrayVec<Result<()>, MAX_GROUP> {
+    fn judge(&self, group: &mut Group<'a>) -> ArrayVec<Result<()>, MAX_PLANNED> {
         let strict = self.recipe.strict;
         let pictures = group.images.iter_mut().map(|planned| planned.picture.as_mut().filter(|_| strict));
         pictures.map(|picture| picture.map_or(Ok(()), Recipe::refuse_damage)).collect()
@@ -500,7 +533,7 @@ impl<'a> PartFiller<'a> {
 
     /// Leaves images to the device, except failed ones. Returns the time in ns for each image that is
     /// left.
-    fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_GROUP> {
+    fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_PLANNED> {
         let PartFiller { recipe, run, bitstream, leaves, part, meter, .. } = self;
         let fields = &recipe.fields.images;
         if !*leaves {
@@ -577,4 +610,19 @@ pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, sam
     let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
     let Share { decode, encoded: read, kept } = run.scratch.share();
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
+}
+
+/// Fills a slot with the first sample, and decodes its pictures again, as those that a device could
+/// not decode. Returns the bytes of shared memory that the second decoding asked for.
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) fn taken_again(recipe: Recipe, run: Run, slot: crate::batch::Free) -> usize {
+    let run = Arc::new(run);
+    let (full, mut worker) = filled((recipe, run.clone()), slot, (1, None), true);
+    run.scratch.most_taken();
+    let wanted = Arc::new(());
+    let again = Again { places: Arc::from([0]), wanted: Arc::downgrade(&wanted), done: Arc::new(|_| {}) };
+    let part = full.again(1, &again.places).next().expect("one part");
+    let full = worker.run_again(part, &again).expect("the only part");
+    assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);
+    run.scratch.most_taken()
 }

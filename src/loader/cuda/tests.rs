@@ -10,6 +10,8 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
 use crate::batch::{Course, Feed};
+use crate::decode::jpeg::fuzz::with_rest;
+use crate::decode::{Condition, check};
 use crate::device::sim::{Mistake, Sim, converted};
 use crate::device::zoo::oriented;
 use crate::engine::{Batches, Decoder, OnError};
@@ -17,10 +19,11 @@ use crate::error::ErrorKind;
 use crate::loader::DecoderBuilder;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
-use crate::transform::{Augment, ColorJitter, Halve, ImageMut, Interpolation, RandomAffine};
+use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, Interpolation, RandomAffine};
 
 mod borders;
 mod memory;
+mod ranks;
 mod repairs;
 #[path = "../../../tests/support/warnings.rs"]
 mod warnings;
@@ -84,13 +87,18 @@ impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
 
 /// The pixels of all batches of an epoch on the simulated device, from batch `first` on.
 fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
+    field_on_device(loader, epoch, first, None)
+}
+
+/// Like [`on_device`], for the field `name`.
+fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer, Memory::heap)?;
     on.start(epoch, first);
     let mut batches = Vec::new();
     while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
-        batches.push(pixels(&sim, &batch?));
+        batches.push(pixels_of(&sim, &batch?, name));
     }
     let left = on.shared.run.counters.stats().decoded_on_device;
     Ok((batches, left))
@@ -98,9 +106,13 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
 
 /// The pixels of a batch on the simulated device, once its work is done.
 fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
+    pixels_of(sim, batch, None)
+}
+
+fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     sim.synchronize(&batch.shared.consumer).unwrap();
     let (slot, shared) = (batch.slot(), &batch.shared);
-    let images = shared.spec.images().unwrap();
+    let images = name.map_or_else(|| shared.spec.images(), |name| shared.spec.named(name)).unwrap();
     let bytes = slot.info.len() * shared.spec.arrays[images].field.sample_bytes();
     let at = slot.offset + shared.places.arrays[images];
     shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
@@ -121,6 +133,9 @@ fn the_device_decodes_to_the_bits_of_the_host() {
             Augment::eval(40, 36),
             Augment::letterbox(50, 30).fill([9, 8, 7]),
             Augment::resize(20, 70),
+            Augment::random_crop(60).padding(20).pad_if_needed().fill([9, 8, 7]).flip(0.5),
+            Augment::random_resize(48, 24, 90).vertical_flip(0.5),
+            Augment::shortest_size(&[20, 30], 48).flip(0.5),
         ] {
             let loader = loader(&pictures).augment(augment);
             let expected = on_host(loader.clone(), 2);
@@ -135,6 +150,30 @@ fn the_device_decodes_to_the_bits_of_the_host() {
                     DecodeOn::Auto => assert!(left > 0),
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn workers_decode_what_only_the_host_resizes() {
+    let pictures = pictures(false);
+    let by = |filter| Augment::train(32).interpolation(filter);
+    let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
+    for (augment, never_left) in [
+        (by(Filter::Bicubic), true),
+        (by(Filter::Lanczos), true),
+        (by(Filter::Nearest), true),
+        (border(Border::Reflect), false),
+        (border(Border::Edge), false),
+        // The device resizes from the second epoch on.
+        (by(Filter::Bicubic).from_epoch(1, Augment::train(32)), false),
+    ] {
+        let loader = loader(&pictures).augment(augment.clone());
+        let expected = on_host(loader.clone(), 2);
+        for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
+            let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
+            assert!(batches == expected, "{decode_on:?} {augment:?}");
+            assert!(if never_left { left == 0 } else { left > 0 }, "{left} pictures of {augment:?}");
         }
     }
 }
@@ -172,6 +211,31 @@ fn the_device_runs_every_effect_to_the_bits_of_the_host() {
             let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
             assert!(batches == expected, "{decode_on:?}");
             assert_eq!(left > 24, decode_on == DecodeOn::Gpu && most_left, "{left} pictures");
+        }
+    }
+}
+
+#[test]
+fn the_device_makes_views_to_the_bits_of_the_host() {
+    let pictures = pictures(true);
+    let dino = Augment::dino_views(20, 12, 1);
+    let plain = vec![Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36).flip(0.5)];
+    // Of these views one has effects on pixels.
+    let one = vec![Augment::train(24), Augment::train(16).invert(0.5)];
+    for (views, converts) in [(dino, true), (plain, false), (one, true)] {
+        let loader = loader(&pictures).views(views.clone());
+        for view in 0..views.len() {
+            let name = format!("views.{view}");
+            let mut batches = loader.clone().host().unwrap();
+            let bytes = |batch: Result<crate::batch::HostBatch>| batch.unwrap().field(&name).unwrap().bytes().to_vec();
+            let expected: Vec<Vec<u8>> = batches.epoch(1).map(bytes).collect();
+            let expected = if converts { expected.into_iter().map(all_converted).collect() } else { expected };
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+                let made = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(&name));
+                let (batches, left) = made.unwrap();
+                assert!(batches == expected, "{name} {decode_on:?}");
+                assert_eq!(left > 24, decode_on == DecodeOn::Gpu, "{left} pictures");
+            }
         }
     }
 }
@@ -249,12 +313,11 @@ fn a_loader_says_once_that_workers_decode_what_a_device_could() {
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    let mut on = loader.on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
-    on.start(0, 0);
-    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
-        drop(batch.unwrap());
-    }
-    (on.shared.recipe.damaged.count(), on.shared.run.counters.stats().decoded_on_device)
+    let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim, consumer, Memory::heap).unwrap();
+    let mut batches = Batches::new(ring, &shared);
+    batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+    let stats = batches.stats();
+    (stats.damaged, stats.decoded_on_device)
 }
 
 #[test]
@@ -265,6 +328,11 @@ fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
         let start = pictures[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         let at = start + (pictures[n].len() - start) / 3;
         pictures[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
+    }
+    // A byte after the last MCU, of which the pixels show nothing.
+    for n in [1, 7, 12] {
+        assert!(matches!(check(&pictures[n]), Condition::Sound));
+        pictures[n] = with_rest(&pictures[n], 0, &[0x55]);
     }
     for augment in [Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36)] {
         let loader = loader(&pictures).augment(augment).epochs(1);

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::plan::{Wanted, allowance, pieces};
 use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
 use crate::error::{Error, Result};
 use crate::source::store::{Canceller, Reply};
-use crate::source::{Follow, Keep, Lookahead, Place, Store};
+use crate::source::{Follow, Keep, Lookahead, Place, Stop, Store, stop};
 
 /// A request without progress for this long is lost, and repeated. Stores report silence much
 /// earlier; this is for one that never answers.
@@ -29,6 +29,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const THREADS: usize = 128;
 /// Maximum number of samples looked at in one round.
 const ROUND: usize = 1 << 16;
+/// Maximum number of planned batches that need nothing.
+const EMPTY: usize = 256;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
@@ -38,6 +40,9 @@ pub(super) struct Fetcher {
     keep: Option<Arc<dyn Keep>>,
     counts: Arc<Counts>,
     opened: Instant,
+    /// Ends requests that block, once the fetcher is closed.
+    stop: Stop,
+    closed: Arc<AtomicBool>,
     state: Mutex<State>,
     /// Signals work, or that the fetcher is closed.
     work: Condvar,
@@ -67,6 +72,8 @@ struct State {
     /// Bytes of the planned samples that this machine keeps, by place. They bound how far the plan
     /// looks ahead, as what is kept may be dropped until then.
     kept: BTreeMap<Place, usize>,
+    /// Planned batches that need nothing. They bound the plan too.
+    empty: BTreeSet<Place>,
     idle: usize,
     threads: usize,
     /// Whether a request was answered before the call returned, as a store does that blocks.
@@ -116,6 +123,8 @@ enum Outcome {
     Failed(Error),
     /// The piece was dropped: its samples are read directly.
     Dropped,
+    /// The reader was [stopped](Stop).
+    Cancelled,
 }
 
 impl Answer {
@@ -130,7 +139,10 @@ impl Answer {
             if let Some(outcome) = &*outcome {
                 return outcome.clone();
             }
-            outcome = self.came.wait(outcome).unwrap_or_else(PoisonError::into_inner);
+            if stop::is_stopped() {
+                return Outcome::Cancelled;
+            }
+            outcome = self.came.wait_timeout(outcome, stop::SLICE).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -157,6 +169,7 @@ impl Fetcher {
             flights: BTreeMap::new(),
             held: 0,
             kept: BTreeMap::new(),
+            empty: BTreeSet::new(),
             idle: 0,
             threads: 0,
             blocks: false,
@@ -165,8 +178,12 @@ impl Fetcher {
             numbers: 0,
         };
         let keep = store.keep(parts.identity(), &order);
+        counts.cached.fetch_or(keep.is_some(), Ordering::Relaxed);
         let (state, work) = (Mutex::new(state), Condvar::new());
-        Arc::new(Fetcher { store, parts, order, keep, counts, opened: now, state, work })
+        let closed = Arc::new(AtomicBool::new(false));
+        let is_closed = closed.clone();
+        let stop = Stop::new(move || is_closed.load(Ordering::Relaxed));
+        Arc::new(Fetcher { store, parts, order, keep, counts, opened: now, stop, closed, state, work })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -188,14 +205,19 @@ impl Fetcher {
         let Some((place, number, object, start, answer)) = taken else {
             // Samples that are kept are not planned.
             let kept = self.keep.as_ref().zip(self.parts.part(sample));
-            return Ok(kept.is_some_and(|(keep, (object, part))| {
-                part == range && keep.get(self.parts.object(object), range.start, to)
-            }));
+            let tier = kept.and_then(|(keep, (object, part))| {
+                (part == range).then(|| keep.get(self.parts.object(object), range.start, to))?
+            });
+            if let Some(tier) = tier {
+                self.counts.kept(tier, to.len());
+            }
+            return Ok(tier.is_some());
         };
         let outcome = answer.wait();
         let read = match outcome {
             Outcome::Bytes(bytes) => {
                 to.copy_from_slice(&bytes[(range.start - start) as usize..][..to.len()]);
+                self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
                 if let Some(keep) = &self.keep {
                     keep.offer(self.parts.object(object), range.start, to, sample, self.order.after(place));
                 }
@@ -203,6 +225,7 @@ impl Fetcher {
             }
             Outcome::Failed(e) => Err(e),
             Outcome::Dropped => Ok(false),
+            Outcome::Cancelled => Err(stop::cancelled()),
         };
         drop(answer);
         let mut state = self.lock();
@@ -284,7 +307,8 @@ impl Fetcher {
         // While this thread may be blocked, another one sends what is left.
         self.go_on(guard);
         // A panic drops the reply, which answers with an error.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.store.fetch(self.parts.object(object), range, reply)));
+        let fetch = || self.stop.during(|| self.store.fetch(self.parts.object(object), range, reply));
+        let _ = catch_unwind(AssertUnwindSafe(fetch));
     }
 
     /// Takes the answer to a request.
@@ -293,7 +317,8 @@ impl Fetcher {
         let mut guard = self.lock();
         let state = &mut *guard;
         state.blocks |= at_once;
-        let Some(Flight { piece: number, begun, .. }) = state.flights.remove(&flight) else { return };
+        let Some(Flight { piece: number, begun, cancel }) = state.flights.remove(&flight) else { return };
+        let took = now.saturating_duration_since(begun);
         let size = bytes.as_ref().map_or(0, Vec::len) as u64;
         self.counts.bytes.fetch_add(size, Ordering::Relaxed);
         let Some(piece) = state.pieces.get_mut(&number) else { return };
@@ -311,7 +336,8 @@ impl Fetcher {
                 let others = state.flights.values().filter(|other| other.piece == number);
                 others.for_each(|other| other.cancel.cancel());
                 let full = !state.queue.is_empty();
-                let (at, took) = (now.saturating_duration_since(self.opened), now.saturating_duration_since(begun));
+                let at = now.saturating_duration_since(self.opened);
+                self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
                 state.pace.answered(at, took, size, full);
             }
             // The other request for the same bytes may succeed.
@@ -345,12 +371,23 @@ impl Fetcher {
         if state.closed || state.batches.is_none() || (room < bytes / 2 && !state.pieces.is_empty()) {
             return;
         }
-        let (mut wanted, mut gaps) = (Vec::new(), 0);
+        let (mut wanted, mut gaps, mut ended) = (Vec::new(), 0, true);
         for _ in 0..ROUND {
             let Some((place, sample)) = state.pending.pop_front() else {
+                if state.empty.len() >= EMPTY {
+                    ended = false;
+                    break;
+                }
                 match state.batches.as_mut().and_then(Iterator::next) {
                     Some((place, samples)) => {
                         state.next = self.order.after(place);
+                        if samples.is_empty() {
+                            ended = false;
+                            // A batch that was read before it was planned does not end again.
+                            if place >= state.reached {
+                                state.empty.insert(place);
+                            }
+                        }
                         state.pending.extend(samples.into_iter().map(|sample| (place, sample)));
                         continue;
                     }
@@ -379,7 +416,7 @@ impl Fetcher {
             gaps += gap as u64;
             wanted.push(Wanted { place, sample, object, range });
         }
-        if wanted.is_empty() && self.keep.is_none() {
+        if wanted.is_empty() && self.keep.is_none() && ended {
             // The order ends here, or none of its samples fits.
             state.batches = None;
         }
@@ -488,6 +525,7 @@ impl State {
     fn drop_places(&mut self, is_dropped: impl Fn(Place) -> bool) {
         self.pending.retain(|(place, _)| !is_dropped(*place));
         self.kept.retain(|place, _| !is_dropped(*place));
+        self.empty.retain(|place| !is_dropped(*place));
         let mut dropped = Vec::new();
         self.samples.retain(|_, planned| {
             planned.retain(|(place, number)| {
@@ -604,6 +642,7 @@ impl Follow for Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
         let mut state = self.0.lock();
         state.closed = true;
         state.reset();

@@ -13,5 +13,6 @@ mod plan;
 mod remote;
 mod request;
 
-pub(super) use remote::{AHEAD, Remote};
+pub(super) use remote::AHEAD;
+pub(crate) use remote::Remote;
 pub(super) use request::{Parts, identity};

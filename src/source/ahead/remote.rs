@@ -4,22 +4,23 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::fetcher::{Fetcher, Following};
 use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source::bytes::room;
-use crate::source::{Follow, Lookahead, Object, Store};
+use crate::source::{Follow, Lookahead, Object, Store, stop};
+use crate::trace::NetworkStats;
 
 /// Bytes of samples that a source in a store wants to hold ahead of need. Enough for 10 Gbit/s at a
 /// delay of 200 ms, and for the blocks of a windowed shuffle to be read in large requests.
 pub(in crate::source) const AHEAD: usize = 256 << 20;
 /// A store from which the samples of a data set are read.
-pub(in crate::source) struct Remote {
+pub(crate) struct Remote {
     store: Arc<dyn Store>,
     followers: Mutex<Vec<Weak<Fetcher>>>,
     counts: Arc<Counts>,
 }
 
 impl Remote {
-    pub(in crate::source) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Remote { store, followers: Mutex::default(), counts: Arc::default() }
     }
 
@@ -49,6 +50,7 @@ impl Remote {
             }
         }
         self.direct(object, range.start, to)?;
+        self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
         Ok(to)
     }
 
@@ -57,39 +59,91 @@ impl Remote {
     /// # Errors
     /// The errors of [`read`](Remote::read).
     pub(in crate::source) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        if stop::Stop::current().is_some() {
+            // The store may go on to write after this call.
+            to.copy_from_slice(&self.bytes(object, at, to.len() as u64)?);
+            return Ok(());
+        }
+        self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
+    }
+
+    /// The `len` bytes of `object` from `at` on, like [`direct`](Remote::direct).
+    ///
+    /// # Errors
+    /// The errors of [`read`](Remote::read).
+    pub(crate) fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
+        self.attempts(object, at..at + len, || {
+            let (store, object) = (self.store.clone(), object.clone());
+            stop::patiently(move || {
+                let mut bytes = Vec::new();
+                store.read(&object, at, room(&mut bytes, len)?)?;
+                Ok(bytes)
+            })
+        })
+    }
+
+    /// Reads `range` of `object` by `request`, and repeats it if it fails.
+    fn attempts<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
-            self.counts.bytes.fetch_add(to.len() as u64, Ordering::Relaxed);
-            match self.store.read(object, at, to) {
+            let answer = request();
+            match &answer {
+                Ok(_) => _ = self.counts.bytes.fetch_add(range.end - range.start, Ordering::Relaxed),
+                Err(e) if e.is_throttled() => _ = self.counts.refusals.fetch_add(1, Ordering::Relaxed),
+                Err(_) => {}
+            }
+            match answer {
                 Err(e) if e.is_transient() && attempt < ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!("read again after attempt {attempt}: {e}");
-                    std::thread::sleep(pause(attempt, at));
+                    stop::sleep(pause(attempt, range.start))?;
                     attempt += 1;
                 }
-                result => return result.map_err(|e| given_up(e, object, at..at + to.len() as u64, attempt)),
+                result => return result.map_err(|e| given_up(e, object, range, attempt)),
             }
         }
+    }
+
+    /// The objects below `url`.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub(in crate::source) fn list(&self, url: &str) -> Result<Vec<Object>> {
+        let prefix = format!("{}/", url.trim_end_matches('/'));
+        self.repeated(move |store| store.list(&prefix))
     }
 
     /// Runs `request`, which asks for no bytes, and repeats it if it fails.
     ///
     /// # Errors
     /// The error of the last attempt. Never transient.
-    pub(in crate::source) fn repeated<T>(&self, request: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn repeated<T: Send + 'static>(
+        &self,
+        request: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<T> {
         let mut attempt = 1;
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
-            match request() {
+            let (store, request) = (self.store.clone(), request.clone());
+            let answer = stop::patiently(move || request(&*store));
+            if answer.as_ref().is_err_and(Error::is_throttled) {
+                self.counts.refusals.fetch_add(1, Ordering::Relaxed);
+            }
+            match answer {
                 Err(e) if e.is_transient() && attempt < ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(pause(attempt, 0));
+                    stop::sleep(pause(attempt, 0))?;
                     attempt += 1;
                 }
                 result => return result.map_err(|e| e.settled("")),
             }
         }
+    }
+
+    /// What was asked of the store so far.
+    pub(in crate::source) fn network(&self) -> NetworkStats {
+        self.counts.stats()
     }
 
     /// Follows `order`, if it has room.

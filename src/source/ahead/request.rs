@@ -1,12 +1,14 @@
 //! What all requests share: the parts of a data set, counts, and the rules for trying again.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::source::Object;
 use crate::source::hash::fnv1a;
+use crate::source::{Object, Tier};
+use crate::trace::{NetworkStats, Tally};
 
 /// Attempts of a request, and the pauses between them, each four times as long as the one before.
 /// Together they bridge an outage of a minute and a half.
@@ -32,7 +34,8 @@ pub(in crate::source) fn identity<'a>(objects: impl Iterator<Item = &'a Object>)
     for object in objects {
         let hash =
             fnv1a(object.url.as_bytes()) ^ fnv1a(object.tag.as_deref().unwrap_or_default().as_bytes()).rotate_left(1);
-        bytes.extend([hash, object.len].map(u64::to_le_bytes).concat());
+        let server = object.server.as_deref().map_or(0, |server| fnv1a(server.as_bytes()).rotate_left(2));
+        bytes.extend([hash ^ server, object.len].map(u64::to_le_bytes).concat());
     }
     fnv1a(&bytes)
 }
@@ -45,6 +48,65 @@ pub(in crate::source) struct Counts {
     pub(in crate::source) retries: AtomicU64,
     pub(in crate::source) hedges: AtomicU64,
     pub(in crate::source) refusals: AtomicU64,
+    /// Bytes of samples that were read.
+    pub(in crate::source) used: AtomicU64,
+    /// Reads and bytes that a cache answered from memory, and from its folder.
+    pub(in crate::source) kept: [[AtomicU64; 2]; 2],
+    /// Whether a store keeps anything.
+    pub(in crate::source) cached: AtomicBool,
+    pub(in crate::source) times: Mutex<Times>,
+}
+
+/// Times of answers. A tally has one writer, hence the lock.
+#[derive(Default)]
+pub(in crate::source) struct Times {
+    pub(in crate::source) answers: Tally,
+    pub(in crate::source) first_bytes: Tally,
+}
+
+impl std::fmt::Debug for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Times").finish_non_exhaustive()
+    }
+}
+
+impl Counts {
+    /// Counts a read of `len` bytes that were kept in `tier`.
+    pub(super) fn kept(&self, tier: Tier, len: usize) {
+        let [reads, bytes] = &self.kept[usize::from(tier == Tier::Folder)];
+        reads.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    /// Counts an answer of `bytes` bytes after `took`, whose first byte came after `first`.
+    pub(super) fn answered(&self, took: Duration, first: Duration, bytes: usize) {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.answers.add(ns(took), bytes);
+        times.first_bytes.add(ns(first), 0);
+    }
+
+    pub(super) fn stats(&self) -> NetworkStats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let one = |tally: &Tally| Tally::sum(std::iter::once(tally));
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let [[memory_hits, memory_bytes], [folder_hits, folder_bytes]] = &self.kept;
+        NetworkStats {
+            requests: of(&self.requests),
+            retries: of(&self.retries),
+            hedges: of(&self.hedges),
+            refusals: of(&self.refusals),
+            bytes: of(&self.bytes),
+            used_bytes: of(&self.used),
+            answers: one(&times.answers),
+            first_bytes: one(&times.first_bytes),
+            memory_hits: of(memory_hits),
+            memory_bytes: of(memory_bytes),
+            folder_hits: of(folder_hits),
+            folder_bytes: of(folder_bytes),
+            cached: self.cached.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// Pause after attempt `attempt`, between half and all of its length. Requests that fail together

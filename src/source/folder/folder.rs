@@ -115,6 +115,15 @@ impl Source for Folder {
         Ok(self.names.labels.get(index).map(|&label| label.into()))
     }
 
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let path = self.names.path(index);
+        Ok(path.rsplit_once('.').map_or(path, |(key, _)| key).to_owned())
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        Some(self.names.hash().end())
+    }
+
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(format!("{}{}", self.root, self.names.path(index)).into())
     }

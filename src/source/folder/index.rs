@@ -37,7 +37,7 @@ fn path_of(path: &Path) -> Option<PathBuf> {
 /// The listing of the folder at `path`, if the index is current.
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
     let file = path_of(path)?;
-    let bytes = fs::read(&file).ok()?;
+    let bytes = kept::load(&file, MAGIC)?;
     let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
     let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
     if names.is_none() {

@@ -14,6 +14,6 @@ mod stored;
 mod walk;
 
 pub use folder::Folder;
-pub(super) use stored::{Stored as StoredFolder, is_picture};
+pub(super) use stored::Stored as StoredFolder;
 #[cfg(feature = "annotations")]
 pub(super) use walk::pictures_below;

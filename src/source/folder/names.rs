@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use super::walk::{Name, Others, Walk, list, modified};
 use crate::error::{Error, Result};
 use crate::format::{FORMATS, Format};
+use crate::source::hash::Hash;
 use crate::source::parallel::in_parallel;
 
 /// The pictures of a folder, their labels and classes.
@@ -25,6 +26,13 @@ pub(super) struct Names {
 pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Names {
+    /// Hash of the list.
+    pub(super) fn hash(&self) -> Hash {
+        // The paths alone could be cut elsewhere.
+        let hash = Hash::new().text(&self.paths);
+        self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
+    }
+
     /// Lists the folder at `path`.
     ///
     /// # Errors

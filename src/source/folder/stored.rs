@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{self, FORMATS, Format};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::{Follow, Lookahead, Object, Sample, Source, Store};
+use crate::trace::NetworkStats;
 
 /// Pictures below a URL, by the rules of [`Folder`](super::Folder).
 pub(in crate::source) struct Stored {
@@ -39,13 +40,22 @@ impl Parts for Set {
 }
 
 /// Whether an object is a picture by its name.
-pub(in crate::source) fn is_picture(object: &Object, formats: &[Format]) -> bool {
+fn is_picture(object: &Object, formats: &[Format]) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
 impl Stored {
+    /// Number of pictures among `objects`, which lie below `url`.
+    pub(in crate::source) fn count(url: &str, objects: &[Object], formats: &[Format]) -> usize {
+        let root = format!("{}/", url.trim_end_matches('/'));
+        let hidden = |object: &&Object| {
+            object.url.strip_prefix(&root).is_none_or(|path| path.split('/').any(|part| part.starts_with('.')))
+        };
+        objects.iter().filter(|object| is_picture(object, formats) && !hidden(object)).count()
+    }
+
     /// The pictures among `objects`, all of which lie below `url`.
     ///
     /// # Errors
@@ -105,7 +115,7 @@ impl Stored {
     /// If they cannot be listed, or there is none.
     pub(in crate::source) fn open(url: &str, store: &Arc<dyn Store>, formats: Vec<Format>) -> Result<Self> {
         let remote = Remote::new(store.clone());
-        let objects = remote.repeated(|| store.list(&format!("{}/", url.trim_end_matches('/'))))?;
+        let objects = remote.list(url)?;
         Self::of(url, objects, remote, formats)
     }
 }
@@ -131,6 +141,10 @@ impl Source for Stored {
         self.remote.follow(order, self.set.clone())
     }
 
+    fn network(&self) -> Option<NetworkStats> {
+        Some(self.remote.network())
+    }
+
     fn ahead_bytes(&self) -> usize {
         // More than the whole set would hold the same bytes twice.
         let all: u64 = self.set.objects.iter().map(|object| object.len).sum();
@@ -139,6 +153,15 @@ impl Source for Stored {
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(self.set.names.labels.get(index).map(|&label| label.into()))
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let path = self.set.names.path(index);
+        Ok(path.rsplit_once('.').map_or(path, |(key, _)| key).to_owned())
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        Some(self.set.names.hash().number(identity(self.set.objects.iter())).end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

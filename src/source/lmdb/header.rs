@@ -4,11 +4,11 @@
 //! end of the file kills the process. This module checks that claim against the file. Layout:
 //! `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`, data version 1, 64 bit, native byte order.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::source::file;
 use crate::source::layout::{LMDB_MAGIC, is_lmdb};
 
 const VERSION: u32 = 1;
@@ -21,7 +21,7 @@ const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 /// newer meta page claims. Returns the map size in bytes that its writer requested.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
-    let mut file = File::open(data).map_err(io)?;
+    let mut file = file::open(data).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
     check_pages(len, |at, page| file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(page)).map_err(io))
         .map_err(|e| e.at_path(data))

@@ -1,4 +1,6 @@
+use super::datum::Datum;
 use super::msgpack::{Reader, Value};
+use super::pickled::is_pickle;
 use crate::error::{Error, Result};
 use crate::format;
 use crate::source::Sample;
@@ -99,22 +101,33 @@ impl ValueFormat for Bare {
     }
 }
 
+/// The layout of a database.
+pub(super) enum Detected {
+    Plain(Box<dyn ValueFormat>),
+    Pickled,
+    Datum,
+}
+
 /// The layout of a database whose first value is `value`.
-pub(super) fn detect(value: &[u8]) -> Result<Box<dyn ValueFormat>> {
+pub(super) fn detect(value: &[u8]) -> Result<Detected> {
     // Pictures are tried first, because a PNG begins with the byte of a MessagePack map of nine
-    // pairs.
+    // pairs. Pickles are tried next, because most begin with that of an empty map.
     if format::of(value).is_some() {
-        return Ok(Box::new(Bare));
+        return Ok(Detected::Plain(Box::new(Bare)));
     }
-    match Reader::new(value).next() {
-        Ok(Value::Map(_)) => Ok(Box::new(MsgPack)),
-        _ => {
-            let shown = &value[..value.len().min(8)];
-            Err(Error::in_source(format!(
-                "value of {} bytes is neither a messagepack map nor an encoded image: it begins {shown:02x?}; \
-                 `Lmdb::with_layout` reads others",
-                value.len()
-            )))
-        }
+    if is_pickle(value) {
+        return Ok(Detected::Pickled);
     }
+    if let Ok(Value::Map(_)) = Reader::new(value).next() {
+        return Ok(Detected::Plain(Box::new(MsgPack)));
+    }
+    if Datum::read(value).is_ok() {
+        return Ok(Detected::Datum);
+    }
+    let shown = &value[..value.len().min(8)];
+    Err(Error::in_source(format!(
+        "value of {} bytes is neither a messagepack map, an encoded image, a pickle nor a Caffe datum: it begins \
+         {shown:02x?}; `Lmdb::with_layout` reads others",
+        value.len()
+    )))
 }

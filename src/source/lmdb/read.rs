@@ -1,17 +1,20 @@
 //! A database as a source: its keys, and the sample at each.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lmdb::{Cursor, Transaction};
-
-use super::layout::{self, MsgPack, ValueFormat};
+use super::datum::Datum;
+use super::keys::{Keys, label_key};
+use super::layout::{self, Bare, Detected, ValueFormat};
+use super::pickled::{self, Pickled, SURVEYED};
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
+use crate::source::hash::Hash;
 use crate::source::identity::Identity;
 use crate::source::pages::{Map, fetch};
-use crate::source::{Sample, Source};
+use crate::source::pixels::Colours;
+use crate::source::record::{Part, Wanted};
+use crate::source::{Classes, Sample, Source};
 
 /// Key of the class names, a MessagePack array of texts. It may be missing.
 pub(crate) const CLASSES_KEY: &str = "__classes__";
@@ -37,8 +40,28 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// numbers. Keys of the form `__name__` are not samples; `__classes__` holds the class names as a
 /// MessagePack array of texts.
 ///
-/// **Values.** [`MsgPack`] or [`Bare`](crate::source::Bare), depending on the first sample, or any
-/// [`ValueFormat`] of your own.
+/// **Values.** The first sample decides:
+///
+/// | value | sample |
+/// |---|---|
+/// | [`MsgPack`](crate::source::MsgPack) map | its fields |
+/// | an encoded picture ([`Bare`]) | the picture |
+/// | a pickled dict | each entry is a column, with the uses of typed columns |
+/// | a pickled tuple or list | its only picture, its only integer as the label, and other columns by number |
+/// | Caffe's `Datum` | the encoded picture, or raw pixels, and the label |
+/// | pictures at `image-000000001`, text at `label-000000001`, and `num-samples` | the picture, the text as the field `label.txt`, and as the label if all texts are integers |
+///
+/// Other values need a [`ValueFormat`] of your own.
+///
+/// **Pickles** hold plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
+/// numbers. Any other object is refused by name. No code of a pickle is ever run. The columns are those
+/// of 64 samples, which opening reads. A dict with another key is an error of its sample. `uint8`
+/// arrays of pixels are pictures, if no value is an encoded one; their colours are RGB unless
+/// [`bgr`](Lmdb::bgr) says otherwise. If labels are text and there is no
+/// list of classes, opening reads all values.
+///
+/// **Named databases.** `all.lmdb/train` is the database `train` in a file. A file that only holds one
+/// named database needs no name.
 ///
 /// **Other processes** may write meanwhile, and may enlarge the database: the source keeps the
 /// state in which it was opened. To see a newer state, open the database again, which reads only a
@@ -57,7 +80,7 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// is a warning when an epoch begins; [`growth_limit`](Lmdb::growth_limit) makes it an error.
 pub struct Lmdb {
     snapshot: Snapshot,
-    layout: Box<dyn ValueFormat>,
+    layout: Layout,
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
@@ -71,25 +94,50 @@ pub struct Lmdb {
     warned: AtomicU64,
 }
 
+/// Layout of the values.
+enum Layout {
+    Custom(Box<dyn ValueFormat>),
+    Pickled(Box<Pickled>),
+    Datum(Option<Colours>),
+    /// Pictures whose labels have keys of their own. The labels are classes if all are integers.
+    Pairs {
+        integers: bool,
+    },
+}
+
+/// Options for opening a database.
+#[derive(Default)]
+pub(in crate::source) struct LmdbOptions<'a> {
+    pub(in crate::source) name: Option<&'a str>,
+    pub(in crate::source) wanted: Wanted,
+    pub(in crate::source) classes: Option<&'a Classes>,
+    /// Whether a class that is not in the list is an error of its samples only.
+    pub(in crate::source) lenient: bool,
+}
+
 /// Minimum growth of an open database for a warning, in bytes.
 const WORTH_A_WARNING: u64 = 64 << 20;
 
-enum Keys {
-    /// Zero-padded decimal, 0 to `len` - 1.
-    Decimal { width: usize, len: usize },
-    /// All keys, concatenated, and their ends.
-    Listed { bytes: Vec<u8>, ends: Vec<usize> },
-}
-
 impl Lmdb {
-    /// Opens a database whose values are MessagePack maps or encoded pictures. `path` is a folder
-    /// with `data.mdb`, or a single file.
+    /// Opens a database whose values have one of the layouts above. `path` is a folder with
+    /// `data.mdb`, or a single file.
     ///
     /// # Errors
     /// If the database does not exist, is not an LMDB database, is truncated, or holds no samples,
-    /// or if the first value is of neither kind.
+    /// if the first value has none of the layouts, or if the file holds several named databases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::new(path.as_ref(), None)
+        Self::with_options(path.as_ref(), &LmdbOptions::default())
+    }
+
+    /// Opens the database called `name` in the file at `path`.
+    ///
+    /// [`open`](crate::source::open()) takes the name after the path: `all.lmdb/train`. A file with one
+    /// named database and no samples outside it needs no name.
+    ///
+    /// # Errors
+    /// As [`open`](Lmdb::open). Also if there is no such database; the message lists the names.
+    pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
+        Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
 
     /// Opens a database with values in the format `layout`.
@@ -97,29 +145,40 @@ impl Lmdb {
     /// # Errors
     /// As [`open`](Lmdb::open), but values are not checked.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
-        Self::new(path.as_ref(), Some(Box::new(layout)))
+        let mut source = Self::new(path.as_ref(), None)?;
+        source.layout = Layout::Custom(Box::new(layout));
+        Ok(source)
     }
 
-    fn new(path: &Path, layout: Option<Box<dyn ValueFormat>>) -> Result<Self> {
+    pub(in crate::source) fn with_options(path: &Path, options: &LmdbOptions<'_>) -> Result<Self> {
+        let mut source = Self::new(path, options.name)?;
+        source.layout = source.detect(options).map_err(|e| e.at_path(path))?;
+        if let (true, Layout::Pickled(pickled)) = (source.classes.is_empty(), &source.layout) {
+            source.classes = pickled.classes().to_vec();
+        }
+        Ok(source)
+    }
+
+    fn new(path: &Path, name: Option<&str>) -> Result<Self> {
         let folder = path.join("data.mdb");
         let data = if folder.exists() { folder } else { path.to_owned() };
         let identity = Identity::of(&std::fs::metadata(&data).map_err(|e| Error::io(&data, &e))?);
-        let snapshot = Snapshot::open(path)?;
+        let snapshot = Snapshot::open(path, name)?;
         let commit = snapshot.last_commit()?;
-        let keys = match snapshot.with_transaction(decimal_keys)? {
-            Some(keys) => keys,
-            None => snapshot.with_transaction(listed_keys)?,
-        };
+        let keys = Keys::of(&snapshot).map_err(|e| e.at_path(path))?;
         if keys.len() == 0 {
             return Err(Error::in_source("lmdb database holds no samples").at_path(path));
         }
         let classes = match snapshot.get(CLASSES_KEY.as_bytes())? {
-            Some(value) => layout::classes(value).map_err(|e| at_key(e, CLASSES_KEY).at_path(path))?,
+            Some(value) => match pickled::classes(value) {
+                Some(classes) => classes,
+                None => layout::classes(value).map_err(|e| at_key(e, CLASSES_KEY).at_path(path))?,
+            },
             None => Vec::new(),
         };
-        let mut source = Lmdb {
+        Ok(Lmdb {
             snapshot,
-            layout: Box::new(MsgPack),
+            layout: Layout::Datum(None),
             keys,
             classes,
             path: path.to_owned(),
@@ -128,16 +187,92 @@ impl Lmdb {
             commit,
             growth_limit: None,
             warned: AtomicU64::new(0),
+        })
+    }
+
+    /// Determines the layout of the values.
+    fn detect(&self, options: &LmdbOptions<'_>) -> Result<Layout> {
+        if let Keys::Pairs { .. } = self.keys {
+            return Ok(Layout::Pairs { integers: self.labels_are_integers()? });
+        }
+        let value = |index| self.record(index, &mut Vec::new()).map(|(_, value)| value);
+        let named = |e: Error| match self.record(0, &mut Vec::new()) {
+            Ok(_) => at_key(e, &self.key(0)),
+            Err(e) => e,
         };
-        source.layout = match layout {
-            Some(layout) => layout,
-            None => {
-                let mut scratch = Vec::new();
-                let (key, value) = source.record(0, &mut scratch)?;
-                layout::detect(value).map_err(|e| at_key(e, key).at_path(path))?
+        Ok(match layout::detect(value(0)?).map_err(named)? {
+            Detected::Plain(layout) => Layout::Custom(layout),
+            Detected::Datum => Layout::Datum(None),
+            Detected::Pickled => {
+                let len = self.len();
+                let count = len.min(SURVEYED);
+                // The first and the last, and others between them.
+                let places = (0..count).map(|place| place * (len - 1) / (count - 1).max(1));
+                let mut pickled = Pickled::new(places.map(value), &options.wanted).map_err(named)?;
+                pickled.learn((0..len).map(value), options.classes, options.lenient)?;
+                Layout::Pickled(Box::new(pickled))
             }
+        })
+    }
+
+    /// Whether all labels of a text recognition set are integers.
+    fn labels_are_integers(&self) -> Result<bool> {
+        for index in 0..self.len() {
+            if let Some(label) = self.label_text(&self.key(index))?
+                && integer(label).is_none()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The label of the picture under `key` in a text recognition set.
+    fn label_text(&self, key: &str) -> Result<Option<&str>> {
+        let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
+            return Ok(None);
         };
-        Ok(source)
+        fetch(value, Map::Random)?;
+        let text = std::str::from_utf8(value).map_err(|_| Error::in_source("the label is not UTF-8"))?;
+        Ok(Some(text))
+    }
+
+    /// Says that raw pixels are RGB. Those of Caffe's `Datum` may be either, and pickled arrays are RGB
+    /// unless [`bgr`](Lmdb::bgr) says otherwise.
+    ///
+    /// # Errors
+    /// As [`bgr`](Lmdb::bgr).
+    pub fn rgb(self) -> Result<Self> {
+        self.coloured(Colours::Rgb, "rgb")
+    }
+
+    /// Says that raw pixels of Caffe's `Datum` or of pickled arrays are BGR, as Caffe's
+    /// `convert_imageset` writes them, and as OpenCV decodes pictures. Encoded pictures have an order
+    /// of their own.
+    ///
+    /// # Errors
+    /// If the values of the database are of another layout, or pickled without arrays of pixels. No
+    /// `Datum` is looked at: a database of them may hold raw and encoded pictures.
+    pub fn bgr(self) -> Result<Self> {
+        self.coloured(Colours::Bgr, "bgr")
+    }
+
+    fn coloured(mut self, colours: Colours, method: &str) -> Result<Self> {
+        let has_pixels = match &mut self.layout {
+            Layout::Datum(known) => {
+                *known = Some(colours);
+                true
+            }
+            Layout::Pickled(pickled) => pickled.set_colours(colours),
+            Layout::Custom(_) | Layout::Pairs { .. } => false,
+        };
+        if !has_pixels {
+            let cause = format!(
+                "Lmdb::{method} is for raw pixels, in a Caffe datum or a pickled array; this database has none"
+            );
+            return Err(Error::config(cause).at_path(&self.path));
+        }
+        Ok(self)
     }
 
     /// Limits the growth of the file while it is open to `bytes`. No limit by default.
@@ -177,34 +312,50 @@ impl Lmdb {
         Ok(())
     }
 
-    /// Key and value of sample `index`. A key that is not text is given in hexadecimal.
-    fn record<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a str, &'a [u8])> {
-        scratch.clear();
-        let (key, value) = match &self.keys {
-            Keys::Decimal { width, .. } => {
-                write!(scratch, "{index:0width$}").expect("a Vec takes everything");
-                let value = self.snapshot.get(scratch)?;
-                (std::str::from_utf8(scratch).expect("digits"), value)
-            }
-            Keys::Listed { bytes, ends } => {
-                let start = if index == 0 { 0 } else { ends[index - 1] };
-                let key = &bytes[start..ends[index]];
-                let value = self.snapshot.get(key)?;
-                let text = match std::str::from_utf8(key) {
-                    Ok(text) if !text.contains(char::is_control) => text,
-                    _ => {
-                        key.iter().for_each(|byte| write!(scratch, "{byte:02x}").expect("a Vec takes everything"));
-                        std::str::from_utf8(scratch).expect("digits")
-                    }
-                };
-                (text, value)
-            }
-        };
-        match value {
-            Some(value) => Ok((key, value)),
-            None => Err(at_key(Error::in_source("missing"), key).at_path(&self.path)),
+    /// Key and value of sample `index`. `scratch` takes the key if it is not stored as text.
+    fn record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(Part<'a>, &'a [u8])> {
+        match self.keys.record(&self.snapshot, index, scratch)? {
+            (key, Some(value)) => Ok((key, value)),
+            (..) => Err(at_key(Error::in_source("missing"), &self.key(index)).at_path(&self.path)),
         }
     }
+
+    /// The key of sample `index`, for messages.
+    fn key(&self, index: usize) -> String {
+        let mut scratch = Vec::new();
+        let key = self.keys.text(index, &mut scratch);
+        String::from_utf8_lossy(key.of(&scratch)).into_owned()
+    }
+
+    fn sample<'a>(&'a self, key: Part<'a>, value: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        fetch(value, Map::Random)?;
+        match &self.layout {
+            Layout::Pickled(pickled) => return pickled.sample(key, value, scratch),
+            Layout::Datum(colours) => return Datum::read(value)?.sample(key, *colours, scratch),
+            Layout::Custom(_) | Layout::Pairs { .. } => {}
+        }
+        let key = std::str::from_utf8(key.of(scratch)).expect("keys are text");
+        match &self.layout {
+            Layout::Custom(layout) => layout.sample(key, value),
+            _ => self.paired(key, value),
+        }
+    }
+
+    /// A picture and its label.
+    fn paired<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
+        let mut sample = Bare.sample(key, value)?;
+        let Some(text) = self.label_text(key)? else { return Ok(sample) };
+        sample.push("label.txt", text)?;
+        let label = match self.layout {
+            Layout::Pairs { integers: true } => integer(text),
+            _ => None,
+        };
+        Ok(label.map_or(sample, |label| sample.with_label(label)))
+    }
+}
+
+fn integer(text: &str) -> Option<i64> {
+    text.trim().parse().ok()
 }
 
 impl Source for Lmdb {
@@ -214,9 +365,7 @@ impl Source for Lmdb {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (key, value) = self.record(index, scratch)?;
-        fetch(value, Map::Random)
-            .and_then(|()| self.layout.sample(key, value))
-            .map_err(|e| at_key(e, key).at_path(&self.path))
+        self.sample(key, value, scratch).map_err(|e| at_key(e, &self.key(index)).at_path(&self.path))
     }
 
     fn check(&self) -> Result<()> {
@@ -225,6 +374,11 @@ impl Source for Lmdb {
             // The open file still exists, but has no name, so no process writes to it.
             None => Ok(()),
         }
+    }
+
+    /// Each commit has its own number, which copies of the file share.
+    fn fingerprint(&self) -> Option<u64> {
+        Some(Hash::new().number(self.len() as u64).number(self.commit as u64).end())
     }
 
     fn path(&self, _index: usize) -> Option<PathBuf> {
@@ -244,108 +398,6 @@ impl std::fmt::Debug for Lmdb {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lmdb").field("path", &self.path).field("len", &self.len()).finish_non_exhaustive()
     }
-}
-
-impl Keys {
-    fn len(&self) -> usize {
-        match self {
-            Keys::Decimal { len, .. } => *len,
-            Keys::Listed { ends, .. } => ends.len(),
-        }
-    }
-}
-
-/// Maximum number of pages with keys for a check of all keys: 16 MiB in pages of 4 KiB, some
-/// 600,000 keys if values have their own pages.
-const FEW_PAGES: usize = 4096;
-/// Number of places that are checked in a larger database.
-const PLACES: usize = 1000;
-
-/// Returns the keys if they are zero-padded decimals without a gap.
-///
-/// All keys are checked if they lie in a few pages. Otherwise the check uses the first key, the
-/// last key, the number of keys, and a thousand places between them. It can overlook a missing key
-/// and a foreign key that lie far from all places. Reading the missing sample then fails. An epoch
-/// of all samples without an error proves the keys correct: `len` different keys of a database of
-/// `len` keys are all of them.
-fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
-    let entries = txn.stat(database)?.entries();
-    let mut cursor = txn.open_ro_cursor(database)?;
-    let Some((first, _)) = cursor.iter_start().next().transpose()? else { return Ok(None) };
-    let width = first.len();
-    if first.iter().any(|&byte| byte != b'0') {
-        return Ok(None);
-    }
-    // All keys after the digits must be metadata. Only a few are counted.
-    let mut metadata = 0;
-    for record in cursor.iter_from([b'9' + 1]).take(64) {
-        if !is_metadata(record?.0) {
-            return Ok(None);
-        }
-        metadata += 1;
-    }
-    let len = entries - metadata;
-    let last = format!("{:0width$}", len - 1);
-    let mut tail = cursor.iter_from(&last).take(2);
-    let at_last = tail.next().transpose()?.is_some_and(|(key, _)| key == last.as_bytes());
-    let then_none = tail.next().transpose()?.is_none_or(|(key, _)| is_metadata(key));
-    if !at_last || !then_none {
-        return Ok(None);
-    }
-    let stat = txn.stat(database)?;
-    let sound = if stat.leaf_pages() <= FEW_PAGES {
-        // Keys are not decoded: each is compared with the expected one.
-        is_counted(cursor.iter_start().take(len), 0, width)?
-    } else {
-        let mut sound = true;
-        for place in 0..PLACES {
-            let index = len / PLACES * place;
-            sound = sound && is_counted(cursor.iter_from(format!("{index:0width$}")).take(2), index, width)?;
-        }
-        sound
-    };
-    Ok(sound.then_some(Keys::Decimal { width, len }))
-}
-
-/// Whether the keys of `records` are the numbers from `first` on, each of `width` digits.
-fn is_counted<'txn>(
-    records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
-    first: usize,
-    width: usize,
-) -> lmdb::Result<bool> {
-    let mut expected = Vec::new();
-    for (index, record) in (first..).zip(records) {
-        expected.clear();
-        write!(expected, "{index:0width$}").expect("a Vec takes everything");
-        if record?.0 != expected {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Keys> {
-    let mut keys = Vec::new();
-    for record in txn.open_ro_cursor(database)?.iter_start() {
-        let (key, _) = record?;
-        if !is_metadata(key) {
-            keys.push(key);
-        }
-    }
-    if keys.iter().all(|key| key.iter().all(u8::is_ascii_digit)) {
-        // The database puts "10" before "9", but such keys are meant as numbers.
-        keys.sort_by_key(|key| (key.len(), *key));
-    }
-    let mut bytes = Vec::new();
-    let ends = keys.iter().map(|key| {
-        bytes.extend_from_slice(key);
-        bytes.len()
-    });
-    Ok(Keys::Listed { ends: ends.collect(), bytes })
-}
-
-fn is_metadata(key: &[u8]) -> bool {
-    key.len() > 4 && key.starts_with(b"__") && key.ends_with(b"__")
 }
 
 fn at_key(error: Error, key: &str) -> Error {

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
-use lmdb::{Database, EnvironmentFlags, RoTransaction, Transaction};
+use lmdb::{Cursor, Database, EnvironmentFlags, RoTransaction, Transaction};
 
 use super::header;
 use crate::error::{Error, Result};
@@ -60,19 +60,20 @@ struct Slot(RoTransaction<'static>);
 unsafe impl Send for Slot {}
 
 impl Snapshot {
-    /// Opens `path`, a folder with `data.mdb` or a single file.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// Opens `path`, a folder with `data.mdb` or a single file, or the database `name` in it.
+    pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..TRIES {
             // Opened again on each attempt: if no other snapshot shares the environment, it was
             // closed after the last attempt, and now gets a larger map.
             let environment = Shared::open(path)?;
-            let Environment { env, database } = environment.get();
+            let Environment { env, .. } = environment.get();
+            let database = environment.get().database_of(name).map_err(|e| e.at_path(path))?;
             // SAFETY: the slots are dropped here, or stored with the environment, which outlives
             // them by invariant 2: `Shared` keeps it at a fixed address in an `Arc`.
             match unsafe { begin(env) } {
                 Ok(Some(slots)) => {
-                    return Ok(Snapshot { slots, database: *database, path: path.to_owned(), environment });
+                    return Ok(Snapshot { slots, database, path: path.to_owned(), environment });
                 }
                 Ok(None) => outgrown = false,
                 Err(lmdb::Error::MapResized) => outgrown = true,
@@ -107,6 +108,13 @@ impl Snapshot {
             Err(lmdb::Error::NotFound) => Ok(None),
             Err(e) => Err(lmdb_error(&self.path, e)),
         }
+    }
+
+    /// Names of the databases in the main database, if that is open.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let Environment { database, named, .. } = self.environment.get();
+        let is_main = self.database.dbi() == database.dbi();
+        named.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
 
     /// Number of the last transaction committed to the database, by any process.
@@ -148,11 +156,76 @@ unsafe fn begin(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment with the handle of its main database. The handle is opened once, before any
-/// reads, because `mdb_dbi_open` writes to memory that readers use.
+/// An environment with the handles of its databases. The handles are opened once, before any reads,
+/// because `mdb_dbi_open` writes to memory that readers use.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
+    /// The databases in the main database.
+    named: Vec<(String, Database)>,
+    /// Number of entries of the main database.
+    entries: usize,
+}
+
+/// Maximum number of named databases in a file. A main database with more entries holds samples.
+const MOST_NAMED: u32 = 128;
+
+/// Size of the entry of a named database: `MDB_db` of 64-bit systems.
+const NAMED_BYTES: usize = 48;
+
+impl Environment {
+    /// Opens the handles of all databases in `env`.
+    fn new(env: lmdb::Environment) -> lmdb::Result<Self> {
+        let database = env.open_db(None)?;
+        let (mut names, entries) = (Vec::new(), {
+            let txn = env.begin_ro_txn()?;
+            txn.stat(database)?.entries()
+        });
+        if entries <= MOST_NAMED as usize {
+            let txn = env.begin_ro_txn()?;
+            for record in txn.open_ro_cursor(database)?.iter_start() {
+                let (key, value) = record?;
+                if let (NAMED_BYTES, Ok(name)) = (value.len(), std::str::from_utf8(key))
+                    && !name.contains('\0')
+                {
+                    names.push(name.to_owned());
+                }
+            }
+        }
+        let mut named = Vec::new();
+        for name in names {
+            match env.open_db(Some(&name)) {
+                Ok(database) => named.push((name, database)),
+                // A value of this length that is not a database.
+                Err(lmdb::Error::Incompatible | lmdb::Error::NotFound) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(Environment { env, database, named, entries })
+    }
+
+    /// The database `name`. Without a name: the main database, or the only one in it.
+    fn database_of(&self, name: Option<&str>) -> Result<Database> {
+        let names: Vec<_> = self.named.iter().map(|(name, _)| format!("{name:?}")).collect();
+        match name {
+            Some(name) => match self.named.iter().find(|(known, _)| known == name) {
+                Some((_, database)) => Ok(*database),
+                None if names.is_empty() => {
+                    Err(Error::config(format!("no database {name:?}: the file has one without a name")))
+                }
+                None => Err(Error::config(format!("no database {name:?} among {}", names.join(", ")))),
+            },
+            None if self.named.len() < self.entries || self.entries == 0 => Ok(self.database),
+            None => match &self.named[..] {
+                [(_, only)] => Ok(*only),
+                _ => Err(Error::config(format!(
+                    "the file holds {} databases, {}; add `/` and a name to the path",
+                    names.len(),
+                    names.join(", ")
+                ))),
+            },
+        }
+    }
 }
 
 /// An environment shared by all users of one file. `None` only during drop.
@@ -184,8 +257,7 @@ impl Shared {
                 let env = open_environment(path, is_folder, map)?;
                 // Opening the handle needs a slot itself.
                 free_dead_slots(&env);
-                let database = env.open_db(None).map_err(|e| lmdb_error(path, e))?;
-                let environment = Arc::new(Environment { env, database });
+                let environment = Arc::new(Environment::new(env).map_err(|e| lmdb_error(path, e))?);
                 open.push((file, environment.clone()));
                 environment
             }
@@ -227,7 +299,7 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
         flags |= EnvironmentFlags::NO_SUB_DIR;
     }
     let mut builder = lmdb::Environment::new();
-    builder.set_max_readers(MAX_READERS);
+    builder.set_max_readers(MAX_READERS).set_max_dbs(MOST_NAMED);
     let mut open = |flags| {
         builder.set_flags(flags);
         // Windows cannot map more than the file has.

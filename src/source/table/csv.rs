@@ -1,9 +1,13 @@
+use std::ops::Range;
+
 use csv_core::{ReadRecordResult, ReaderBuilder};
 
 use super::cells::{Cell, Cells};
+use super::text::line_of;
 
-/// Values separated by a delimiter ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)): a quoted
-/// cell may contain delimiters, line ends and doubled quotes. Empty lines are ignored.
+/// Values separated by a delimiter ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)): a cell
+/// that begins with a quote may contain delimiters, line ends and doubled quotes. In any other cell
+/// a quote is a character like others. Empty lines are ignored.
 #[derive(Debug)]
 pub(super) struct Csv {
     delimiter: u8,
@@ -15,7 +19,7 @@ pub(super) enum End {
     Row(usize),
     /// End of the text, without a further row.
     Text,
-    /// End of the text within quotes. [`Csv::open_quote`] returns where they begin.
+    /// End of the text within quotes. [`Csv::check_quotes`] returns where they begin.
     Quoted,
 }
 
@@ -35,21 +39,53 @@ impl Csv {
         }
     }
 
-    /// Position of the quote that the row at byte `start` opens and never closes.
-    pub(super) fn open_quote(&self, text: &[u8], start: usize) -> usize {
-        let (mut opened, mut quoted, mut begun) = (start, false, false);
-        let mut bytes = (start..).zip(&text[start..]).peekable();
+    /// Checks the quotes of the row at `row` of `text`: a quoted cell ends at a delimiter, a line end
+    /// or the end of the text.
+    ///
+    /// The parser accepts anything. It adds text after the closing quote to the cell, so a quote that
+    /// is never closed would take all rows up to the next quote into one cell.
+    ///
+    /// # Errors
+    /// The position of the first quoted cell that ends elsewhere, and the cause.
+    pub(super) fn check_quotes(&self, text: &[u8], row: Range<usize>) -> Result<(), (usize, String)> {
+        let Some(first) = memchr::memchr(b'"', &text[row.clone()]) else { return Ok(()) };
+        let (mut opened, mut quoted, mut begun) = (row.start + first, false, false);
+        // Text before the first quote of a row has no quoted cells.
+        let before = text[row.start..opened].last();
+        begun |= before.is_some_and(|&byte| byte != self.delimiter && !is_line_end(byte));
+        let mut bytes = (opened..).zip(&text[opened..row.end]).peekable();
         while let Some((at, &byte)) = bytes.next() {
             match byte {
                 b'"' if quoted && bytes.next_if(|(_, next)| **next == b'"').is_some() => {}
-                b'"' if quoted => quoted = false,
+                b'"' if quoted => {
+                    quoted = false;
+                    let after =
+                        text[at + 1..].iter().take_while(|byte| **byte != self.delimiter && !is_line_end(**byte));
+                    let (count, line) = (after.count(), line_of(text, at));
+                    if count > 0 {
+                        let after =
+                            String::from_utf8_lossy(&text[at + 1..][..count]).chars().take(20).collect::<String>();
+                        return Err((
+                            opened,
+                            format!(
+                                "a quoted cell begins here and ends in line {line}, but {after:?} follows its closing quote \
+                                 instead of a delimiter or a line end; is a quote missing, or not doubled within the cell?"
+                            ),
+                        ));
+                    }
+                }
                 b'"' if !begun => (opened, quoted, begun) = (at, true, true),
                 _ if quoted => {}
-                b'\n' | b'\r' => begun = false,
-                _ => begun = byte != self.delimiter,
+                byte => begun = byte != self.delimiter && !is_line_end(byte),
             }
         }
-        opened
+        if quoted {
+            return Err((
+                opened,
+                "a quote is opened and never closed; it would swallow all rows from here on".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// Parses the row at byte `start` of `text`.
@@ -103,4 +139,8 @@ impl Csv {
             }
         }
     }
+}
+
+fn is_line_end(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
 }

@@ -5,15 +5,13 @@
 //! 3. `cells`: the cells of a row. `csv` and `json` parse them: comma- and tab-separated values,
 //!    and JSON lines. `syntax`: either of the two. `scan`: one pass over all rows.
 //! 4. `columns`: the use of each column in a sample.
-//! 5. `label`: the labels of a column, and the names of their classes.
-//! 6. `page`: the bytes of a sample while they are gathered.
-//! 7. `table`: [`Table`], the source.
+//! 5. `page`: the bytes of a sample while they are gathered.
+//! 6. `table`: [`Table`], the source.
 
 mod cells;
 mod columns;
 mod csv;
 mod json;
-mod label;
 mod options;
 mod page;
 mod scan;

@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use crate::source::record::Wanted;
+
 /// Meaning of the columns of a table.
 ///
 /// ```no_run
@@ -105,5 +107,15 @@ impl TableOptions {
     pub fn headerless(mut self) -> Self {
         self.headerless = true;
         self
+    }
+
+    /// The uses of columns, for formats whose columns have types.
+    pub(in crate::source) fn wanted(&self) -> Wanted {
+        Wanted {
+            picture: self.picture.clone(),
+            label: self.label.clone(),
+            without_label: self.without_label,
+            columns: self.columns.clone(),
+        }
     }
 }

@@ -20,8 +20,8 @@ pub(super) struct Scan {
 ///
 /// # Errors
 /// An error that makes the whole table unusable, with its position in the text. A quote that is
-/// never closed swallows all rows after it. An unbounded number of columns makes each row slower
-/// than the last.
+/// closed in the wrong place, or never, swallows the rows up to there. An unbounded number of columns
+/// makes each row slower than the last.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
     let mut scan = Scan { names: Vec::new(), starts: Vec::new(), first: Vec::new(), bad: None, bad_rows: 0 };
     let (mut cells, mut start) = (Cells::default(), 0);
@@ -36,10 +36,7 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         };
         let (end, parsed) = syntax.row(text, start, &mut place, &mut cells);
         let Some(end) = end else { return Ok(scan) };
-        if parsed.is_err() && matches!(syntax, Syntax::Csv(_)) {
-            let cause = "a quote is opened and never closed; it would swallow all rows from here on".to_owned();
-            return Err((syntax.open_quote(text, start), cause));
-        }
+        syntax.check_quotes(text, start..end)?;
         if std::mem::take(&mut header) {
             let named = |(number, column): (usize, &str)| match column.trim() {
                 "" => number.to_string(),

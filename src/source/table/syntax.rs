@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::cells::{Cell, Cells};
 use super::csv::{Csv, End};
 use super::json;
@@ -10,7 +12,7 @@ pub(super) enum Syntax {
 
 impl Syntax {
     /// Parses the row at byte `start`. Returns its end (`None` at the end of the text), and the
-    /// error of a bad row. A quote that is never closed is refused when the table is opened.
+    /// error of a bad row. Quotes are checked when the table is opened.
     /// `names` maps a JSON key to its column.
     pub(super) fn row(
         &self,
@@ -35,11 +37,14 @@ impl Syntax {
         }
     }
 
-    /// Position of the quote that the row at byte `start`, the last one, opens and never closes.
-    pub(super) fn open_quote(&self, text: &str, start: usize) -> usize {
+    /// Checks the quotes of the row at `row`.
+    ///
+    /// # Errors
+    /// The position of the first bad one, and the cause. The row may then have swallowed others.
+    pub(super) fn check_quotes(&self, text: &str, row: Range<usize>) -> Result<(), (usize, String)> {
         match self {
-            Syntax::Csv(csv) => csv.open_quote(text.as_bytes(), start),
-            Syntax::Json => start,
+            Syntax::Csv(csv) => csv.check_quotes(text.as_bytes(), row),
+            Syntax::Json => Ok(()),
         }
     }
 

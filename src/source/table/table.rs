@@ -8,7 +8,6 @@ use arrayvec::{ArrayString, ArrayVec};
 use super::cells::{Cell, Cells};
 use super::columns::Columns;
 use super::csv::Csv;
-use super::label::{Labels, Learner};
 use super::options::TableOptions;
 use super::page::Page;
 use super::scan::{Scan, scan};
@@ -17,6 +16,7 @@ use super::text::{line_of, read};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::file::is_below;
+use crate::source::record::{Labels, Learner};
 use crate::source::sample::MAX_FIELDS;
 use crate::source::{Classes, Sample, Source};
 
@@ -56,7 +56,13 @@ use crate::source::{Classes, Sample, Source};
 /// sample. A column that [`TableOptions::picture`] or [`TableOptions::file`] names may lead
 /// anywhere. Only regular files of up to 2 GiB are read.
 ///
-/// A quote that is never closed and more than 4,096 columns are errors on opening.
+/// **Quotes.** A cell is quoted if its first character is a quote. It may span lines, and ends with
+/// a quote before a delimiter, a line end or the end of the file. A quoted cell that ends elsewhere
+/// or nowhere would swallow rows, so it is an error on opening, which names the line where the cell
+/// begins. Within other cells a quote is a character like any other. This is the rule of Python's
+/// `csv` with `strict=True`.
+///
+/// More than 4,096 columns are also an error on opening.
 ///
 /// A row with too few or too many cells, a row that is not valid JSON, and a missing file are each
 /// one bad sample; the other rows remain usable. Opening warns about bad rows, with their number
@@ -158,13 +164,7 @@ impl Table {
         };
         let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
         if let Some(unknown) = unknown.filter(|_| !lenient) {
-            let (name, listed) = (&unknown.name, classes.map_or(0, |classes| classes.names().len()));
-            let others =
-                if unknown.others > 0 { format!(", nor are {} others", unknown.others) } else { String::new() };
-            let cause = format!(
-                "class {name:?} is not in the list of {listed} classes{others}; add to the list, or skip these samples with \
-                 OnError::Skip"
-            );
+            let cause = unknown.cause(classes);
             return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
         }
         self.labels = labels;

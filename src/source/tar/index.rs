@@ -6,6 +6,7 @@ use super::header::{BLOCK, Header, Pax};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::source::bytes::Bytes;
+use crate::source::hash::Hash;
 
 /// The member that holds the names of the classes, a JSON array. WebDataset ignores members of the
 /// form `__name__`.
@@ -50,6 +51,16 @@ impl Index {
         let start = if index == 0 { End::default() } else { self.samples[index - 1] };
         let end = self.samples[index];
         (&self.keys[start.key as usize..end.key as usize], &self.fields[start.field as usize..end.field as usize])
+    }
+
+    /// Hash of the keys, and of the names, places and sizes of the fields.
+    pub(super) fn hash(&self) -> u64 {
+        let hash = Hash::new().text(&self.keys);
+        let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key).number(end.field));
+        let add = |hash: Hash, field: &Field| {
+            hash.number(field.offset).number(field.len).text(&self.names[field.name as usize])
+        };
+        self.fields.iter().fold(hash, add).end()
     }
 
     /// Reads every header of the tar in `bytes`.

@@ -5,10 +5,12 @@
 //! 3. `index`: all headers of a shard, as samples.
 //! 4. `sidecar`: the index kept next to the shard.
 //! 5. `shards`: expands a path into the list of shards.
-//! 6. `stored`: shards in a store.
+//! 6. `manifest`: the list of a set's shards.
+//! 7. `stored`: shards in a store.
 
 mod header;
 mod index;
+mod manifest;
 mod read;
 mod shards;
 mod sidecar;
@@ -19,8 +21,11 @@ pub(crate) use header::KEY_RECORD;
 pub(super) use header::is_tar;
 #[cfg(feature = "pack")]
 pub(crate) use index::CLASSES_MEMBER;
+#[cfg(feature = "pack")]
+pub(crate) use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
+pub(super) use manifest::{is_manifest, is_named_manifest, tars_in, unmerged};
 pub use read::Tar;
-pub(super) use shards::{has_braces, tars_in};
+pub(super) use shards::has_braces;
 pub(super) use stored::is_shard;
 
 #[cfg(test)]

@@ -1,39 +1,31 @@
-#![allow(unsafe_code)]
 //! Reads samples from shards.
 //!
-//! # Invariants
-//! 1. Shards are mapped for reading and never written here. A map stays valid after its file is
-//!    closed, renamed or removed. If another process truncates the file before a sample is read,
-//!    [`fetch`] returns an error; its module describes truncation during use. If another process
-//!    overwrites the file, the bytes change.
-//! 2. Every range of an [`Index`] lies inside the map: `scan` and `sidecar` check it against the
-//!    map's length.
+//! Every range of an [`Index`] lies inside its shard: `scan` and `sidecar` check it against the
+//! length of the shard.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
-use memmap2::Mmap;
 
 use super::index::Index;
+use super::manifest::check_samples;
 use super::{index, shards, sidecar, stored};
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
-use crate::source::bytes::{Bytes, Medium, Unmapped, room};
-use crate::source::identity::Identity;
-use crate::source::pages::{Map, fetch};
+use crate::source::bytes::{Medium, room};
+use crate::source::hash::Hash;
+use crate::source::held::{Held, HeldFile, are_unchanged};
 use crate::source::parallel::in_parallel;
 use crate::source::sample::MAX_FIELDS;
-use crate::source::{Follow, Lookahead, Object, Sample, Source, Store};
+use crate::source::{Follow, Lookahead, Object, Sample, Source};
+use crate::trace::NetworkStats;
 
 /// Minimum size of a shard whose index is kept. Reading the headers of a smaller one is as fast as
 /// reading its index.
 const KEEP_INDEX: u64 = 16 << 20;
-/// Maximum number of shards that are checked at once when an epoch begins.
-const MOST_CHECKED: usize = 64;
 
 /// Samples in tar files, by WebDataset's rules. Fields borrow from the memory map without copying.
 ///
@@ -78,83 +70,19 @@ struct Set {
 }
 
 struct Shard {
-    path: PathBuf,
-    held: Held,
+    file: HeldFile,
     index: Index,
-    /// The last of [`Tar::looks`] that found the shard unchanged.
-    looked: AtomicU64,
-    /// The error of every sample once the shard has changed.
-    changed: Mutex<Option<Error>>,
-}
-
-/// The bytes of a shard.
-enum Held {
-    Map { map: Mmap, identity: Identity },
-    Read(Box<dyn Medium>),
-    Stored(Object),
-}
-
-impl Held {
-    /// The bytes of a shard on this machine.
-    fn bytes(&self) -> Box<dyn Bytes + '_> {
-        match self {
-            Held::Map { map, .. } => Box::new(&map[..]),
-            Held::Read(medium) => Box::new(&**medium),
-            Held::Stored(_) => Box::new(&[][..]),
-        }
-    }
-
-    /// # Errors
-    /// If the shard has changed since it was opened.
-    fn check(&self, path: &Path) -> Result<()> {
-        match self {
-            Held::Map { identity, .. } => identity.check(path, false).map(drop),
-            Held::Read(medium) => medium.check(),
-            // Every read asks for the version that was opened.
-            Held::Stored(_) => Ok(()),
-        }
-    }
-
-    fn is_file(&self) -> bool {
-        match self {
-            Held::Map { .. } => true,
-            Held::Read(medium) => medium.is_file(),
-            Held::Stored(_) => false,
-        }
-    }
-}
-
-/// A shard file that is read without a map.
-struct Unchanged {
-    file: Unmapped,
-    identity: Identity,
-}
-
-impl Medium for Unchanged {
-    fn len(&self) -> u64 {
-        self.file.len
-    }
-
-    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        ranges.iter_mut().try_for_each(|(at, to)| self.file.read(*at, to))
-    }
-
-    fn check(&self) -> Result<()> {
-        self.identity.check(&self.file.path, false).map(drop)
-    }
-
-    fn is_file(&self) -> bool {
-        true
-    }
 }
 
 impl Tar {
-    /// Opens one tar file, all `*.tar` of a folder in the order of their names, or the shards of a
-    /// pattern such as `train-{000..099}.tar`. A pattern may have several braces, also `{a,b}`.
+    /// Opens one tar file, all `*.tar` of a folder in the order of their names, the shards of a
+    /// manifest, or those of a pattern such as `train-{000..099}.tar`. A pattern may have several
+    /// braces, also `{a,b}`. If a folder has a manifest, only the shards in it are opened.
     ///
     /// # Errors
-    /// If a shard does not exist, is not a tar file or is damaged (with the offset), or there are
-    /// no samples.
+    /// If a shard does not exist, is not a tar file, is damaged (with the offset) or differs from
+    /// its manifest, or there are no samples. For a folder also if it has several sets, tars that do
+    /// not belong to its set, or parts that were not merged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(path.as_ref(), true)
     }
@@ -179,21 +107,26 @@ impl Tar {
     ///
     /// # Errors
     /// The errors of [`open`](Tar::open).
-    pub(in crate::source) fn in_store(url: &str, store: &Arc<dyn Store>, listing: Option<Vec<Object>>) -> Result<Self> {
-        let remote = Remote::new(store.clone());
-        let opened = stored::open(url, store, &remote, listing)?;
+    pub(in crate::source) fn in_store(url: &str, remote: Remote, listing: Option<Vec<Object>>) -> Result<Self> {
+        let opened = stored::open(url, &remote, listing)?;
         if opened.is_empty() {
             return Err(Error::in_source("no .tar objects below this URL").at_path(url));
         }
-        let shards = opened.into_iter().map(|stored::Opened { object, index }| {
-            Shard::new(PathBuf::from(&object.url), Held::Stored(object), index)
-        });
+        let shards =
+            opened.into_iter().map(|stored::Opened { object, index }| Shard { file: HeldFile::stored(object), index });
         Self::from_shards(Path::new(url), shards.collect(), Some(remote))
     }
 
     /// Opens the shards of `path`, in their order.
     fn with(path: &Path, mapped: bool) -> Result<Self> {
-        let shards = in_parallel(&shards::expand(path)?, |path| Shard::open(path, mapped))?;
+        let shards = in_parallel(&shards::expand(path)?, |(path, entry)| {
+            let shard = Shard::open(path, mapped)?;
+            entry
+                .as_ref()
+                .map_or(Ok(()), |entry| check_samples(entry, shard.index.len()))
+                .map_err(|e| e.at_path(path))?;
+            Ok(shard)
+        })?;
         Self::from_shards(path, shards, None)
     }
 
@@ -205,8 +138,8 @@ impl Tar {
             if !shard.index.classes.is_empty() {
                 let first = named.get_or_insert(shard);
                 if first.index.classes != shard.index.classes {
-                    let cause = format!("names of the classes differ from those in {}", first.path.display());
-                    return Err(Error::in_source(cause).at_path(&shard.path));
+                    let cause = format!("names of the classes differ from those in {}", first.file.path.display());
+                    return Err(Error::in_source(cause).at_path(&shard.file.path));
                 }
             }
         }
@@ -223,28 +156,15 @@ impl Tar {
 }
 
 impl Shard {
-    fn open(path: &PathBuf, mapped: bool) -> Result<Self> {
-        let io = |e: std::io::Error| Error::io(path, &e);
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        if !metadata.is_file() {
-            return Err(Error::in_source("not a file").at_path(path));
-        }
-        let identity = Identity::of(&metadata);
-        let held = if mapped {
-            // SAFETY: invariant 1.
-            Held::Map { map: unsafe { Mmap::map(&file) }.map_err(io)?, identity }
-        } else {
-            let file = Unmapped { file, len: metadata.len(), path: path.clone() };
-            Held::Read(Box::new(Unchanged { file, identity }))
-        };
-        let len = held.bytes().len();
+    fn open(path: &Path, mapped: bool) -> Result<Self> {
+        let (file, metadata) = HeldFile::open(path, mapped)?;
+        let len = file.held.bytes().len();
         let index = match sidecar::load(path, &metadata) {
             // The file may have changed before it was mapped. Only the bytes in the map can be
             // read.
             Some(index) if metadata.len() == len => index,
             _ => {
-                let index = scan(&held, path)?;
+                let index = scan(&file.held, path)?;
                 if len >= KEEP_INDEX
                     && let Err(e) = sidecar::store(path, &metadata, &index)
                 {
@@ -253,31 +173,7 @@ impl Shard {
                 index
             }
         };
-        Ok(Shard::new(path.clone(), held, index))
-    }
-
-    fn new(path: PathBuf, held: Held, index: Index) -> Self {
-        Shard { path, held, index, looked: AtomicU64::new(0), changed: Mutex::default() }
-    }
-
-    /// Checks that the file is unchanged, once for each number `looks`; a transient error repeats
-    /// the check. Only threads that read from this shard wait for the answer.
-    fn look(&self, looks: u64) -> Result<()> {
-        // The check is of the file and publishes no memory, so it needs no ordering.
-        if self.looked.load(Ordering::Relaxed) >= looks {
-            return Ok(());
-        }
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
-            match self.held.check(&self.path) {
-                Ok(()) => self.looked.store(looks, Ordering::Relaxed),
-                // The store may answer next time.
-                Err(e) if e.is_transient() => return Err(e),
-                // The error is permanent.
-                Err(e) => *changed = Some(e),
-            }
-        }
-        changed.clone().map_or(Ok(()), Err)
+        Ok(Shard { file, index })
     }
 
     /// Adds `fields` of the map to `sample`.
@@ -293,7 +189,7 @@ impl Shard {
         if let (Some(first), Some(last)) = (fields.first(), fields.last())
             && let Some(all) = map.get(first.offset as usize..(last.offset + last.len) as usize)
         {
-            fetch(all, Map::Usual).map_err(|e| self.lost(e, last.offset + last.len))?;
+            self.file.load(all, last.offset + last.len)?;
         }
         Ok(())
     }
@@ -332,15 +228,6 @@ impl Shard {
     }
 }
 
-impl Shard {
-    /// The error of pages up to byte `end` that cannot be loaded. If the file is still that long,
-    /// the medium failed, and the error may be transient.
-    fn lost(&self, error: Error, end: u64) -> Error {
-        let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
-        if still_long { error.transient() } else { error }
-    }
-}
-
 impl Set {
     fn len(&self) -> usize {
         self.starts[self.shards.len()]
@@ -364,10 +251,7 @@ impl Parts for Set {
     }
 
     fn object(&self, number: u32) -> &Object {
-        match &self.shards[number as usize].held {
-            Held::Stored(object) => object,
-            _ => unreachable!("only shards in a store are read ahead"),
-        }
+        self.shards[number as usize].file.object()
     }
 
     fn identity(&self) -> u64 {
@@ -391,7 +275,7 @@ impl Tar {
         scratch: &'a mut Vec<u8>,
         sample: &mut Sample<'a>,
     ) -> Result<()> {
-        match (&shard.held, &self.remote) {
+        match (&shard.file.held, &self.remote) {
             (Held::Map { map, .. }, _) => shard.map(map, fields, sample),
             (Held::Read(medium), _) => shard.read(&**medium, fields, scratch, sample),
             (Held::Stored(object), Some(remote)) => {
@@ -399,7 +283,7 @@ impl Tar {
             }
             (Held::Stored(_), None) => unreachable!("a shard in a store has one"),
         }
-        .map_err(|e| e.at_path(&shard.path))
+        .map_err(|e| e.at_path(&shard.file.path))
     }
 }
 
@@ -410,7 +294,7 @@ impl Source for Tar {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (shard, key, fields) = self.locate(index);
-        shard.look(self.looks.load(Ordering::Relaxed))?;
+        shard.file.look(self.looks.load(Ordering::Relaxed))?;
         let mut sample = Sample::new(key);
         self.fields(index, shard, fields, scratch, &mut sample)?;
         Ok(sample)
@@ -418,6 +302,10 @@ impl Source for Tar {
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
         self.remote.as_ref()?.follow(order, self.set.clone())
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.remote.as_ref().map(Remote::network)
     }
 
     fn ahead_bytes(&self) -> usize {
@@ -434,9 +322,7 @@ impl Source for Tar {
     }
 
     fn is_unchanged(&self) -> bool {
-        // A store takes longer to ask, and so do many shards on a network.
-        let quick = self.set.shards.len() <= MOST_CHECKED && self.set.shards.iter().all(|shard| shard.held.is_file());
-        !quick || self.set.shards.iter().all(|shard| shard.look(self.looks.load(Ordering::Relaxed)).is_ok())
+        are_unchanged(self.set.shards.iter().map(|shard| &shard.file), self.looks.load(Ordering::Relaxed))
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -445,7 +331,7 @@ impl Source for Tar {
             return Ok(None);
         };
         let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
-        match (&shard.held, &self.remote) {
+        match (&shard.file.held, &self.remote) {
             // Not a read of the order, whose bytes are fetched ahead.
             (Held::Stored(object), Some(remote)) => {
                 let (span, field) = (stored::span(cls), &cls[0]);
@@ -457,11 +343,20 @@ impl Source for Tar {
             _ => self.fields(index, shard, cls, scratch, &mut sample),
         }
         .and_then(|()| sample.label())
-        .map_err(|e| e.at_path(&shard.path))
+        .map_err(|e| e.at_path(&shard.file.path))
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        Ok(self.locate(index).1.to_owned())
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let add = |hash: Hash, shard: &Shard| hash.number(shard.index.hash());
+        Some(self.set.shards.iter().fold(Hash::new(), add).end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.locate(index).0.path.clone())
+        Some(self.locate(index).0.file.path.clone())
     }
 
     fn classes(&self) -> &[String] {

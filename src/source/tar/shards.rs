@@ -3,46 +3,43 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::manifest::{self, Entry, tars_in};
 use crate::error::{Error, Result};
 
 /// Maximum number of shards. A pattern with more is a typing error.
 const MAX_SHARDS: usize = 1_000_000;
 
-/// The shards that `path` stands for: a pattern, the tars of a folder, or itself.
-pub(super) fn expand(path: &Path) -> Result<Vec<PathBuf>> {
+/// The shards that `path` stands for: a pattern, the tars of a folder, those of a manifest, or
+/// itself. Shards of a manifest come with their entries.
+pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if has_braces(path) && !path.exists() {
         let pattern = path.to_str().expect("has_braces looked at the text");
         let paths = braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
-        return Ok(paths.into_iter().map(PathBuf::from).collect());
+        return Ok(paths.into_iter().map(|path| (PathBuf::from(path), None)).collect());
     }
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
+    let listed = |shards: Vec<(PathBuf, Entry)>| shards.into_iter().map(|(path, entry)| (path, Some(entry))).collect();
     if !metadata.is_dir() {
-        return Ok(vec![path.to_owned()]);
+        // A file of this name that is no manifest has the error of one.
+        return if manifest::is_named_manifest(path) {
+            manifest::open(path).map(listed)
+        } else {
+            Ok(vec![(path.to_owned(), None)])
+        };
+    }
+    if let Some(shards) = manifest::of_folder(path)? {
+        return Ok(listed(shards));
     }
     let tars = tars_in(path)?;
     if tars.is_empty() {
         return Err(Error::in_source("no .tar files in the folder").at_path(path));
     }
-    Ok(tars)
+    Ok(tars.into_iter().map(|tar| (tar, None)).collect())
 }
 
 /// Whether `path` has the form of a pattern.
 pub(in crate::source) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
-}
-
-/// The `*.tar` files of a folder without hidden ones, sorted by name.
-pub(in crate::source) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut tars = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
-        let path = entry.map_err(|e| Error::io(folder, &e))?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tar")) {
-            tars.push(path);
-        }
-    }
-    tars.sort();
-    Ok(tars)
 }
 
 /// The shell's brace expansion without nesting. `{000..099}` counts, with the width of its first

@@ -10,12 +10,11 @@
 //!
 //! The file only repeats the tar. If anything is wrong with it, the tar is read instead.
 
-use std::fs::{self, Metadata};
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use super::index::{End, Field, Index};
-use crate::source::kept::{self, Decoder, Encoder};
+use crate::source::kept::{self, Decoder, Encoder, modified};
 
 const MAGIC: [u8; 8] = *b"wfindex\x01";
 
@@ -26,9 +25,14 @@ pub(super) fn path(tar: &Path) -> PathBuf {
     path.into()
 }
 
+/// Bytes of the sidecar at `path`, if there is one.
+pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
+    kept::load(path, MAGIC)
+}
+
 /// The index of `tar`, if its sidecar is up to date.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
-    let bytes = fs::read(path(tar)).ok()?;
+    let bytes = load_bytes(&path(tar))?;
     let index = decode(&bytes, metadata.len(), modified(metadata));
     if index.is_none() {
         tracing::info!("{}: stale or damaged, the tar is read instead", path(tar).display());
@@ -39,11 +43,6 @@ pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
 /// Writes the sidecar of `tar`.
 pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
     kept::store(&path(tar), &encode(index, metadata.len(), modified(metadata)))
-}
-
-/// Modification time in ns since 1970; 0 on a system without file times.
-fn modified(metadata: &Metadata) -> u64 {
-    metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
 pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {

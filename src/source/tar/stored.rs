@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::{env, fs};
 
 use rayon::prelude::*;
 
 use super::header::{BLOCK, Header};
 use super::index::{self, Field, Index};
+use super::manifest::{self, Entry, Manifest};
 use super::{shards, sidecar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format;
@@ -17,7 +18,7 @@ use crate::source::bytes::Bytes;
 use crate::source::hash::fnv1a;
 use crate::source::kept;
 use crate::source::sample::MAX_FIELDS;
-use crate::source::{Object, Sample, Store};
+use crate::source::{Object, Sample, Stop, during};
 
 /// Threads that wait for answers while shards are opened.
 const OPENING: usize = 128;
@@ -29,6 +30,9 @@ const CHUNK: u64 = 16 << 20;
 const KEEP_INDEX: u64 = 1 << 20;
 /// Names from this many bytes on may be cut in a header, which has room for 100.
 const SHORT: usize = 96;
+/// Bytes of a manifest that are read to see whether it is one. Most are then read as a whole, in one
+/// round trip.
+const WHOLE: u64 = 1 << 20;
 /// Maximum size in a header.
 const MOST_OCTAL: u64 = (8 << 30) - 1;
 /// Maximum size of an index.
@@ -45,42 +49,67 @@ pub(in crate::source) fn is_shard(url: &str) -> bool {
     url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
 }
 
+/// Whether a URL names files of the Hugging Face hub.
+fn is_hub(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
+}
+
+/// Whether an object is a shard of the set at `base`. As in a local folder, neither hidden shards nor those
+/// in folders are.
+fn is_own(base: &str, object: &Object) -> bool {
+    let name = object.url.strip_prefix(base).unwrap_or(&object.url);
+    is_shard(name) && !name.starts_with('.') && !name.contains('/')
+}
+
 fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) -> T + Sync + Send) -> Result<Vec<T>> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(items.len().clamp(1, threads))
         .build()
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
+    let stop = Stop::current();
+    let make = |item| during(stop.clone(), || make(item));
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
 
-/// Opens the shards at `url`: one shard, or a pattern. Otherwise those of `listing`, the objects below
-/// `url`, that end in `.tar`.
+/// Opens the shards at `url`: one shard, a pattern, or a manifest. Otherwise those of `listing`, the
+/// objects below `url`, that end in `.tar`, or those of the manifest among them.
 ///
 /// An index comes from the object `NAME.tar.index` next to the shard, from this machine's folder of
 /// indexes, or from the headers of the whole shard, which is then read once.
 ///
 /// # Errors
 /// If a shard does not exist or is not a tar, or there is none.
-pub(super) fn open(
-    url: &str,
-    store: &Arc<dyn Store>,
-    remote: &Remote,
-    listing: Option<Vec<Object>>,
-) -> Result<Vec<Opened>> {
+pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> Result<Vec<Opened>> {
     let named = if shards::has_braces(Path::new(url)) {
         Some(shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?)
     } else {
         is_shard(url).then(|| vec![url.to_owned()])
     };
+    let mut entries = Vec::new();
     let pairs = match named {
+        // The hub versions a data set as a whole, so one listing gives all shards of one commit.
+        Some(urls) if is_hub(url) => {
+            let start = &url[..url.find('{').unwrap_or(url.len())];
+            let mut below = remote.list(start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
+            below.sort_by(|a, b| a.url.cmp(&b.url));
+            let find =
+                |url: &str| below.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|at| &below[at]);
+            let absent = |url: &str| Error::in_source("no such object in the commit that was listed").at_path(url);
+            let pair = |url: &String| {
+                let shard = find(url).ok_or_else(|| absent(url))?;
+                Ok((shard.clone(), find(&format!("{url}.index")).cloned()))
+            };
+            urls.iter().map(pair).collect::<Result<Vec<_>>>()?
+        }
         Some(urls) => {
             // The shard and its index are looked up at the same time, to save a round trip.
             let all: Vec<_> =
                 urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
             let found = in_parallel(OPENING, &all, |(url, is_index)| {
-                remote.repeated(|| match store.object(url) {
+                let (url, is_index) = (url.clone(), *is_index);
+                remote.repeated(move |store| match store.object(&url) {
                     // Most shards have none. An outage is no reason to read whole shards.
-                    Err(e) if *is_index && !e.is_transient() => Ok(None),
+                    Err(e) if is_index && !e.is_transient() => Ok(None),
                     found => found.map(Some),
                 })
             })?;
@@ -91,7 +120,10 @@ pub(super) fn open(
             pairs
         }
         None => {
-            let list = || remote.repeated(|| store.list(&format!("{}/", url.trim_end_matches('/'))));
+            let manifest = manifest::is_named_manifest(Path::new(url));
+            let base = if manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
+            let base = format!("{}/", base.trim_end_matches('/'));
+            let list = || remote.list(&base);
             let mut below = listing.map_or_else(list, Ok)?;
             // The number of a sample must not depend on the order of the answer.
             below.sort_by(|a, b| a.url.cmp(&b.url));
@@ -99,8 +131,13 @@ pub(super) fn open(
                 let url = format!("{}.index", shard.url);
                 below.binary_search_by(|object| object.url.cmp(&url)).ok().map(|at| below[at].clone())
             };
-            let shards = below.iter().filter(|object| is_shard(&object.url));
-            shards.map(|shard| (shard.clone(), index(shard))).collect::<Vec<_>>()
+            entries = in_manifest(remote, &base, manifest.then(|| &url[base.len()..]), &below)?;
+            let find = |url: &str| below.binary_search_by(|object| object.url.as_str().cmp(url)).map(|at| &below[at]);
+            let shards: Vec<&Object> = match &entries[..] {
+                [] => below.iter().filter(|object| is_own(&base, object)).collect(),
+                entries => entries.iter().flat_map(|entry| find(&format!("{base}{}", entry.name))).collect(),
+            };
+            shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect::<Vec<_>>()
         }
     };
     let kept = in_parallel(OPENING, &pairs, |(shard, index)| match (kept_here(shard), index) {
@@ -120,7 +157,47 @@ pub(super) fn open(
         let index = index.map_or_else(|| scanned.next().expect("one for each missing index"), Ok)?;
         Ok(Opened { object, index })
     });
-    opened.collect()
+    let opened = opened.collect::<Result<Vec<_>>>()?;
+    for (entry, Opened { object, index }) in entries.iter().zip(&opened) {
+        manifest::check_samples(entry, index.len()).map_err(|e| e.at_path(&object.url))?;
+    }
+    Ok(opened)
+}
+
+/// The shards in the manifest `name` of the objects `below` the URL `base`, or in the only one. None
+/// without a manifest.
+///
+/// # Errors
+/// If the manifest cannot be read, its shards are not there, or there are several.
+fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]) -> Result<Vec<Entry>> {
+    let mut manifests = Vec::new();
+    for object in below.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
+        let found = object.url.strip_prefix(base).unwrap_or(&object.url);
+        if name.map_or(found.contains('/'), |name| name != found) {
+            continue;
+        }
+        let start = remote.bytes(object, 0, object.len.min(WHOLE))?;
+        let key = &start[..start.len().min(manifest::START as usize)];
+        if name.is_some() || manifest::is_manifest(Path::new(&object.url), key) {
+            manifests.push((found.to_owned(), (object, start)));
+        }
+    }
+    if name.is_none() {
+        let names: Vec<&str> = below.iter().filter_map(|object| object.url.strip_prefix(base)).collect();
+        manifest::unmerged_of(&names).map_err(|e| e.at_path(base))?;
+    }
+    let chosen = manifest::only(manifests).map_err(|e| e.at_path(base))?;
+    let Some((found, (object, start))) = chosen else {
+        return name.map_or(Ok(Vec::new()), |_| Err(Error::in_source("no such object").at_path(base)));
+    };
+    let tars = below.iter().filter(|object| is_own(base, object));
+    let tars = tars.map(|tar| (tar.url.strip_prefix(base).unwrap_or(&tar.url).to_owned(), tar.len)).collect();
+    if object.len > manifest::MOST {
+        return Err(Error::in_source("too large for a manifest").at_path(&object.url));
+    }
+    let bytes = if object.len > WHOLE { remote.bytes(object, 0, object.len)? } else { start };
+    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose(&found, &tars, name.is_none()));
+    shards.map_err(|e| e.at_path(format!("{base}{found}")))
 }
 
 /// The index in the object next to the shard, if it belongs to a tar of this length.
@@ -144,7 +221,7 @@ fn next_to(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Ind
 /// The index that this machine keeps of the version of the shard.
 fn kept_here(shard: &Object) -> Option<Index> {
     let (path, version) = (kept_path(shard)?, version(shard)?);
-    sidecar::decode_for(&fs::read(path).ok()?, shard.len, Some(version))
+    sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
 /// Names the bytes of a shard. A weak tag does not.
@@ -157,7 +234,8 @@ fn kept_path(shard: &Object) -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
     let root = folder("WARPFEED_CACHE").or_else(|| Some(user()?.join("warpfeed")))?;
-    Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()))))
+    let server = shard.server.as_ref().map_or(0, |server| fnv1a(server.as_bytes()).rotate_left(1));
+    Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
 }
 
 /// Reads the headers of a shard.
@@ -200,12 +278,10 @@ impl Bytes for Chunks<'_> {
         let inside = |start: u64, have: usize| at >= start && at + len as u64 <= start + have as u64;
         if !inside(*start, bytes.len()) {
             let wanted = (len as u64).max(CHUNK).min(self.shard.len - at);
-            bytes.resize(wanted as usize, 0);
+            // A failed read leaves nothing, and a read that may be stopped has a buffer of its own.
+            *bytes = Vec::new();
+            *bytes = self.remote.bytes(self.shard, at, wanted)?;
             *start = at;
-            if let Err(e) = self.remote.direct(self.shard, at, bytes) {
-                bytes.clear();
-                return Err(e);
-            }
         }
         scratch.clear();
         scratch.extend_from_slice(&bytes[(at - *start) as usize..][..len]);
@@ -289,6 +365,22 @@ pub(super) fn read<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_index_of_a_shard_is_kept_by_its_url_and_its_server() {
+        let shard = |url: &str, server: Option<&str>| {
+            let object = Object { url: url.into(), len: 9, tag: None, server: server.map(Into::into) };
+            kept_path(&object).expect("a user has a folder")
+        };
+        let names = [
+            shard("s3://b/x.tar", None),
+            shard("s3://b/y.tar", None),
+            shard("s3://b/x.tar", Some("http://127.0.0.1:1")),
+            shard("s3://b/x.tar", Some("http://127.0.0.1:2")),
+        ];
+        let different: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len());
+    }
 
     #[test]
     fn a_header_names_the_file_of_its_sample_or_leaves_the_name_to_another_header() {

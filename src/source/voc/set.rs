@@ -13,6 +13,7 @@ use crate::source::layout::{
     voc_of_list,
 };
 use crate::source::parallel::in_parallel;
+use crate::source::tree::Tree;
 use crate::source::{Numbers, Sample, Source};
 
 /// Maximum size of an annotation file. A picture with a hundred objects has about 50 KB.
@@ -119,7 +120,7 @@ impl Voc {
             Some(folder) => (folder, Some(path)),
             None => (path.to_owned(), None),
         };
-        if !is_voc(&folder) {
+        if !is_voc(Tree::Local(&folder)) {
             let cause = format!(
                 "not a set of Pascal VOC: expected a folder {PICTURES} with {ANNOTATIONS} or {MASKS} next to it, or a list in {LISTS}"
             );

@@ -291,3 +291,72 @@ fn every_share_is_from_0_to_1() {
     }
     assert!(limits.len() >= 8 && both > 1000, "{limits:?}, {both}");
 }
+
+/// Ten seconds of a loader that waits for its store.
+fn remote(network: NetworkStats) -> Stats {
+    let network = Some(NetworkStats { answers: stage(9_000, 1_000.0, 1 << 30), ..network });
+    Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }
+}
+
+#[test]
+fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
+    let usual = NetworkStats {
+        requests: 9_000,
+        bytes: 1_000_000_000,
+        used_bytes: 990_000_000,
+        first_bytes: stage(9_000, 90.0, 0),
+        ..NetworkStats::default()
+    };
+    let verdict = remote(usual.clone()).verdict();
+    assert_eq!(verdict.limit, Limit::Network);
+    let text = "network-bound\n- 2.0 of 4 workers are busy\n- the step waited 40 % of the time\n\
+                - 100.0 MB/s in 900 requests/s, 100.0 in flight on average; first byte after 10 ms (p99 10 ms)\n\
+                - 9000 requests: 0 repeated, 0 sent twice because they were late, 0 refused\n\
+                - 99.0 % of the bytes that arrived were read\n\
+                - a request has 111 KB on average: `shuffle_window` reads neighbours together, in requests of up to 4 MiB\n\
+                - a cache in a folder of this machine would answer later epochs";
+    assert_eq!(verdict.text, text);
+    let advised = |network: NetworkStats, advice: &str| remote(network).verdict().text.contains(advice);
+    let large = NetworkStats { bytes: 20_000_000_000, ..usual.clone() };
+    assert!(!advised(large, "shuffle_window"));
+    let (refused, region) =
+        ("the server refused 5 % of the requests: more prefixes", "a machine in the region of the store");
+    assert!(advised(NetworkStats { refusals: 450, ..usual.clone() }, refused));
+    assert!(!advised(usual.clone(), "the server refused") && !advised(usual.clone(), region));
+    assert!(advised(NetworkStats { first_bytes: stage(9_000, 900.0, 0), ..usual.clone() }, region));
+    let cached = NetworkStats { cached: true, folder_bytes: 330_000_000, ..usual.clone() };
+    assert!(advised(cached.clone(), "a larger cache would answer more than 25 % of the bytes"));
+    assert!(advised(cached, "25.0 % of the samples' bytes came from the cache (memory 0.0 %, folder 25.0 %)"));
+    assert!(!advised(usual.clone(), "few requests"));
+    let mut few = remote(usual.clone());
+    few.network.as_mut().unwrap().answers = stage(9_000, 50.0, 1 << 30);
+    assert!(few.verdict().text.contains("few requests are in flight: prefetch(4) or a higher memory_limit"));
+    // Workers that read themselves.
+    let reads = Stats { ahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
+    assert_eq!(reads.verdict().limit, Limit::Network);
+    // A store that is not waited for is not the limit, and neither is one that nothing was asked of.
+    let decodes = Stats { decode: stage(6400, 36.0, 0), ahead: None, ..remote(usual) };
+    assert_eq!(decodes.verdict().limit, Limit::Decode);
+    assert_eq!(remote(NetworkStats::default()).verdict().limit, Limit::Read);
+}
+
+#[test]
+fn the_table_of_statistics_has_the_wait_for_slots_and_the_bytes_of_the_process() {
+    let known = ProcessStats {
+        disk_bytes: Some(3 << 20),
+        anonymous_bytes: Some(5 << 19),
+        major_faults: 7,
+        ..ProcessStats::default()
+    };
+    let stats = Stats { slot: stage(100, 2.5, 0), process: known, damaged: 2, ..loader() };
+    let table = stats.to_string();
+    let slot = table.lines().find(|line| line.starts_with("  slot ")).expect("a row for slots");
+    let cells: Vec<&str> = slot.split_whitespace().collect();
+    assert_eq!(cells[1..5], ["100", "25000.0", "25000.0", "25000.0"], "{table}");
+    assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
+    assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
+    assert!(table.ends_with("\n  2 pictures were decoded although they are damaged"), "{table}");
+    // A system without these counts, and a loader that never waited.
+    let table = Stats { slot: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();
+    assert!(!table.contains("MiB") && !table.lines().any(|line| line.starts_with("  slot ")), "{table}");
+}

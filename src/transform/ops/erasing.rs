@@ -1,10 +1,12 @@
 use super::erase::Erase;
+use super::noise::Noise;
 use super::operation::{Operation, check_probability};
 use super::registry::Drawn;
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::transform::geometry::Interval;
+use crate::transform::mix::normal;
 
 /// torchvision's `RandomErasing`, after Zhong et al., "Random Erasing Data Augmentation" (2017),
 /// applied after normalisation.
@@ -18,12 +20,21 @@ pub struct RandomErasing {
     scale: Interval,
     ratio: Interval,
     value: [f32; 3],
+    fill: Fill,
+}
+
+/// What a rectangle is filled with, with a standard deviation around `value`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fill {
+    Value,
+    Colour(f32),
+    Noise(f32),
 }
 
 impl RandomErasing {
     /// Erases with probability `probability` and fills with 0, the mean colour after normalisation.
     pub fn new(probability: f64) -> Self {
-        RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3] }
+        RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }
 
     /// Share of the image's area that the rectangle covers; 0.02 to 0.33 by default.
@@ -46,6 +57,24 @@ impl RandomErasing {
         self.value = value;
         self
     }
+
+    /// Fills with noise around [`value`](RandomErasing::value): each channel of each pixel is drawn for
+    /// itself, from a distribution close to a normal one with this standard deviation. With 1, and
+    /// normalised images, this is timm's mode `pixel`.
+    #[must_use]
+    pub fn noise(mut self, deviation: f32) -> Self {
+        self.fill = Fill::Noise(deviation);
+        self
+    }
+
+    /// Fills each rectangle with a colour of its own, from a normal distribution around
+    /// [`value`](RandomErasing::value) with this standard deviation. With 1, and normalised images, this
+    /// is timm's mode `rand`.
+    #[must_use]
+    pub fn random_colour(mut self, deviation: f32) -> Self {
+        self.fill = Fill::Colour(deviation);
+        self
+    }
 }
 
 impl Operation for RandomErasing {
@@ -60,11 +89,16 @@ impl Operation for RandomErasing {
         if !(0.0 < r0 && r0 <= r1 && r1.is_finite()) {
             return Err(Error::config(format!("erase: ratio of {r0} to {r1}: needs 0 < low <= high")));
         }
-        Ok(())
+        match self.fill {
+            Fill::Colour(deviation) | Fill::Noise(deviation) if !(0.0 <= deviation && deviation.is_finite()) => {
+                Err(Error::config(format!("erase: a deviation of {deviation}: it must be finite and not negative")))
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Draws one number for the decision. An erased sample draws two more per try and two for the
-    /// place.
+    /// Draws one number for the decision. An erased sample draws two more per try, two for the place,
+    /// one for noise and six for a colour.
     fn draw(&self, size: Size, rng: &mut Rng, to: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;
@@ -78,9 +112,61 @@ impl Operation for RandomErasing {
                 let (w, h) = (w as u32, h as u32);
                 let y = rng.below(u64::from(size.height - h) + 1) as u32;
                 let x = rng.below(u64::from(size.width - w) + 1) as u32;
-                to.values.push(Erase { rect: Rect::new(x, y, w, h), value: self.value }.into());
+                let (rect, value) = (Rect::new(x, y, w, h), self.value);
+                to.values.push(match self.fill {
+                    Fill::Value => Erase { rect, value }.into(),
+                    Fill::Colour(by) => Erase { rect, value: value.map(|v| v + by * normal(rng) as f32) }.into(),
+                    Fill::Noise(deviation) => {
+                        let bits = rng.next_u64();
+                        Noise { rect, mean: value, deviation, seed: [bits as u32, (bits >> 32) as u32] }.into()
+                    }
+                });
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry::OnValues;
+    use super::*;
+
+    fn drawn(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {
+        erasing.check().unwrap();
+        let mut drawn = Drawn::default();
+        erasing.draw(Size::new(40, 30), &mut Rng::new(3, 1, sample), &mut drawn);
+        drawn.values.first().copied()
+    }
+
+    /// Noise and colours fill the same rectangles as a value.
+    #[test]
+    fn a_rectangle_has_a_value_a_colour_of_its_own_or_noise() {
+        let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
+        let (mut colours, mut seeds) = (Vec::new(), Vec::new());
+        for sample in 0..400 {
+            let Some(OnValues::Erase(plain)) = drawn(&erasing, sample) else {
+                assert!(drawn(&erasing.clone().noise(1.0), sample).is_none());
+                continue;
+            };
+            assert_eq!(plain.value, [0.5, 1.0, -1.0]);
+            let Some(OnValues::Noise(noise)) = drawn(&erasing.clone().noise(2.0), sample) else { panic!("no noise") };
+            assert_eq!((noise.rect, noise.mean, noise.deviation), (plain.rect, plain.value, 2.0));
+            seeds.push(noise.seed);
+            let Some(OnValues::Erase(colour)) = drawn(&erasing.clone().random_colour(2.0), sample) else {
+                panic!("no colour")
+            };
+            assert_eq!(colour.rect, plain.rect);
+            colours.push(colour.value);
+        }
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert!(colours.len() > 200 && seeds.len() == colours.len());
+        for channel in 0..3 {
+            let z = colours.iter().map(|colour| f64::from((colour[channel] - [0.5, 1.0, -1.0][channel]) / 2.0));
+            let (mean, square) = z.fold((0.0, 0.0), |(mean, square), z| (mean + z, square + z * z));
+            let n = colours.len() as f64;
+            assert!((mean / n).abs() < 0.25 && (square / n - 1.0).abs() < 0.35, "{mean} {square} of {n}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! 2. `arithmetic`: sums and products as PyTorch rounds them.
 //! 3. Effects on pixels. `tone` replaces levels. `tint` changes pixels one by one. `sharpen`, `blur`
 //!    and `warp` read the pixels around. `blend` mixes chains of effects.
-//! 4. `erase`: an effect on values. `halve`: an effect without device code, for tests.
+//! 4. `erase`, `noise`: effects on values. `halve`: an effect without device code, for tests.
 //! 5. `registry`: the list of effects, and [`Drawn`], the effects that were drawn for one sample.
 //! 6. `operation`: [`Operation`], which the operations below implement.
 //! 7. `jitter`: [`ColorJitter`]. `erasing`: [`RandomErasing`]. `halving`: for tests.
@@ -51,6 +51,7 @@ mod halve;
 mod halving;
 mod jitter;
 mod list;
+mod noise;
 mod operation;
 #[cfg(test)]
 mod parity;

@@ -8,7 +8,7 @@ use super::effect::{PixelEffect, Scratch, ValueEffect};
 #[cfg(test)]
 use super::halve;
 use super::warp::Warp;
-use super::{blend, blur, erase, sharpen, tint, tone, warp};
+use super::{blend, blur, erase, noise, sharpen, tint, tone, warp};
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
@@ -191,6 +191,7 @@ effects! {
     }
     values {
         erase::Erase,
+        noise::Noise,
     }
 }
 
@@ -241,6 +242,14 @@ impl Drawn {
 }
 
 impl OnValues {
+    /// The rectangle that is filled, with the fill value or its mean.
+    pub(crate) fn erased(&self) -> erase::Erase {
+        match self {
+            OnValues::Erase(erase) => *erase,
+            OnValues::Noise(noise) => erase::Erase { rect: noise.rect, value: noise.mean },
+        }
+    }
+
     /// Whether the effect changes the pixel (`x`, `y`).
     pub(crate) fn changes(&self, x: u32, y: u32) -> bool {
         let Rect { x: left, y: top, width, height } = self.area();

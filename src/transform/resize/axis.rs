@@ -1,9 +1,11 @@
 use std::ops::Range;
 
+use crate::transform::Filter;
+
 /// Filter of one axis: the source positions that each output reads, and their weights.
 ///
-/// The filter is the triangle filter of Pillow's `Resample.c` (`BILINEAR`). Its support is one
-/// output step, or one source pixel where the picture grows, and its weights sum to 1. The weights
+/// The filters are those of Pillow's `Resample.c`. The support of the triangle is one output step,
+/// or one source pixel where the picture grows, and its weights sum to 1. The weights
 /// are rounded to 16 bits, with as many fractional bits as the largest of them allows, like in
 /// `fast_image_resize`, so the results are bit for bit the same.
 #[derive(Debug, Default)]
@@ -15,6 +17,7 @@ pub(super) struct Axis {
     precision: u32,
     widest: usize,
     span: (u32, u32),
+    copy: bool,
 }
 
 /// Parameters of an axis.
@@ -28,6 +31,8 @@ pub(super) struct Key {
     pub(super) outputs: u32,
     /// Whether the output is reversed.
     pub(super) mirrored: bool,
+    /// Not [`Filter::Nearest`], which [`Axis::pick`] carries out.
+    pub(super) filter: Filter,
 }
 
 /// Source positions and coefficients of one output.
@@ -55,8 +60,8 @@ impl Axis {
         self.weights.clear();
         let (start, end) = key.window;
         let scale = (end - start) / f64::from(key.outputs);
-        let radius = scale.max(1.0);
-        let narrow = 1.0 / radius;
+        let (support, narrow) = (key.filter.support(), 1.0 / scale.max(1.0));
+        let radius = support * scale.max(1.0);
         (self.widest, self.precision) = (0, 0);
         let mut largest: f64 = 0.0;
         for output in 0..key.outputs {
@@ -68,8 +73,9 @@ impl Axis {
             let mut first = low;
             let mut sum = 0.0;
             for x in low..high {
-                let weight = 1.0 - ((f64::from(x) - (middle - 0.5)) * narrow).abs();
-                if weight > 0.0 {
+                let t = ((f64::from(x) - (middle - 0.5)) * narrow).abs();
+                if t < support {
+                    let weight = key.filter.weight(t);
                     self.weights.push(weight);
                     sum += weight;
                 } else if self.weights.len() == from {
@@ -90,14 +96,30 @@ impl Axis {
         }
         let unit = f64::from(1u32 << self.precision);
         self.coefficients.clear();
-        self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5) as i16));
+        self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5_f64.copysign(*weight)) as i16));
         // Starts and ends increase from output to output.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
         self.span = (first.start, last.start + last.to - last.from);
         if key.mirrored {
             self.taps.reverse();
         }
+        self.copy = !key.mirrored && start.fract() == 0.0 && end - start == f64::from(key.outputs);
         true
+    }
+
+    /// Makes each output the source position that `positions` returns for it. There is at least one.
+    pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
+        (self.key, self.widest, self.precision) = (None, 1, 14);
+        self.taps.clear();
+        self.taps.extend(positions.map(|start| Taps { start, from: 0, to: 1 }));
+        self.weights.clear();
+        self.weights.push(1.0);
+        self.coefficients.clear();
+        self.coefficients.push(1 << self.precision);
+        let starts = || self.taps.iter().map(|taps| taps.start);
+        let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
+        self.copy = starts().zip(first..).all(|(start, copied)| start == copied);
+        self.span = (first, last + 1);
     }
 
     pub(super) fn outputs(&self) -> usize {
@@ -133,8 +155,7 @@ impl Axis {
 
     /// Whether each output equals one source position, in order, so that copying is enough.
     pub(super) fn is_copy(&self) -> bool {
-        let key = self.key.expect("prepared");
-        !key.mirrored && key.window.0.fract() == 0.0 && key.window.1 - key.window.0 == f64::from(key.outputs)
+        self.copy
     }
 }
 

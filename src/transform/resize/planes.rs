@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, Key};
 use crate::decode::Rect;
-use crate::transform::Plan;
+use crate::transform::{Filter, Plan};
 
 /// Resizes maps of floats, reusing its scratch memory.
 ///
@@ -37,8 +37,10 @@ impl Planes {
         let Plan { window, target, .. } = plan;
         let across = within(window.x, window.width, x, width);
         let down = within(window.y, window.height, y, height);
-        self.across.prepare(Key { length: width, window: across, outputs: target.width, mirrored: plan.flip });
-        self.down.prepare(Key { length: height, window: down, outputs: target.height, mirrored: plan.vertical_flip });
+        let key =
+            |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, filter: Filter::Bilinear };
+        self.across.prepare(key(width, across, target.width, plan.flip));
+        self.down.prepare(key(height, down, target.height, plan.vertical_flip));
         let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());
         self.row.resize(span.len() * channels, 0.0);
         let stride = plan.output.width as usize * channels;

@@ -1,4 +1,4 @@
-//! Crop, antialiased bilinear resize and flip in one pass.
+//! Crop, antialiased resize and flip in one pass.
 
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
@@ -8,18 +8,20 @@ use super::table::Table;
 use super::{avx2, avx512};
 use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result};
-use crate::transform::Plan;
+use crate::transform::{Filter, Plan};
 
-/// Crops, resizes (antialiased bilinear) and flips images, reusing its scratch memory.
+/// Crops, resizes (antialiased) and flips images, reusing its scratch memory.
 ///
-/// The filter is the triangle that Pillow and torchvision (`antialias=True`) use. The pixels equal
-/// those of `fast_image_resize` bit for bit on every CPU.
+/// The bilinear filter is the triangle that Pillow and torchvision (`antialias=True`) use. Its pixels
+/// equal those of `fast_image_resize` bit for bit on every CPU. [`Filter`] lists the others.
 #[derive(Debug)]
 pub struct Resizer {
     across: Axis,
     down: Axis,
     /// One row between the two sums, with padding for loads that reach past its end.
     row: Vec<u8>,
+    /// Rows that were resized across, for filters that resize down last.
+    lines: Vec<u8>,
     /// Horizontal taps, laid out for `kernels`.
     table: Table,
     /// The vector code; `None` means `scalar`.
@@ -48,7 +50,8 @@ impl Resizer {
     }
 
     fn with(kernels: Option<Kernels>) -> Self {
-        Resizer { across: Axis::default(), down: Axis::default(), row: Vec::new(), table: Table::default(), kernels }
+        let (across, down, table) = Default::default();
+        Resizer { across, down, row: Vec::new(), lines: Vec::new(), table, kernels }
     }
 
     /// Transforms `pixels` as `plan` says and writes them to `dst`: `u8`, HWC, `plan.output.width *
@@ -76,25 +79,102 @@ impl Resizer {
             let cause = format!("a target of {target:?} in an output of {}x{}", output.width, output.height);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
-        let changed = self.across.prepare(Key {
-            length: region.width,
-            window: across,
-            outputs: plan.target.width,
-            mirrored: plan.flip,
-        });
+        let filter = plan.interpolation;
+        let nearest = filter == Filter::Nearest;
+        let changed = if nearest {
+            self.pick(plan)?;
+            true
+        } else {
+            let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, filter };
+            self.down.prepare(key(region.height, down, plan.target.height, plan.vertical_flip));
+            self.across.prepare(key(region.width, across, plan.target.width, plan.flip))
+        };
         if let Some(kernels) = self.kernels.filter(|_| changed && !self.across.is_copy()) {
             self.table.build(&self.across, kernels.lanes);
         }
-        self.down.prepare(Key {
-            length: region.height,
-            window: down,
-            outputs: plan.target.height,
-            mirrored: plan.vertical_flip,
-        });
         let stride = pixels.size().width as usize * 3;
         let source = &pixels.data()[region.y as usize * stride + region.x as usize * 3..];
-        self.rows(source, stride, fill_around(plan, dst));
+        let outs = fill_around(plan, dst);
+        if filter.is_across_first() {
+            self.rows_across_first(source, stride, (outs, plan.vertical_flip));
+        } else {
+            self.rows(source, stride, outs);
+        }
+        plan.border.extend(dst, plan.shown(), plan.output);
         Ok(())
+    }
+
+    /// Makes each pixel of the target the nearest one of the region.
+    fn pick(&mut self, plan: &Plan) -> Result<()> {
+        let (shown, region) = (plan.shown(), plan.region);
+        let outside = |axis: &Axis, length: u32| axis.span().end > length as usize;
+        self.across.pick(
+            (shown.x..shown.x + shown.width)
+                .map(|x| plan.column(x).and_then(|x| x.checked_sub(region.x)).unwrap_or(u32::MAX - 1)),
+        );
+        self.down.pick(
+            (shown.y..shown.y + shown.height)
+                .map(|y| plan.row(y).and_then(|y| y.checked_sub(region.y)).unwrap_or(u32::MAX - 1)),
+        );
+        if outside(&self.across, region.width) || outside(&self.down, region.height) {
+            let cause = format!("a crop of {:?} that is not in the region {region:?}", plan.crop);
+            return Err(Error::new(ErrorKind::Transform, cause));
+        }
+        Ok(())
+    }
+
+    /// Like [`rows`](Resizer::rows), but resizes across first, and then down. If `mirrored`, the last
+    /// row shows the first one of the source.
+    fn rows_across_first<'a>(
+        &mut self,
+        source: &[u8],
+        stride: usize,
+        (outs, mirrored): (impl DoubleEndedIterator<Item = &'a mut [u8]> + ExactSizeIterator, bool),
+    ) {
+        let columns = self.across.span();
+        let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
+        self.row.resize(self.row.len().max(self.table.reach), 0);
+        // Twice the rows that an output reads, so that rows move to the front only now and then.
+        let room = 2 * self.down.widest();
+        self.lines.resize(self.lines.len().max(room * line), 0);
+        // The source rows that are in `lines`.
+        let (mut first, mut end) = (0, 0);
+        let mut write = |output: usize, out: &mut [u8]| {
+            let (start, taps) = self.down.taps(output);
+            if start >= end {
+                (first, end) = (start, start);
+            } else if start + taps.len() - first > room {
+                self.lines.copy_within((start - first) * line..(end - first) * line, 0);
+                first = start;
+            }
+            while end < start + taps.len() {
+                let row = &source[end * stride + left..];
+                let to = &mut self.lines[(end - first) * line..][..line];
+                match self.kernels {
+                    _ if self.across.is_copy() => to.copy_from_slice(&row[..length]),
+                    None => scalar::horizontal(row, &self.across, to),
+                    Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, to),
+                    Some(kernels) => {
+                        // Loads would reach past the end of the picture.
+                        self.row[..length].copy_from_slice(&row[..length]);
+                        (kernels.horizontal)(&self.row, &self.table, to);
+                    }
+                }
+                end += 1;
+            }
+            let (rows, precision) = (&self.lines[(start - first) * line..], self.down.precision());
+            match (taps, self.kernels) {
+                ([_], _) => out.copy_from_slice(&rows[..line]),
+                (_, Some(kernels)) => (kernels.vertical)(rows, line, taps, precision, out),
+                (_, None) => scalar::vertical(rows, line, taps, precision, out),
+            }
+        };
+        let outs = outs.enumerate();
+        if mirrored {
+            outs.rev().for_each(|(output, out)| write(output, out));
+        } else {
+            outs.for_each(|(output, out)| write(output, out));
+        }
     }
 
     /// Writes the target's rows to `outs`. `source` starts with the region's first pixel.
@@ -127,7 +207,10 @@ impl Resizer {
 }
 
 /// Fills the area that the picture does not cover, and returns the rows of the target.
-fn fill_around<'a>(plan: &Plan, dst: &'a mut [u8]) -> impl Iterator<Item = &'a mut [u8]> {
+fn fill_around<'a>(
+    plan: &Plan,
+    dst: &'a mut [u8],
+) -> impl DoubleEndedIterator<Item = &'a mut [u8]> + ExactSizeIterator + use<'a> {
     let fill = plan.fill;
     let paint = move |bytes: &mut [u8]| bytes.as_chunks_mut().0.fill(fill);
     let shown = plan.shown();
@@ -219,7 +302,82 @@ mod tests {
                 plan.window = Window { x, y, width, height };
             }
             (plan.flip, plan.vertical_flip) = (rng.chance(0.5), rng.chance(0.3));
+            plan.interpolation = FILTERS[case / 6 % 3];
             assert_equal(&pixels, &plan, &mut resizers);
+        }
+    }
+
+    /// The filters whose pixels are weighted sums.
+    const FILTERS: [Filter; 3] = [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
+
+    /// Each pixel of a resize across, then down, each rounded to a level as soon as it is known.
+    fn across_then_down(pixels: &Pixels, output: Size, filter: Filter) -> Vec<u8> {
+        let size = pixels.size();
+        let axis = |length: u32, outputs: u32| {
+            let mut axis = Axis::default();
+            axis.prepare(Key { length, window: (0.0, length.into()), outputs, mirrored: false, filter });
+            axis
+        };
+        let sum = |axis: &Axis, output: usize, value: &dyn Fn(usize) -> u8| {
+            let (start, taps) = axis.taps(output);
+            let sum: i64 = taps.iter().zip(start..).map(|(&tap, at)| i64::from(tap) * i64::from(value(at))).sum();
+            ((sum + (1 << (axis.precision() - 1))) >> axis.precision()).clamp(0, 255) as u8
+        };
+        let (across, down) = (axis(size.width, output.width), axis(size.height, output.height));
+        let (width, wide) = (size.width as usize, output.width as usize);
+        let rows: Vec<u8> = (0..size.height as usize * wide * 3)
+            .map(|i| {
+                let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
+                sum(&across, x, &|at| pixels.data()[(y * width + at) * 3 + c])
+            })
+            .collect();
+        (0..output.height as usize * wide * 3)
+            .map(|i| {
+                let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
+                sum(&down, y, &|at| rows[(at * wide + x) * 3 + c])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn filters_that_overshoot_resize_across_and_then_down() {
+        let mut rng = Rng::new(4, 9, 9);
+        for case in 0..200 {
+            let mut side = || rng.below(50) as u32 + 1;
+            let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
+            let pixels = picture(size, case);
+            let mut plan = plan(Rect::full(size), Rect::full(size).into(), output);
+            plan.interpolation = FILTERS[1 + case as usize % 2];
+            let mut ours = vec![0; output.area() as usize * 3];
+            Resizer::with(None).run(&pixels, &plan, &mut ours).unwrap();
+            assert!(ours == across_then_down(&pixels, output, plan.interpolation), "{size:?} {plan:?}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_pixel_is_that_of_the_mask() {
+        let (size, mut resizers) = (Size::new(61, 47), backends());
+        resizers.push(Resizer::with(None));
+        let pixels = picture(size, 3);
+        for sample in 0..150 {
+            let augment = match sample % 4 {
+                0 => Augment::train(24).output(24, 31),
+                1 => Augment::eval(40, 32),
+                2 => Augment::scale_jitter(48, 0.3, 2.5).fill([1, 2, 3]),
+                _ => Augment::resize(61, 47),
+            };
+            let augment = augment.interpolation(Filter::Nearest).flip(0.5).vertical_flip(0.5);
+            let plan = augment.plan(size, &mut Rng::new(8, 0, sample)).unwrap();
+            for resizer in &mut resizers {
+                let mut ours = vec![0; plan.output.area() as usize * 3];
+                resizer.run(&pixels, &plan, &mut ours).unwrap();
+                for (place, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
+                    let (x, y) = (place as u32 % plan.output.width, place as u32 / plan.output.width);
+                    let from = plan.column(x).zip(plan.row(y)).map(|(x, y)| (y * size.width + x) as usize * 3);
+                    let theirs = from.map_or(plan.fill, |at| [0, 1, 2].map(|c| pixels.data()[at + c]));
+                    assert_eq!(*ours, theirs, "sample {sample} at ({x}, {y}): {plan:?}");
+                }
+            }
         }
     }
 
@@ -239,11 +397,14 @@ mod tests {
             ((640, 480), (100, 480)),
         ] {
             let size = Size::new(size.0, size.1);
-            let mut plan = plan(Rect::full(size), Rect::full(size).into(), Size::new(output.0, output.1));
-            assert_equal(&picture(size, 1), &plan, &mut resizers);
-            assert_equal(&picture(size, 3), &plan, &mut resizers);
-            (plan.flip, plan.vertical_flip) = (true, true);
-            assert_equal(&picture(size, 2), &plan, &mut resizers);
+            for filter in FILTERS {
+                let mut plan = plan(Rect::full(size), Rect::full(size).into(), Size::new(output.0, output.1));
+                plan.interpolation = filter;
+                assert_equal(&picture(size, 1), &plan, &mut resizers);
+                assert_equal(&picture(size, 3), &plan, &mut resizers);
+                (plan.flip, plan.vertical_flip) = (true, true);
+                assert_equal(&picture(size, 2), &plan, &mut resizers);
+            }
         }
     }
 

@@ -122,3 +122,20 @@ fn a_prefetch_depth_set_by_the_user_stays() {
     assert_eq!(settle(&mut Climb::new(&settings), &load, 200), (5, 0));
     assert!(Tuner::new(&settings).is_none());
 }
+
+#[test]
+fn an_epoch_that_begins_at_once_reads_no_counters_again() {
+    let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
+    let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()));
+    for (after, continues) in [(Duration::ZERO, true), (AT_ONCE, false)] {
+        tuner.begin(&counters);
+        tuner.end(&counters);
+        let (_, ended) = tuner.state().ended.unwrap();
+        // A time ahead of the clock, as this thread may be held up.
+        let ahead = Instant::now() + Duration::from_secs(60);
+        let at = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
+        tuner.state().ended = Some((at, ended));
+        tuner.begin(&counters);
+        assert_eq!(tuner.state().from.unwrap().seconds == ended.seconds, continues);
+    }
+}

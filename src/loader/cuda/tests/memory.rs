@@ -1,7 +1,7 @@
 //! Memory that workers keep for pictures that the device decodes.
 
 use super::*;
-use crate::engine::kept_after;
+use crate::engine::{kept_after, taken_again};
 
 #[test]
 fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
@@ -29,5 +29,33 @@ fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
         // As many pictures as fit into the batch together.
         assert!(left > 1, "{left} pictures are left to the device");
         assert!(kept <= share && share <= most, "{kept} bytes are kept, a worker's share is {share}");
+    }
+}
+
+#[test]
+fn a_picture_that_is_decoded_again_is_admitted_with_its_encoded_bytes() {
+    let mut rng = Rng::new(1, 1, 1);
+    let rgb: Vec<u8> = (0..1000 * 1000 * 3).map(|_| rng.next_u64() as u8).collect();
+    let mut noise = Vec::new();
+    Encoder::new(&mut noise, 98).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
+    let bytes = noise.len();
+    let samples = vec![OwnedSample::new("x").field("jpg", noise).label(0)];
+    let loader = Loader::source(Samples::new(samples)).batch_size(1).workers(1).prefetch(1);
+    let loader = loader.augment(Augment::resize(224, 224));
+    let open = |loader: Loader| {
+        let host = loader.pictures.written(Layout::Nhwc).unwrap();
+        let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
+        loader
+            .open(host, Some(Device { records: false, retouches: false, decoding: Some(room) }), false, |_, _| 0)
+            .unwrap()
+    };
+    let ample = open(loader.clone());
+    let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
+    for (parts, is_taken) in [(ample, false), (scarce, true)] {
+        let slot = Slots::make(&parts.schema, Memory::heap(parts.schema.bytes).unwrap());
+        let taken = taken_again(parts.recipe, parts.run, slot);
+        // The pixels, and a buffer of the source, which may have grown to twice its content.
+        let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
+        assert!((least..=most).contains(&taken), "{taken} bytes were taken for {bytes} encoded ones");
     }
 }

@@ -77,19 +77,21 @@ fn reading(source: &Arc<Reads>) -> Loader {
     Loader::source(source.clone()).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::resize(32, 32))
 }
 
-type Opened = (OnDevice<Sim, Held<Sim>>, Sim);
+type Opened = (Batches<Held<Sim>>, Sim);
 
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    (loader.decode_on(DecodeOn::Gpu).on_device(sim.clone(), consumer, Memory::heap).unwrap(), sim)
+    // Reads of a second epoch would look like reads of samples that the device left to the host.
+    let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
+    let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer, Memory::heap).unwrap();
+    (Batches::new(ring, &shared), sim)
 }
 
 /// The batches of an epoch from `first` on, up to an error.
-fn epoch((on, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
+fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut batches = Vec::new();
-    on.start(epoch, first);
-    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+    for batch in opened.epoch_from(epoch, first) {
         match batch {
             Ok(batch) => batches.push(pixels(sim, &batch)),
             Err(e) => return (batches, Some(e)),
@@ -116,7 +118,7 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     let (batches, error) = epoch(&mut opened, 0, 0);
     assert!(error.is_none() && batches.len() == 6, "the epoch goes on: {error:?}");
     let (twice, _) = source.again();
-    let faults: Vec<Fault> = opened.0.shared.faults.lock().unwrap().listed().to_vec();
+    let faults: Vec<Fault> = opened.0.faults();
     let mut failed: Vec<String> = faults.iter().map(|fault| fault.error.to_string()).collect();
     failed.sort();
     assert!(!twice.is_empty() && failed.len() == twice.len(), "{twice:?} were read again, {failed:?} failed");
@@ -139,9 +141,9 @@ fn an_epoch_may_be_left_while_workers_decode_again() {
     for turn in 0..12 {
         let mut opened = open(reading(&source));
         for short in 0..4 {
-            opened.0.start(short, 0);
+            let mut epoch = opened.0.epoch(short);
             for _ in 0..(turn + short) % 4 {
-                opened.0.ring.next(&mut || Some(Duration::from_millis(100))).unwrap().unwrap();
+                epoch.next().unwrap().unwrap();
             }
             std::thread::sleep(Duration::from_micros(turn * 400));
         }

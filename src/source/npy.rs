@@ -3,8 +3,8 @@
 
 use arrayvec::ArrayVec;
 
+use super::value::Numbers;
 use crate::error::{Error, Result};
-use crate::source::Numbers;
 
 /// Maximum number of axes of an array.
 pub(crate) const MAX_AXES: usize = 8;
@@ -89,7 +89,11 @@ fn element(text: &str) -> Option<(u8, usize, bool)> {
         _ => (b'<', descr),
     };
     let kind = *plain.as_bytes().first()?;
-    kind.is_ascii_alphabetic().then(|| Some((kind, plain[1..].parse().ok()?, order == b'>')))?
+    // A time has its unit after its size: `<M8[ns]`.
+    let size = plain.get(1..)?.split('[').next()?.parse().ok()?;
+    // Text has a number of characters, of four bytes each.
+    let size = if kind == b'U' { 4_usize.checked_mul(size)? } else { size };
+    kind.is_ascii_alphabetic().then_some((kind, size, order == b'>'))
 }
 
 fn shape(text: &str) -> Option<Shape> {

@@ -4,16 +4,18 @@ use crate::source::Classes;
 
 /// Type of the labels of a column.
 #[derive(Debug)]
-pub(super) enum Labels {
+pub(in crate::source) enum Labels {
     /// Integers.
     Numbers,
+    /// Integers, which the data set names.
+    Named(Vec<String>),
     /// Names of classes, with their numbers.
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },
 }
 
 /// Determines the type of a column's labels from its values, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Learner {
+pub(in crate::source) struct Learner {
     /// Whether a value is a number but not an integer.
     floats: bool,
     /// The first row with a value that is not a number.
@@ -24,16 +26,33 @@ pub(super) struct Learner {
 
 /// A class that is missing in the given list.
 #[derive(Debug)]
-pub(super) struct Unknown {
-    pub(super) name: String,
-    pub(super) row: usize,
+pub(in crate::source) struct Unknown {
+    pub(in crate::source) name: String,
+    pub(in crate::source) row: usize,
     /// Number of other such classes.
-    pub(super) others: usize,
+    pub(in crate::source) others: usize,
+}
+
+impl Unknown {
+    /// Description of the error.
+    pub(in crate::source) fn cause(&self, list: Option<&Classes>) -> String {
+        let (name, listed) = (&self.name, list.map_or(0, |list| list.names().len()));
+        let others = if self.others > 0 { format!(", nor are {} others", self.others) } else { String::new() };
+        format!(
+            "class {name:?} is not in the list of {listed} classes{others}; add to the list, or skip these samples with \
+             OnError::Skip"
+        )
+    }
 }
 
 impl Learner {
+    /// A learner for values that are class names, even if they look like numbers.
+    pub(in crate::source) fn names() -> Self {
+        Learner { text: Some(0), ..Learner::default() }
+    }
+
     /// Sees the value of `row`.
-    pub(super) fn see(&mut self, row: usize, value: &str) {
+    pub(in crate::source) fn see(&mut self, row: usize, value: &str) {
         if self.text.is_none() {
             match value.parse::<f64>() {
                 Ok(_) if whole(value).is_some() => return,
@@ -54,7 +73,7 @@ impl Learner {
     /// Returns the labels, or `None` if the values are numbers and not all are integers. If only
     /// later rows have text, calls `again` to revisit the values of the rows before them. With
     /// `list`, its names are the classes.
-    pub(super) fn labels(
+    pub(in crate::source) fn labels(
         mut self,
         list: Option<&Classes>,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
@@ -84,9 +103,11 @@ impl Labels {
     ///
     /// # Errors
     /// If `value` is not a label.
-    pub(super) fn of(&self, value: &str) -> Result<i64, String> {
+    pub(in crate::source) fn of(&self, value: &str) -> Result<i64, String> {
         match self {
-            Labels::Numbers => whole(value).ok_or_else(|| format!("label {value:?} is not an integer")),
+            Labels::Numbers | Labels::Named(_) => {
+                whole(value).ok_or_else(|| format!("label {value:?} is not an integer"))
+            }
             Labels::Names { numbers, .. } => {
                 let listed = numbers.len();
                 numbers

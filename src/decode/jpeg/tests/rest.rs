@@ -1,0 +1,99 @@
+//! Bits after the last MCU of a segment. They change no pixel, and libjpeg only warns of them. Each
+//! decoder finds them in the segments that it decodes to the end.
+
+use super::{decode, groups};
+use crate::decode::jpeg::coefficients::Coefficients;
+use crate::decode::jpeg::fuzz::with_rest;
+use crate::decode::jpeg::layout::Window;
+use crate::decode::jpeg::libjpeg::{self, Options, encode};
+use crate::decode::jpeg::opened::Opened;
+use crate::decode::{Pixels, Rect};
+use crate::fuzz::Random;
+
+/// Pictures with their size and restart interval.
+fn pictures() -> Vec<(Vec<u8>, (u32, u32), u32)> {
+    let random = &mut Random::new(23);
+    let mut list = Vec::new();
+    for (h, v) in [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)] {
+        for restart in [0, 1, 3, 5, 40] {
+            let (width, height) = (17 + random.below(90), 17 + random.below(60));
+            let noise = random.pick(&[1, 8, 256]);
+            let pixels: Vec<u8> = (0..width * height * 3).map(|i| (i / 5 + random.below(noise)) as u8).collect();
+            let options = Options { restart, optimise: random.below(2) == 0, ..Options::new(80, h, v) };
+            let (width, height) = (width as u32, height as u32);
+            list.push((encode(&pixels, width, height, 3, &options), (width, height), restart));
+        }
+    }
+    list
+}
+
+/// The damage that the plain decoder finds in the whole file.
+fn plain(jpeg: &[u8]) -> Option<String> {
+    let mut coefficients = Coefficients::default();
+    coefficients.decode(jpeg, &Opened::read(jpeg).unwrap().header).unwrap();
+    coefficients.damage()
+}
+
+/// The pixels of a region and the damage that was met, by every backend.
+fn by_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
+    let found = groups().into_iter().map(|mut group| {
+        let mut out = Pixels::new();
+        decode(&mut group, jpeg, region, &mut out).unwrap();
+        (out.data().to_vec(), out.damage().map(str::to_owned))
+    });
+    let found: Vec<_> = found.collect();
+    assert!(found.iter().all(|one| *one == found[0]), "backends differ");
+    found.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_byte_after_the_last_mcu_of_any_segment_is_found_by_every_backend() {
+    // A segment ends with 0 to 7 bits that only fill its last byte.
+    for (jpeg, (width, height), restart) in pictures() {
+        let whole = Rect::new(0, 0, width, height);
+        let (pixels, none) = by_all(&jpeg, whole);
+        assert_eq!((none, plain(&jpeg)), (None, None));
+        let mcus = Opened::read(&jpeg).unwrap().layout.mcus;
+        let last = (mcus.0 * mcus.1 - 1).checked_div(restart).unwrap_or(0) as usize;
+        let random = &mut Random::new(u64::from(restart));
+        let noise: Vec<u8> = (0..3000).map(|_| random.below(255) as u8).collect();
+        for number in [0, last / 2, last] {
+            for rest in [&[0][..], &[0x55], &[0xff, 0], &[0xff, 0xff, 0], &[0x12, 0x34], &[0; 300], &noise] {
+                let longer = with_rest(&jpeg, number, rest);
+                let (found, damage) = by_all(&longer, whole);
+                let what = format!("{} bytes in segment {number} of {last}, restart {restart}", rest.len());
+                assert!(found == pixels, "{what}");
+                assert!(damage.as_ref().is_some_and(|text| text.contains("in MCU")), "{what}");
+                assert_eq!(damage, plain(&longer), "{what}");
+                assert!(libjpeg::decode(&longer).unwrap().rgb == pixels, "{what}");
+            }
+            // Fill bytes before a marker are valid.
+            let filled = with_rest(&jpeg, number, &[0xff; 3]);
+            assert_eq!(by_all(&filled, whole), (pixels.clone(), None));
+        }
+    }
+}
+
+#[test]
+fn a_crop_meets_the_bits_after_a_segment_that_it_decodes_to_the_end() {
+    let (random, mut met) = (&mut Random::new(5), [0; 2]);
+    for (jpeg, (width, height), restart) in pictures() {
+        let opened = Opened::read(&jpeg).unwrap();
+        let (across, down) = opened.layout.mcus;
+        let interval = if restart == 0 { across * down } else { restart };
+        for _ in 0..8 {
+            let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
+            let mut part = |left: u32| 1 + random.below(left as usize) as u32;
+            let region = Rect::new(x, y, part(width - x), part(height - y));
+            let number = random.below((across * down).div_ceil(interval) as usize);
+            let window = Window::new(&opened.layout, region);
+            let last = ((number as u32 + 1) * interval).min(across * down) - 1;
+            let decoded = window.rows.contains(&(last / across)) && window.columns.contains(&(last % across));
+            met[usize::from(decoded)] += 1;
+            let (pixels, damage) = by_all(&with_rest(&jpeg, number, &[0x55, 0x55]), region);
+            assert_eq!(damage.is_some(), decoded, "segment {number}, {region:?}, restart {restart}");
+            assert_eq!((pixels, None), by_all(&jpeg, region));
+        }
+    }
+    assert!(met.iter().all(|&count| count > 20), "cut short, and decoded to the end: {met:?}");
+}

@@ -1,0 +1,118 @@
+use super::{Input, Kind, Place};
+use crate::batch::{Dtype, Field};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::transform::Plan;
+
+/// Where the picture lies in the image, so that predictions can be mapped back: a matrix of (N, 2,
+/// 3) f32, and `<name>.size`, (N, 2) i32, the height and width of the upright picture.
+///
+/// The matrix maps (x, y, 1) of the picture to (x, y) of the image, both in pixels from the edges: a
+/// box of 0 to the width spans all pixels. It contains the crop, the resize, the padding and the
+/// flips. To map a prediction back, subtract the last column and divide by the diagonal; the other
+/// two numbers are 0.
+///
+/// A sample with a geometric effect, such as a rotation, is an error: a matrix does not describe
+/// what such an effect cuts off.
+///
+/// ```no_run
+/// use warpfeed::field::Geometry;
+/// use warpfeed::{Augment, Loader};
+///
+/// let loader = Loader::new("val").augment(Augment::letterbox(640, 640)).field("geometry", Geometry::new());
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Geometry {
+    _private: (),
+}
+
+impl Geometry {
+    /// The geometry of the sample's image.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// The matrix of `plan`.
+fn matrix(plan: &Plan) -> [f32; 6] {
+    let Plan { crop, resized, offset, target, output, .. } = plan;
+    let along = |[start, from, to, offset, target, all]: [u32; 6], mirrored: bool| {
+        let scale = f64::from(to) / f64::from(from);
+        let shift = f64::from(target) - f64::from(offset) - f64::from(start) * scale;
+        if mirrored { (-scale, f64::from(all) - shift) } else { (scale, shift) }
+    };
+    let (a, x) = along([crop.x, crop.width, resized.width, offset.0, target.x, output.width], plan.flip);
+    let (d, y) = along([crop.y, crop.height, resized.height, offset.1, target.y, output.height], plan.vertical_flip);
+    [a as f32, 0.0, x as f32, 0.0, d as f32, y as f32]
+}
+
+impl Kind for Geometry {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        let size = Field { name: format!("{name}.size"), dtype: Dtype::I32, shape: vec![2] };
+        Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape: vec![2, 3] }, size])
+    }
+
+    fn follows_picture(&self) -> bool {
+        true
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let plan = input.picture();
+        if plan.is_warped() {
+            return Err(Error::config(format!(
+                "field {:?}: the augmentation rotates, shears or distorts this image, which Geometry does not describe",
+                input.name
+            )));
+        }
+        place.bytes(0).copy_from_slice(bytemuck::bytes_of(&matrix(plan)));
+        let size = [plan.picture.height as i32, plan.picture.width as i32];
+        place.bytes(1).copy_from_slice(bytemuck::bytes_of(&size));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Rng;
+    use crate::transform::Augment;
+
+    /// The oracle is the mapping of boxes.
+    #[test]
+    fn a_point_is_mapped_forward_and_back() {
+        let (mut rng, mut boxes) = (Rng::new(4, 5, 6), 0);
+        for round in 0..400 {
+            let picture = Size::new(20 + rng.below(300) as u32, 20 + rng.below(300) as u32);
+            let augment = match round % 7 {
+                0 => Augment::letterbox(64, 48),
+                1 => Augment::train(40),
+                2 => Augment::eval(30, 24),
+                3 => Augment::scale_jitter(50, 0.3, 2.0),
+                4 => Augment::random_resize(50, 20, 90),
+                5 => Augment::random_crop(50).padding(9).pad_if_needed(),
+                _ => Augment::resize(33, 70),
+            };
+            let plan = augment.flip(0.5).vertical_flip(0.5).plan(picture, &mut rng).unwrap();
+            let [a, b, x, c, d, y] = matrix(&plan);
+            assert_eq!((b, c), (0.0, 0.0));
+            let (left, top) = (rng.range(0.0, picture.width.into()), rng.range(0.0, picture.height.into()));
+            let Some(clipped) = plan.clip_box([left, top, left + 1.0, top + 1.0]).filter(|of| of.visible > 0.999_999)
+            else {
+                continue;
+            };
+            boxes += 1;
+            let map = |px: f64, py: f64| (f64::from(a) * px + f64::from(x), f64::from(d) * py + f64::from(y));
+            let ((x1, y1), (x2, y2)) = (map(left, top), map(left + 1.0, top + 1.0));
+            let want = clipped.corners;
+            let have = [x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)];
+            assert!(have.iter().zip(want).all(|(have, want)| (have - want).abs() < 1e-3), "{have:?} {want:?} {plan:?}");
+            let back = ((x1 - f64::from(x)) / f64::from(a), (y1 - f64::from(y)) / f64::from(d));
+            assert!((back.0 - left).abs() < 1e-2 && (back.1 - top).abs() < 1e-2);
+        }
+        assert!(boxes > 150, "{boxes}");
+    }
+}

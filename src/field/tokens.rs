@@ -1,0 +1,188 @@
+use super::encoded::{self, Encoded};
+use super::{Input, Kind, Place};
+use crate::batch::{Dtype, Field};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::source::Value;
+
+const NOT_TOKENS: &str = "is no array of tokens: integers of one axis are expected";
+
+/// Tokens of a text, as integers of one type: (N, length).
+///
+/// The samples are windows of [`source::Tokens`](crate::source::Tokens), or any field of `length`
+/// unsigned integers of 16 or 32 bits.
+///
+/// With [`end`](Tokens::end) there are two more arrays, both (N, length) i32. `<name>.document` numbers
+/// the documents of a window from 0. `<name>.position` is the position of a token in its document, or
+/// in the window for the document that began before it. Two tokens belong to one document where these
+/// numbers are equal, which is the mask of attention in packed documents.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    dtype: Dtype,
+    length: usize,
+    end: Option<u32>,
+    vocabulary: Option<u32>,
+}
+
+impl Tokens {
+    /// Windows of `length` tokens as `dtype`: `U16`, `I32` or `I64`.
+    pub fn new(dtype: Dtype, length: usize) -> Self {
+        Tokens { dtype, length, end: None, vocabulary: None }
+    }
+
+    /// The token that ends a document. It is the last token of its document.
+    #[must_use]
+    pub fn end(mut self, token: u32) -> Self {
+        self.end = Some(token);
+        self
+    }
+
+    /// Number of tokens of the vocabulary. A token that is not below it is an error.
+    #[must_use]
+    pub fn vocabulary(mut self, tokens: u32) -> Self {
+        self.vocabulary = Some(tokens);
+        self
+    }
+
+    /// The smallest number that is not a token here.
+    fn limit(&self) -> u64 {
+        let of_type = match self.dtype {
+            Dtype::U16 => 1 << 16,
+            Dtype::I32 => 1 << 31,
+            _ => 1 << 32,
+        };
+        self.vocabulary.map_or(of_type, |tokens| of_type.min(u64::from(tokens)))
+    }
+}
+
+impl Kind for Tokens {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        if !matches!(self.dtype, Dtype::U16 | Dtype::I32 | Dtype::I64) {
+            let dtype = self.dtype.name();
+            return Err(Error::config(format!("field {name:?}: tokens of {dtype}: known are u16, i32 and i64")));
+        }
+        if self.length == 0 || self.length > i32::MAX as usize {
+            let length = self.length;
+            return Err(Error::config(format!("field {name:?}: windows of {length} tokens; at least 1 is needed")));
+        }
+        if let Some((end, vocabulary)) = self.end.zip(self.vocabulary).filter(|(end, vocabulary)| end >= vocabulary) {
+            return Err(Error::config(format!(
+                "field {name:?}: the end of a document is token {end}, and the vocabulary has {vocabulary} tokens"
+            )));
+        }
+        let array = |name: String, dtype| Field { name, dtype, shape: vec![self.length] };
+        let mut arrays = vec![array(name.to_owned(), self.dtype)];
+        if self.end.is_some() {
+            arrays.extend(["document", "position"].map(|part| array(format!("{name}.{part}"), Dtype::I32)));
+        }
+        Ok(arrays)
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let field = encoded::find(input.sample, input.name)?;
+        let numbers = match field.value {
+            Value::Numbers(numbers) => Some(numbers.parts()),
+            _ => None,
+        };
+        if let Value::Numbers(numbers) = field.value
+            && numbers.shape().len() > 1
+        {
+            return Err(field.error(NOT_TOKENS));
+        }
+        let owned;
+        let (size, tokens) = match (numbers, &field) {
+            (Some((b'u', size @ (2 | 4), bytes)), _) => (size, bytes),
+            (_, field) => {
+                owned = stored(field)?;
+                (4, &owned[..])
+            }
+        };
+        if tokens.len() / size != self.length {
+            let (found, length) = (tokens.len() / size, self.length);
+            return Err(field.error(format_args!("has {found} tokens, the loader expects {length}")));
+        }
+        match size {
+            2 => self.put(&field, tokens.as_chunks::<2>().0, u16::from_le_bytes, place),
+            _ => self.put(&field, tokens.as_chunks::<4>().0, u32::from_le_bytes, place),
+        }
+    }
+}
+
+/// The tokens of a field in another encoding, as `u32`.
+fn stored(field: &Encoded<'_>) -> Result<Vec<u8>> {
+    let mut tokens = Vec::new();
+    field.with_numbers(Dtype::I64, |bytes, shape| {
+        if shape.is_none_or(|shape| shape.len() > 1) {
+            return Err(field.error(NOT_TOKENS));
+        }
+        for (place, token) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            let token = i64::from_ne_bytes(*token);
+            let token = u32::try_from(token)
+                .map_err(|_| field.error(format_args!("has {token} as number {place}, which is no token")))?;
+            tokens.extend_from_slice(&token.to_le_bytes());
+        }
+        Ok(())
+    })?;
+    Ok(tokens)
+}
+
+impl Tokens {
+    /// Writes the tokens, which are stored in `N` bytes each.
+    fn put<T: Copy + Into<u32> + Ord, const N: usize>(
+        &self,
+        field: &Encoded<'_>,
+        tokens: &[[u8; N]],
+        read: impl Fn([u8; N]) -> T + Copy,
+        place: &mut Place<'_>,
+    ) -> Result<()> {
+        let limit = self.limit();
+        // Tokens of 16 bits fit any of the types.
+        if limit < 1 << (8 * N) {
+            let most: u32 = tokens.iter().map(|token| read(*token)).max().map_or(0, Into::into);
+            if u64::from(most) >= limit {
+                let at = tokens.iter().position(|token| read(*token).into() == most).unwrap_or_default();
+                let cause = match self.vocabulary {
+                    Some(tokens) => format!("; the vocabulary has {tokens} tokens"),
+                    None => format!(", which {} cannot hold", self.dtype.name()),
+                };
+                return Err(field.error(format_args!("has the token {most} at {at}{cause}")));
+            }
+        }
+        // No token would match, so that all documents of a window were one.
+        if let Some(end) = self.end.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
+            let bits = 8 * N;
+            return Err(field.error(format_args!("has tokens of {bits} bits, and a document ends with token {end}")));
+        }
+        let to = place.bytes(0);
+        match self.dtype {
+            Dtype::U16 if N == 2 => to.copy_from_slice(tokens.as_flattened()),
+            Dtype::I32 if N == 4 => to.copy_from_slice(tokens.as_flattened()),
+            Dtype::U16 => each(to, tokens, |token| (read(token).into() as u16).to_ne_bytes()),
+            Dtype::I32 => each(to, tokens, |token| (read(token).into() as i32).to_ne_bytes()),
+            _ => each(to, tokens, |token| i64::from(read(token).into()).to_ne_bytes()),
+        }
+        if let Some(end) = self.end {
+            let (mut document, mut position) = (0_i32, 0_i32);
+            each(place.bytes(1), tokens, |token| {
+                let of = document;
+                document += i32::from(read(token).into() == end);
+                of.to_ne_bytes()
+            });
+            each(place.bytes(2), tokens, |token| {
+                let at = position;
+                position = if read(token).into() == end { 0 } else { position + 1 };
+                at.to_ne_bytes()
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Writes one number for each token.
+fn each<const N: usize, const M: usize>(to: &mut [u8], tokens: &[[u8; N]], mut f: impl FnMut([u8; N]) -> [u8; M]) {
+    to.as_chunks_mut::<M>().0.iter_mut().zip(tokens).for_each(|(to, &token)| *to = f(token));
+}

@@ -1,0 +1,142 @@
+use crate::error::{Error, Result};
+
+/// The variables by which a cluster numbers the tasks of an array.
+struct Array {
+    name: &'static str,
+    index: &'static str,
+    /// First index, if it is not 0.
+    first: Option<&'static str>,
+    /// Distance between indices, if it is not 1.
+    step: Option<&'static str>,
+    /// Number of tasks, if the cluster tells it.
+    count: Option<&'static str>,
+}
+
+const ARRAYS: [Array; 3] = [
+    Array {
+        name: "SLURM",
+        index: "SLURM_ARRAY_TASK_ID",
+        first: Some("SLURM_ARRAY_TASK_MIN"),
+        step: Some("SLURM_ARRAY_TASK_STEP"),
+        count: Some("SLURM_ARRAY_TASK_COUNT"),
+    },
+    Array {
+        name: "AWS Batch",
+        index: "AWS_BATCH_JOB_ARRAY_INDEX",
+        first: None,
+        step: None,
+        count: Some("AWS_BATCH_JOB_ARRAY_SIZE"),
+    },
+    Array { name: "Kubernetes", index: "JOB_COMPLETION_INDEX", first: None, step: None, count: None },
+];
+
+/// The part that this task of an array packs, and the number of parts, for
+/// [`Pack::part`](super::Pack::part):
+///
+/// - SLURM: `SLURM_ARRAY_TASK_ID`, `_COUNT`, `_MIN` and `_STEP`;
+/// - AWS Batch: `AWS_BATCH_JOB_ARRAY_INDEX` and `_SIZE`;
+/// - Kubernetes: `JOB_COMPLETION_INDEX` of an indexed job, which needs `parts`.
+///
+/// With `parts`, tasks of a smaller array can pack the missing parts of a larger one: the index is
+/// then that of the part.
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if no cluster or several have set variables, if
+/// they are not numbers or contradict each other, or if the number of parts is unknown.
+pub fn part_from_env(parts: Option<u64>) -> Result<(u64, u64)> {
+    from_variables(parts, &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+}
+
+fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>) -> Result<(u64, u64)> {
+    let number = |name: &str| -> Result<Option<u64>> {
+        let Some(text) = variable(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| Error::config(format!("{name} is {text:?}, which is not a number")))
+    };
+    let set: Vec<&Array> = ARRAYS.iter().filter(|array| variable(array.index).is_some()).collect();
+    let array = match set[..] {
+        [array] => array,
+        [] => {
+            let looked = ARRAYS.map(|array| format!("{} ({})", array.index, array.name)).join(", ");
+            return Err(Error::config(format!(
+                "no cluster says which part this is: looked for {looked}; give the part and the number of parts"
+            )));
+        }
+        [one, two, ..] => {
+            return Err(Error::config(format!("{} and {} are both set: unset one of them", one.index, two.index)));
+        }
+    };
+    let index = number(array.index)?.expect("set");
+    if let Some(parts) = parts {
+        return if index < parts {
+            Ok((index, parts))
+        } else {
+            Err(Error::config(format!("{} is {index}, but there are {parts} parts, from 0", array.index)))
+        };
+    }
+    let Some(count) = array.count else {
+        return Err(Error::config(format!(
+            "{} is {index}, but {} does not tell the number of parts: give it too",
+            array.index, array.name
+        )));
+    };
+    let Some(parts) = number(count)? else {
+        return Err(Error::config(format!("{} is {index}, but {count} is not set", array.index)));
+    };
+    let first = array.first.map_or(Ok(None), number)?.unwrap_or(0);
+    let step = array.step.map_or(Ok(None), number)?.unwrap_or(1);
+    let part = index.checked_sub(first).filter(|offset| step > 0 && offset % step == 0).map(|offset| offset / step);
+    match part.filter(|&part| part < parts) {
+        Some(part) => Ok((part, parts)),
+        None => Err(Error::config(format!(
+            "{} is {index} and {count} is {parts}, with the first index {first} and the step {step}: not a full array; \
+             give the number of parts",
+            array.index
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(parts: Option<u64>, variables: &[(&str, &str)]) -> Result<(u64, u64)> {
+        from_variables(parts, &|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn a_task_of_an_array_finds_its_part() {
+        let slurm = [
+            ("SLURM_ARRAY_TASK_ID", "7"),
+            ("SLURM_ARRAY_TASK_COUNT", "4"),
+            ("SLURM_ARRAY_TASK_MIN", "1"),
+            ("SLURM_ARRAY_TASK_STEP", "2"),
+        ];
+        assert_eq!(of(None, &slurm).unwrap(), (3, 4));
+        assert_eq!(of(Some(64), &slurm).unwrap(), (7, 64));
+        let aws = [("AWS_BATCH_JOB_ARRAY_INDEX", "5"), ("AWS_BATCH_JOB_ARRAY_SIZE", "6")];
+        assert_eq!(of(None, &aws).unwrap(), (5, 6));
+        assert_eq!(of(Some(12), &[("JOB_COMPLETION_INDEX", "0")]).unwrap(), (0, 12));
+    }
+
+    #[test]
+    fn incomplete_and_contradictory_variables_are_refused() {
+        let refused = |parts, variables: &[(&str, &str)], words: &str| {
+            let e = of(parts, variables).unwrap_err();
+            assert!(e.cause().contains(words), "{e}");
+        };
+        refused(None, &[], "SLURM_ARRAY_TASK_ID (SLURM), AWS_BATCH_JOB_ARRAY_INDEX (AWS Batch), JOB_COMPLETION_INDEX");
+        refused(None, &[("JOB_COMPLETION_INDEX", "3")], "does not tell the number of parts");
+        refused(Some(3), &[("JOB_COMPLETION_INDEX", "3")], "there are 3 parts");
+        refused(None, &[("SLURM_ARRAY_TASK_ID", "3")], "SLURM_ARRAY_TASK_COUNT is not set");
+        refused(None, &[("SLURM_ARRAY_TASK_ID", "x")], "not a number");
+        refused(None, &[("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_TASK_COUNT", "2")], "not a full array");
+        refused(
+            None,
+            &[("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_TASK_COUNT", "2"), ("SLURM_ARRAY_TASK_STEP", "0")],
+            "not a full array",
+        );
+        refused(None, &[("SLURM_ARRAY_TASK_ID", "0"), ("JOB_COMPLETION_INDEX", "0")], "both set");
+    }
+}

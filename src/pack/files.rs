@@ -1,0 +1,366 @@
+use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_END, State};
+use super::names::Names;
+use super::plan::Plan;
+use super::set::{Entry, Set};
+use super::writer::{remove_if_there, sync_folder_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::{MANIFEST_END, is_stopped};
+
+/// Interval at which a process looks whether it may merge.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// A set in a folder.
+pub(super) struct Files {
+    names: Names,
+}
+
+impl Files {
+    /// The files of the set `target`, a name that ends in `.tar`.
+    pub(super) fn new(target: &Path) -> Self {
+        Files { names: Names::new(target, true) }
+    }
+}
+
+impl Destination for Files {
+    fn at(&self, end: &str) -> PathBuf {
+        self.names.beside(end)
+    }
+
+    fn target(&self) -> PathBuf {
+        self.names.target.clone()
+    }
+
+    fn ends(&self) -> Result<Vec<String>> {
+        self.names.ends()
+    }
+
+    fn get(&self, end: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.at(end);
+        match fs::read(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(|e| Error::io(path, &e)),
+        }
+    }
+
+    fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool> {
+        let path = self.at(end);
+        let folder = self.names.folder();
+        fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
+        let (attempt, mut file) = create(&path)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        let placed = written.and_then(|()| match new {
+            false => fs::rename(&attempt, &path).map(|()| true),
+            true => match fs::hard_link(&attempt, &path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                // A file system without links.
+                Err(_) if !path.exists() => fs::rename(&attempt, &path).map(|()| true),
+                linked => linked.map(|()| true),
+            },
+        });
+        let _ = fs::remove_file(&attempt);
+        sync_folder_of(&path);
+        placed.map_err(|e| Error::io(path, &e))
+    }
+
+    fn remove(&self, end: &str) -> Result<()> {
+        remove_if_there(&self.at(end))
+    }
+
+    fn remove_attempts(&self, attempts: &[String]) -> Result<()> {
+        for end in attempts {
+            let path = self.at(end);
+            // Its writer holds a lock on it. NFS locks only files that are open for writing.
+            if let Ok(file) = File::options().write(true).open(&path)
+                && file.try_lock().is_ok()
+            {
+                remove_if_there(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn in_place(&self) -> bool {
+        false
+    }
+
+    fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>> {
+        let (path, file) = create(&self.at(&format!("{}.{id}", dest::shard(number))))?;
+        Ok(Box::new(Writing { path, file, staged: self.at(&dest::staged(number, id)) }))
+    }
+
+    /// Appends to the journal of the part. It is not synced: a shard whose line is lost is packed
+    /// again.
+    fn note(&self, part: (u64, u64), _: u64, id: &str, entry: &Entry) -> Result<()> {
+        let path = self.at(&dest::journal(part, id));
+        let line = Line { plan: id.to_owned(), entry: entry.clone() };
+        let json = serde_json::to_string(&line).expect("numbers and text");
+        // The line before it may lack its end.
+        let line = format!("\n{} {json}\n", sum(crc32fast::hash(json.as_bytes())));
+        let open = File::options().create(true).append(true).open(&path);
+        open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
+    }
+
+    /// Lines that were not written completely are ignored.
+    fn noted(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<Entry>> {
+        let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
+        let entry = |line: &[u8]| {
+            let (written, json) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+            let line: Line = serde_json::from_str(json).ok()?;
+            (written == sum(crc32fast::hash(json.as_bytes())) && line.plan == id).then_some(line.entry)
+        };
+        let mut entries: Vec<Entry> = text.split(|&byte| byte == b'\n').filter_map(entry).collect();
+        // Two attempts may have written the same entry.
+        entries.sort_by(|a, b| (a.first, &a.name).cmp(&(b.first, &b.name)));
+        entries.dedup_by(|a, b| a.name == b.name);
+        Ok(entries)
+    }
+
+    fn place(&self, number: u64, state: State<'_>) -> PathBuf {
+        let renamed = self.at(&dest::shard(number));
+        match state {
+            State::Staged(id) => self.at(&dest::staged(number, id)),
+            State::Merging(id) => {
+                Some(self.at(&dest::staged(number, id))).filter(|path| path.exists()).unwrap_or(renamed)
+            }
+            State::Merged => renamed,
+        }
+    }
+
+    fn has(&self, number: u64, state: State<'_>, entry: &Entry, whole: bool) -> Result<bool> {
+        let path = self.place(number, state);
+        if whole { has(&path, entry) } else { Ok(has_size(&path, entry)) }
+    }
+
+    fn lock(&self) -> Result<Lock> {
+        let path = self.at(".lock.partial");
+        loop {
+            // A folder that is absent or read-only has no other merge either.
+            let Ok(file) = File::options().write(true).create(true).truncate(false).open(&path) else {
+                return Ok(Box::new(()));
+            };
+            match file.try_lock() {
+                // Its owner removes the file before it releases it.
+                Ok(()) if is_at(&file, &path) => return Ok(Box::new(Locked { path, _file: file })),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) if is_stopped() => return Err(stopped()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(SLICE),
+                Err(TryLockError::Error(e)) => {
+                    tracing::warn!("{}: {e}; do not run two merges at the same time", path.display());
+                    remove_if_there(&path)?;
+                    return Ok(Box::new(()));
+                }
+            }
+        }
+    }
+
+    fn publish(&self, plan: &Plan, shards: Vec<Entry>, existing: &[u64]) -> Result<Set> {
+        // From here on the folder has no set until all shards have their names.
+        if !dest::is_renaming(self, plan)? {
+            self.remove(MANIFEST_END)?;
+            // Before a shard has its name, so that none of the old set is ever taken for it.
+            existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
+            sync_folder_of(&self.names.target);
+            dest::write(self, MERGE_END, plan, false)?;
+        }
+        let id = plan.id();
+        for (number, entry) in (0..).zip(&shards) {
+            let shard = self.at(&dest::shard(number));
+            match fs::rename(self.at(&dest::staged(number, &id)), &shard) {
+                Ok(()) => {}
+                // An interrupted merge renamed it.
+                Err(e) if e.kind() == io::ErrorKind::NotFound && has_size(&shard, entry) => {}
+                Err(e) => return Err(Error::io(&shard, &e)),
+            }
+        }
+        // A user may have removed one meanwhile.
+        let gone = (0..).zip(&shards).map(|(number, entry)| (self.at(&dest::shard(number)), entry));
+        if let Some((shard, _)) = gone.into_iter().find(|(shard, entry)| !has_size(shard, entry)) {
+            return Err(Error::in_source("the shard is gone or has another size: pack its part again").at_path(shard));
+        }
+        sync_folder_of(&self.names.target);
+        let set = Set::new(plan.clone(), shards);
+        dest::write(self, MANIFEST_END, &set, false)?;
+        Ok(set)
+    }
+}
+
+/// A line of a journal.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    plan: String,
+    entry: Entry,
+}
+
+/// A shard that one attempt writes.
+struct Writing {
+    path: PathBuf,
+    file: File,
+    staged: PathBuf,
+}
+
+impl Write for Writing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Attempt for Writing {
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn keep(self: Box<Self>, entry: &Entry) -> Result<()> {
+        match fs::hard_link(&self.path, &self.staged) {
+            Ok(()) => Ok(()),
+            Err(_) if has(&self.staged, entry)? => Ok(()),
+            // A file that was damaged, or a file system without links.
+            Err(_) => fs::rename(&self.path, &self.staged).map_err(|e| Error::io(&self.staged, &e)),
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A locked file, which is removed.
+struct Locked {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Creates a file whose name is `path` with an end that no other process chooses, and locks it, so
+/// that no other process takes it for abandoned.
+fn create(path: &Path) -> Result<(PathBuf, File)> {
+    loop {
+        let mut unique = path.as_os_str().to_owned();
+        // The pid alone is the same in many containers that share a folder.
+        unique.push(format!(".{:016x}.partial", RandomState::new().build_hasher().finish()));
+        let unique = PathBuf::from(unique);
+        let file = File::create_new(&unique).map_err(|e| Error::io(&unique, &e))?;
+        match file.try_lock() {
+            // Another process may have taken it for abandoned before it was locked.
+            Err(TryLockError::WouldBlock) => {}
+            Ok(()) if !unique.exists() => {}
+            // Where files cannot be locked, they are not removed either.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok((unique, file)),
+        }
+        let _ = fs::remove_file(&unique);
+    }
+}
+
+/// Whether `path` still names the open `file`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let Ok((open, named)) = file.metadata().and_then(|open| Ok((open, fs::metadata(path)?))) else { return false };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        (open.dev(), open.ino()) == (named.dev(), named.ino())
+    }
+    #[cfg(not(unix))]
+    {
+        open.len() == named.len()
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Io, "merging was stopped")
+}
+
+/// Whether the file at `path` is the shard of `entry`, by its size and checksum.
+fn has(path: &Path, entry: &Entry) -> Result<bool> {
+    let io = |e: io::Error| Error::io(path, &e);
+    let mut file = match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file.map_err(io)?,
+    };
+    if file.metadata().map_err(io)?.len() != entry.bytes {
+        return Ok(false);
+    }
+    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        if is_stopped() {
+            return Err(stopped());
+        }
+        match file.read(&mut buffer).map_err(io)? {
+            0 => return Ok(sum(hasher.finalize()) == entry.crc32),
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+}
+
+/// Whether the file at `path` has the size of `entry`.
+fn has_size(path: &Path, entry: &Entry) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == entry.bytes)
+}
+
+/// A checksum as it is stored.
+pub(super) fn sum(crc: u32) -> String {
+    format!("{crc:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::destination::Leftovers;
+    use super::*;
+
+    #[test]
+    fn a_small_file_appears_although_another_process_removes_abandoned_ones() {
+        let root = tempfile::tempdir().unwrap();
+        let (files, done) = (Files::new(&root.path().join("x.tar")), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    files.remove_attempts(&Leftovers::of(&files.ends().unwrap()).attempts).unwrap();
+                }
+            });
+            let written: Result<Vec<bool>> =
+                (0..300).map(|n: u32| files.put(".plan.partial", &n.to_le_bytes(), false)).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            written.unwrap();
+        });
+        assert_eq!(files.get(".plan.partial").unwrap().unwrap(), 299_u32.to_le_bytes());
+        assert_eq!(files.ends().unwrap(), [".plan.partial"]);
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_and_leaves_no_file() {
+        let root = tempfile::tempdir().unwrap();
+        let files = Files::new(&root.path().join("x.tar"));
+        let held = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let _lock = files.lock().unwrap();
+                        assert_eq!(held.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(files.ends().unwrap().is_empty());
+    }
+}

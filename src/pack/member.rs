@@ -1,0 +1,137 @@
+//! The members of one sample in a tar.
+//!
+//! Headers are written by hand at the end of this file. The library also reads them by hand (see
+//! `source::tar`), so the crate `tar` would be used only here.
+
+use crate::error::{Error, Result};
+use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
+
+const BLOCK: usize = 512;
+/// Two blocks of zeros end an archive.
+pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+/// Maximum size that fits into eleven octal digits.
+const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
+
+/// Appends the members of `sample` to `out`. `last` is the stem of the sample before it in the
+/// shard. Returns the stem of this one.
+///
+/// # Errors
+/// If the sample has neither fields nor label, a field cannot be a file extension, or the label is
+/// not a number. `out` may then hold some of the members.
+pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Result<String> {
+    let label = sample.label()?;
+    if sample.fields().is_empty() && label.is_none() {
+        return Err(Error::in_source("sample has no fields and no label, so a tar cannot store it"));
+    }
+    let mut stem = stem(sample.key());
+    if stem == last {
+        stem.push('~');
+    }
+    let key = (stem != sample.key()).then(|| sample.key());
+    for &(name, value) in sample.fields() {
+        // Such a name would be read back as another name or path.
+        if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
+            return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
+        }
+        append(out, &format!("{stem}.{name}"), key, &value.encoded(name));
+    }
+    if let Some(label) = label {
+        append(out, &format!("{stem}.cls"), key, label.to_string().as_bytes());
+    }
+    Ok(stem)
+}
+
+/// The member with the names of the classes; empty without names.
+pub(super) fn of_classes(names: &[String]) -> Vec<u8> {
+    let mut member = Vec::new();
+    if !names.is_empty() {
+        let names = serde_json::to_vec(names).expect("text is JSON");
+        append(&mut member, CLASSES_MEMBER, None, &names);
+    }
+    member
+}
+
+/// Path of the files of `key`: `key` itself, unless it would be misread or would lead out of the
+/// folder.
+fn stem(key: &str) -> String {
+    let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
+    let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
+    let base = component(base).replace('.', "_");
+    match folders {
+        None => base,
+        Some(folders) => {
+            let folders: Vec<String> = folders.split('/').map(component).collect();
+            format!("{}/{base}", folders.join("/"))
+        }
+    }
+}
+
+/// Appends a member: a PAX header if needed, the header, and the data padded to a whole block.
+fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
+    let size = data.len() as u64;
+    let split = split_path(path);
+    let mut records = String::new();
+    if split.is_none() {
+        records += &pax_record("path", path);
+    }
+    if size > MAX_OCTAL_SIZE {
+        records += &pax_record("size", &size.to_string());
+    }
+    if let Some(key) = key {
+        records += &pax_record(KEY_RECORD, key);
+    }
+    if !records.is_empty() {
+        out.extend_from_slice(&header("", "./PaxHeaders/x", records.len() as u64, b'x'));
+        out.extend_from_slice(records.as_bytes());
+        out.resize(out.len().next_multiple_of(BLOCK), 0);
+    }
+    // Readers without PAX support see the name truncated at a character boundary.
+    let (prefix, name) = split.unwrap_or_else(|| {
+        let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
+        ("", &path[..end])
+    });
+    out.extend_from_slice(&header(prefix, name, size.min(MAX_OCTAL_SIZE), b'0'));
+    out.extend_from_slice(data);
+    out.resize(out.len().next_multiple_of(BLOCK), 0);
+}
+
+/// Splits a path at a slash into ustar's prefix and name, if they fit: 155 and 100 bytes of ASCII.
+fn split_path(path: &str) -> Option<(&str, &str)> {
+    if !path.is_ascii() {
+        return None;
+    }
+    if path.len() <= 100 {
+        return Some(("", path));
+    }
+    let slash = path.len() - 101 + path[path.len() - 101..].find('/')?;
+    (1..=155).contains(&slash).then(|| (&path[..slash], &path[slash + 1..])).filter(|(_, name)| !name.is_empty())
+}
+
+/// Formats `LENGTH KEYWORD=VALUE\n`, where LENGTH includes its own digits.
+fn pax_record(keyword: &str, value: &str) -> String {
+    let rest = keyword.len() + value.len() + 3;
+    let mut len = rest + 1;
+    while len != rest + len.to_string().len() {
+        len = rest + len.to_string().len();
+    }
+    format!("{len} {keyword}={value}\n")
+}
+
+/// Builds a ustar header (POSIX.1-1988). Prefix, name and size must fit their fields.
+fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, name.as_bytes());
+    put(100, b"0000644\0");
+    put(108, b"0000000\0");
+    put(116, b"0000000\0");
+    put(124, format!("{size:011o}\0").as_bytes());
+    put(136, b"00000000000\0");
+    put(148, b"        ");
+    put(156, &[kind]);
+    put(257, b"ustar\x0000");
+    put(345, prefix.as_bytes());
+    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}

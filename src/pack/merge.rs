@@ -1,0 +1,371 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::Written;
+use super::destination::{self as dest, Destination, Leftovers, MERGE_END, State};
+use super::place::destination;
+use super::plan::Plan;
+use super::report::{Counts, Report};
+use super::set::{Entry, Part, Set};
+use super::writer::exists;
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::{PLAN_END, Stop, Store, Stores, during};
+
+/// Maximum number of shards in a message.
+const SHOWN: usize = 10;
+
+/// Merges the parts of a set that [`Pack::part`](super::Pack::part) packed.
+///
+/// It checks that all parts are there, that they were packed by the same plan from the same source,
+/// that no sample is missing or packed twice, and the checksums of all shards. It then renames the
+/// shards and writes the manifest of the set. Interrupted at any time, it can be run again.
+///
+/// ```no_run
+/// use warpfeed::pack::Merge;
+///
+/// let merged = Merge::new("train.tar").run()?;
+/// println!("{} samples, {} shards", merged.report.samples, merged.report.written.paths.len());
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is merged until `run` is called"]
+pub struct Merge {
+    target: PathBuf,
+    force: bool,
+    quick: bool,
+    stores: Stores,
+}
+
+/// The result of a [`Merge`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Merged {
+    /// The report of the whole set. Duplicate keys are not counted.
+    pub report: Report,
+    /// Files of this name that do not belong to the set, such as those of an attempt that still
+    /// runs. They are ignored and can be deleted.
+    pub orphans: Vec<PathBuf>,
+}
+
+impl Merge {
+    /// Merges the parts of `target`, the name that the parts were given.
+    pub fn new(target: impl AsRef<Path>) -> Self {
+        Merge::of(target.as_ref(), Stores::default())
+    }
+
+    pub(super) fn of(target: &Path, stores: Stores) -> Self {
+        Merge { target: target.to_owned(), force: false, quick: false, stores }
+    }
+
+    /// Whether to replace an existing set of this name. Off by default.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// Whether to compare only the sizes of shards, and not their checksums, which takes reading the
+    /// set once. Off by default.
+    pub fn quick(mut self, quick: bool) -> Self {
+        self.quick = quick;
+        self
+    }
+
+    /// Finds the parts at URLs of each scheme in its store, like
+    /// [`Pack::stores`](super::Pack::stores).
+    pub fn stores<S: Into<String>>(mut self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Self {
+        stores.into_iter().for_each(|(scheme, store)| self.stores.add(scheme.into(), store));
+        self
+    }
+
+    /// Merges. The parts of a set that is merged already are not needed: the result is the same. Waits
+    /// for another merge of the same target in a folder; in a store, both end with the same set. A
+    /// [`Stop`] of the calling thread ends the checks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if parts are missing or were packed by another plan, and if a set of
+    /// this name exists and [`force`](Merge::force) is not set. [`ErrorKind::Source`] if shards are
+    /// missing or damaged. The message names them, and what to do. Nothing has changed then.
+    pub fn run(&self) -> Result<Merged> {
+        let place = destination(&self.target, &self.stores)?;
+        let place = &*place;
+        if place.in_place() && self.force {
+            return Err(not_replaced().at_path(&self.target));
+        }
+        let _lock = place.lock()?;
+        let ends = place.ends()?;
+        let plan = dest::read_plan(place)?;
+        let set = dest::read_set(place)?;
+        let parts = read_parts(place, &ends)?;
+        if let Some(set) = set
+            && plan.as_ref().is_none_or(|plan| *plan == set.plan)
+            && !parts.iter().any(|(_, part)| part.plan != set.plan && plan.is_none())
+        {
+            // Merged before. Late attempts at its parts may have left files.
+            self.check(place, &set.shards, State::Merged, &|_| None)?;
+            return clean(place, set);
+        }
+        let plan = match (plan, parts.first()) {
+            (Some(plan), _) => plan,
+            (None, Some((_, part))) => part.plan.clone(),
+            (None, None) => {
+                let cause = "no parts of this name; pack them with the same target, then merge";
+                return Err(Error::config(cause).at_path(&self.target));
+            }
+        };
+        let renaming = dest::is_renaming(place, &plan)?;
+        let shards = match self.checked(place, &plan, parts, renaming) {
+            // Another merge may have finished, because a store has no locks.
+            Err(e) if place.in_place() => {
+                return match dest::read_set(place) {
+                    Ok(Some(set)) if set.plan == plan => clean(place, set),
+                    _ => Err(e),
+                };
+            }
+            shards => shards?,
+        };
+        let existing = if place.in_place() { Vec::new() } else { dest::existing(&ends) };
+        if let Some(&old) = existing.first()
+            && !self.force
+            && !renaming
+        {
+            return Err(exists(&place.at(&dest::shard(old))));
+        }
+        let set = place.publish(&plan, shards, &existing)?;
+        clean(place, set)
+    }
+
+    /// The shards of all parts of `plan`, after the checks.
+    fn checked(
+        &self,
+        place: &dyn Destination,
+        plan: &Plan,
+        parts: Vec<(String, Part)>,
+        renaming: bool,
+    ) -> Result<Vec<Entry>> {
+        let parts = complete(place, plan, parts)?;
+        let shards = joined(place, plan, &parts)?;
+        let part_of = |first: u64| {
+            parts.iter().find(|part| plan.range(part.part, part.parts).contains(&first)).map(|p| (p.part, p.parts))
+        };
+        let id = plan.id();
+        let state = if renaming { State::Merging(&id) } else { State::Staged(&id) };
+        self.check(place, &shards, state, &part_of)?;
+        Ok(shards)
+    }
+
+    /// Checks shards. `part_of` is the part that has the sample at a position.
+    fn check(
+        &self,
+        place: &dyn Destination,
+        shards: &[Entry],
+        state: State<'_>,
+        part_of: &(dyn Fn(u64) -> Option<(u64, u64)> + Sync),
+    ) -> Result<()> {
+        let sound = |number: u64, entry: &Entry| -> Result<Option<String>> {
+            let sound = place.has(number, state, entry, !self.quick)?;
+            let name = || place.place(number, state).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok((!sound).then(|| match part_of(entry.first) {
+                Some((part, parts)) => format!("{} (part {part}/{parts})", name()),
+                None => name(),
+            }))
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(shards.len().clamp(1, 16)).build();
+        let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
+        let stop = Stop::current();
+        let bad: Vec<Option<String>> = pool.install(|| {
+            let each = shards.par_iter().enumerate().with_max_len(1);
+            each.map(|(number, entry)| during(stop.clone(), || sound(number as u64, entry))).collect::<Result<_>>()
+        })?;
+        let bad: Vec<String> = bad.into_iter().flatten().collect();
+        if bad.is_empty() {
+            return Ok(());
+        }
+        Err(damaged(place, &bad, shards.len(), matches!(state, State::Merged)).at_path(&self.target))
+    }
+}
+
+/// The error of `bad` ones among `count` shards. Those of a `merged` set are not packed again by their
+/// parts, which find the set complete.
+pub(super) fn damaged(place: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
+    let what = match (merged, place.in_place()) {
+        (false, _) => "delete them and pack their parts again",
+        (true, false) => "pack the set again with force(true)",
+        (true, true) => "the set is merged: delete its objects, and pack it again",
+    };
+    let (number, bad) = (bad.len(), shortened(bad));
+    Error::in_source(format!("{number} of {count} shards are missing or damaged: {bad}; {what}"))
+}
+
+/// A set in a store is never replaced, because readers may have it open.
+pub(super) fn not_replaced() -> Error {
+    Error::config(
+        "a set in a store is not replaced: pack to another name, or delete the old objects; force is for folders",
+    )
+}
+
+/// The manifests of parts, with the ends of their names.
+fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec<(String, Part)>> {
+    let mut parts = Vec::new();
+    for end in Leftovers::of(ends).parts {
+        parts.extend(dest::read::<Part>(place, &end)?.map(|part| (end, part)));
+    }
+    Ok(parts)
+}
+
+/// The parts of one division of the plan, in order. Parts of other divisions are ignored.
+///
+/// # Errors
+/// If no division is complete.
+fn complete(place: &dyn Destination, plan: &Plan, parts: Vec<(String, Part)>) -> Result<Vec<Part>> {
+    let mut divisions = BTreeMap::<u64, BTreeMap<u64, Part>>::new();
+    let mut foreign = None;
+    for (end, part) in parts {
+        let path = place.at(&end);
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if dest::part((part.part, part.parts), &part.plan.id()) != end || part.part >= part.parts {
+            let cause = format!("is the manifest of part {}/{}", part.part, part.parts);
+            return Err(Error::in_source(cause).at_path(path));
+        }
+        match plan.check(&part.plan, "the plan", &name) {
+            Ok(()) => drop(divisions.entry(part.parts).or_default().insert(part.part, part)),
+            Err(e) => drop(foreign.get_or_insert((name, e))),
+        }
+    }
+    if let Some(number) = divisions.iter().find(|(number, parts)| parts.len() as u64 == **number).map(|(n, _)| *n) {
+        return Ok(divisions.remove(&number).expect("found there").into_values().collect());
+    }
+    let mut told: Vec<String> = divisions
+        .iter()
+        .map(|(number, parts)| {
+            format!("parts {} of {number} are missing: pack them", missing(parts.keys().copied(), *number))
+        })
+        .collect();
+    if divisions.is_empty() {
+        told.push("no part is complete".to_owned());
+    }
+    if let Some((name, e)) = foreign {
+        told.push(format!("{name} is ignored, because {}", e.cause()));
+    }
+    Err(Error::config(told.join("; ")).at_path(place.target()))
+}
+
+/// The numbers below `end` that are not among the sorted `present`, as the options of arrays of
+/// SLURM have them: `1,3-9,17`.
+fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
+    let (mut ranges, mut next) = (Vec::new(), 0);
+    for number in present.chain([end]) {
+        match number - next {
+            0 => {}
+            1 => ranges.push(next.to_string()),
+            _ => ranges.push(format!("{next}-{}", number - 1)),
+        }
+        next = number.saturating_add(1);
+    }
+    ranges.join(",")
+}
+
+/// The shards of all parts.
+///
+/// # Errors
+/// If samples are missing or packed twice.
+fn joined(place: &dyn Destination, plan: &Plan, parts: &[Part]) -> Result<Vec<Entry>> {
+    let mut shards: Vec<Entry> = Vec::new();
+    let mut before: Option<&Part> = None;
+    let wrong = |part: &Part, cause: String| {
+        Err(Error::in_source(format!("{cause}; delete this manifest and pack the part again"))
+            .at_path(place.at(&dest::part((part.part, part.parts), &plan.id()))))
+    };
+    for part in parts {
+        let range = plan.range(part.part, part.parts);
+        let mut next = range.start;
+        for entry in &part.shards {
+            if dest::shard_name(place, shards.len() as u64) != entry.name || entry.first != next || entry.samples == 0 {
+                let cause = format!("{} begins with sample {}, expected {next}", entry.name, entry.first);
+                return wrong(part, cause);
+            }
+            next += entry.samples;
+            shards.push(entry.clone());
+        }
+        if next != range.end {
+            return wrong(part, format!("it has the samples {} to {next} instead of {}", range.start, range.end));
+        }
+        if range.is_empty() {
+            continue;
+        }
+        if let Some(before) = before
+            && (before.keys.after != part.keys.first || before.keys.last != part.keys.before)
+        {
+            return wrong(
+                part,
+                format!(
+                    "the source has changed: the part begins with {:?} after {:?}, but part {} ended with {:?} before {:?}",
+                    part.keys.first.as_deref().unwrap_or_default(),
+                    part.keys.before.as_deref().unwrap_or_default(),
+                    before.part,
+                    before.keys.last.as_deref().unwrap_or_default(),
+                    before.keys.after.as_deref().unwrap_or_default(),
+                ),
+            );
+        }
+        before = Some(part);
+    }
+    Ok(shards)
+}
+
+/// Removes what the merge no longer needs, and reports what does not belong to the set.
+fn clean(place: &dyn Destination, set: Set) -> Result<Merged> {
+    let (left, id) = (Leftovers::of(&place.ends()?), set.plan.id());
+    // Also of late attempts at parts of this set.
+    let done = [left.staged, left.journals, left.parts].concat();
+    done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| place.remove(end))?;
+    place.remove_attempts(&left.attempts)?;
+    place.remove(MERGE_END)?;
+    // Without the plan, what is left does not look like an unfinished pack.
+    if dest::read_plan(place)?.is_some_and(|plan| plan == set.plan) {
+        place.remove(PLAN_END)?;
+    }
+    let ends = place.ends()?;
+    let mut orphans = Leftovers::of(&ends).all();
+    let count = set.shards.len() as u64;
+    orphans.extend(dest::existing(&ends).into_iter().filter(|&number| number >= count).map(dest::shard));
+    let orphans = orphans.iter().map(|end| place.at(end)).collect();
+    Ok(Merged { report: report(place, &set.shards, 0), orphans })
+}
+
+/// The report of some shards.
+pub(super) fn report(place: &dyn Destination, shards: &[Entry], duplicate_keys: u64) -> Report {
+    let (mut counts, mut bytes) = (Counts::default(), 0);
+    for entry in shards {
+        counts.join(&entry.counts);
+        bytes += entry.bytes;
+    }
+    // A set of this destination names its shards by their numbers.
+    let end = |entry: &Entry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
+    let paths = shards.iter().map(|entry| place.at(&end(entry))).collect();
+    let written = Written { samples: counts.samples, bytes, paths };
+    counts.report(duplicate_keys, written)
+}
+
+fn shortened(names: &[String]) -> String {
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_missing_parts_are_named_also_of_absurd_numbers() {
+        let of = |present: &[u64], end| missing(present.iter().copied(), end);
+        assert_eq!(of(&[], 1), "0");
+        assert_eq!(of(&[0, 2, 10, 11], 20), "1,3-9,12-19");
+        assert_eq!(of(&[0, 1, 2], 3), "");
+        assert_eq!(of(&[5], u64::MAX), "0-4,6-18446744073709551614");
+        assert_eq!(of(&(0..100).map(|n| 2 * n).collect::<Vec<_>>(), 200).split(',').count(), 100);
+    }
+}

@@ -1,0 +1,73 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::writer::without_slash;
+use crate::error::{Error, Result};
+
+/// Names of the files of a tar set: `OUT.tar`, or `OUT-000000.tar` and so on.
+pub(super) struct Names {
+    /// The name that the user gave.
+    pub(super) target: PathBuf,
+    numbered: bool,
+}
+
+impl Names {
+    pub(super) fn new(target: &Path, numbered: bool) -> Self {
+        Names { target: without_slash(target), numbered }
+    }
+
+    /// The folder of the files.
+    pub(super) fn folder(&self) -> &Path {
+        self.target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    /// The target's name without `.tar`, to which numbers are added.
+    pub(super) fn stem(&self) -> String {
+        let name = self.target.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_suffix(".tar").unwrap_or(&name).to_owned()
+    }
+
+    /// The shard of this number.
+    pub(super) fn shard(&self, number: u64) -> PathBuf {
+        if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
+    }
+
+    /// The file whose name is the stem followed by `end`.
+    pub(super) fn beside(&self, end: &str) -> PathBuf {
+        self.target.with_file_name(format!("{}{end}", self.stem()))
+    }
+
+    /// Names of the folder's files that begin with the stem, without the stem, sorted. No names
+    /// without a folder.
+    pub(super) fn ends(&self) -> Result<Vec<String>> {
+        let folder = self.folder();
+        let entries = match fs::read_dir(folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|e| Error::io(folder, &e))?,
+        };
+        let stem = self.stem();
+        let mut ends = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|e| Error::io(folder, &e))?.file_name();
+            ends.extend(name.to_str().and_then(|name| name.strip_prefix(&stem)).map(str::to_owned));
+        }
+        ends.sort();
+        Ok(ends)
+    }
+
+    /// Existing files under these names, in order.
+    pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
+        if !self.numbered {
+            return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
+        }
+        let mut numbers: Vec<u64> = self.ends()?.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
+        numbers.sort_unstable();
+        Ok(numbers.into_iter().map(|number| self.shard(number)).collect())
+    }
+}
+
+/// The number in `-000017`, as [`Names::shard`] writes it.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let number = text.strip_prefix('-')?.parse().ok()?;
+    (text == format!("-{number:06}")).then_some(number)
+}

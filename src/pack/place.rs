@@ -1,0 +1,18 @@
+use std::path::Path;
+
+use super::destination::Destination;
+use super::files::Files;
+use super::stored::Stored;
+use crate::error::Result;
+use crate::source::{Location, Stores};
+
+/// The destination `target`, a path or a URL that ends in `.tar`.
+///
+/// # Errors
+/// If it has another ending, or its store is unknown or read-only.
+pub(super) fn destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
+    match Location::of(target) {
+        Location::Path(path) => Ok(Box::new(Files::new(&path))),
+        Location::Url(url) => Ok(Box::new(Stored::new(&url, stores.of(&url)?.clone())?)),
+    }
+}

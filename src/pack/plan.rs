@@ -1,0 +1,212 @@
+//! What is packed, how, and where shards begin: the same in every process that packs a part.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::member;
+use super::recode::{RawSize, Recode};
+use super::run::{Chosen, Run};
+use crate::error::{Error, Result};
+use crate::source::Hash;
+
+/// Number of samples that are packed to compare sources and to estimate sizes.
+const PROBES: usize = 64;
+
+/// A plan. Parts that were packed by different plans are never merged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    /// The program, whose versions may encode differently.
+    writer: String,
+    /// Number of samples to pack.
+    pub(super) samples: u64,
+    source: SourceId,
+    /// Treatment of the images.
+    recode: Value,
+    /// Where shards begin.
+    pub(super) cut: Cut,
+    /// How often a complete set was packed again by the same plan.
+    pub(super) repeated: u64,
+}
+
+/// Identity of a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct SourceId {
+    kind: String,
+    samples: u64,
+    /// Hash of the list of samples, if the source knows it.
+    list: Option<String>,
+    /// Hash of the indices that were chosen; `None` for all.
+    chosen: Option<String>,
+    classes: String,
+    /// Hash of a few samples as they are stored.
+    probes: String,
+}
+
+/// Where shards begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Cut {
+    /// Every shard has this many samples, except for the last.
+    Samples(u64),
+    /// A shard ends before it exceeds this many bytes.
+    Bytes(u64),
+}
+
+/// What the user asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Size {
+    /// Not 0.
+    Samples(u64),
+    Bytes(u64),
+    /// Shards of about this many bytes, whose borders do not depend on the shards before them.
+    AboutBytes(u64),
+}
+
+impl Plan {
+    /// The plan of packing `chosen` with `run`. Reads a few samples.
+    ///
+    /// # Errors
+    /// If one of them cannot be read or stored.
+    pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
+        let count = chosen.len().min(PROBES);
+        let at = |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
+        let probes = Chosen::Listed((0..count).map(at).collect());
+        let (mut hash, mut bytes, mut member) = (Hash::new(), 0, Vec::new());
+        let keep_bad = Run { keep_bad: true, ..*run };
+        keep_bad.each(&probes, 0..count, &mut |index, prepared, _| {
+            member.clear();
+            member::gather(&prepared.sample()?, "", &mut member)?;
+            hash = hash.number(index).bytes(&member);
+            bytes += member.len() as u64;
+            Ok(())
+        })?;
+        let cut = match size {
+            Size::Samples(samples) => Cut::Samples(samples),
+            Size::Bytes(limit) => Cut::Bytes(limit),
+            Size::AboutBytes(limit) => Cut::Samples((limit / bytes.div_ceil(count.max(1) as u64).max(1)).max(1)),
+        };
+        let source = SourceId {
+            kind: run.source.kind().to_owned(),
+            samples: run.source.len() as u64,
+            list: run.source.fingerprint().map(hex),
+            chosen: match chosen {
+                Chosen::All(_) => None,
+                Chosen::Listed(indices) => Some(hex(indices.iter().fold(Hash::new(), |h, &i| h.number(i)).end())),
+            },
+            classes: hex(run.source.classes().iter().fold(Hash::new(), |hash, name| hash.text(name)).end()),
+            probes: hex(hash.end()),
+        };
+        let writer = concat!("warpfeed ", env!("CARGO_PKG_VERSION")).to_owned();
+        Ok(Plan { writer, samples: chosen.len() as u64, source, recode: described(run.recode), cut, repeated: 0 })
+    }
+
+    /// Whether `other` is the same plan, perhaps for another time.
+    pub(super) fn repeats(&self, other: &Plan) -> bool {
+        *self == Plan { repeated: self.repeated, ..other.clone() }
+    }
+
+    /// Short name of the plan.
+    pub(super) fn id(&self) -> String {
+        hex(Hash::new().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
+    }
+
+    /// The numbers of the shards of part `part` of `parts`, for a cut at numbers of samples. The
+    /// first part has all shards of any other cut, whose number is not known before.
+    pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
+        match self.cut {
+            Cut::Samples(samples) => {
+                let shards = u128::from(self.samples.div_ceil(samples));
+                let start = |part: u64| (shards * u128::from(part) / u128::from(parts)) as u64;
+                start(part)..start(part + 1)
+            }
+            Cut::Bytes(_) => 0..u64::MAX,
+        }
+    }
+
+    /// The samples of part `part` of `parts`.
+    pub(super) fn range(&self, part: u64, parts: u64) -> Range<u64> {
+        match self.cut {
+            Cut::Samples(samples) => {
+                let shards = self.shards(part, parts);
+                (shards.start * samples).min(self.samples)..(shards.end * samples).min(self.samples)
+            }
+            Cut::Bytes(_) => 0..self.samples,
+        }
+    }
+
+    /// # Errors
+    /// If `other` differs. The message says in what.
+    pub(super) fn check(&self, other: &Plan, here: &str, there: &str) -> Result<()> {
+        let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
+        let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };
+        Err(Error::config(format!("the plans differ in {name}: {here} has {mine}, {there} has {others}")))
+    }
+}
+
+/// Path of the first difference, and both values.
+fn difference<'a>(name: &str, one: &'a Value, two: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
+    match (one, two) {
+        (Value::Object(fields), Value::Object(others)) => fields.iter().find_map(|(key, value)| {
+            let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+            difference(&name, value, others.get(key).unwrap_or(&Value::Null))
+        }),
+        _ => (one != two).then(|| (name.to_owned(), one, two)),
+    }
+}
+
+fn hex(number: u64) -> String {
+    format!("{number:016x}")
+}
+
+fn described(recode: Recode) -> Value {
+    match recode {
+        Recode::KeepBytes => json!({"how": "keep_bytes"}),
+        Recode::Lossless => json!({"how": "lossless"}),
+        Recode::Quality { quality, max_side } => json!({"how": "quality", "quality": quality, "max_side": max_side}),
+        Recode::MaxSide(max_side) => json!({"how": "max_side", "max_side": max_side}),
+        Recode::Raw(RawSize::Shorter(shorter)) => json!({"how": "raw", "shorter": shorter}),
+        Recode::Raw(RawSize::Exact(size)) => json!({"how": "raw", "width": size.width, "height": size.height}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(samples: u64, cut: Cut) -> Plan {
+        let (hash, kind) = (hex(1), "memory".to_owned());
+        let source = SourceId { kind, samples, list: None, chosen: None, classes: hash.clone(), probes: hash };
+        Plan { writer: "w".into(), samples, source, recode: described(Recode::Lossless), cut, repeated: 0 }
+    }
+
+    #[test]
+    fn parts_are_disjoint_contiguous_and_complete_for_any_number() {
+        for (samples, each) in [(1, 1), (1000, 7), (5, 9), (12, 4), (u64::MAX / 2, 3)] {
+            let plan = plan(samples, Cut::Samples(each));
+            for parts in [1, 2, 3, 64, 1000] {
+                let (mut sample, mut shard) = (0, 0);
+                for part in 0..parts {
+                    let (range, shards) = (plan.range(part, parts), plan.shards(part, parts));
+                    assert_eq!((range.start, shards.start), (sample, shard), "part {part} of {parts}");
+                    assert_eq!(range.start % each.min(samples), 0, "a part begins with a shard");
+                    (sample, shard) = (range.end, shards.end);
+                }
+                assert_eq!((sample, shard), (samples, samples.div_ceil(each)), "{parts} parts");
+            }
+        }
+    }
+
+    #[test]
+    fn a_difference_is_named_with_both_values() {
+        let (one, mut two) = (plan(10, Cut::Samples(3)), plan(10, Cut::Samples(3)));
+        assert!(one.check(&two, "x", "y").is_ok() && one.id() == two.id());
+        two.source.samples = 11;
+        let e = one.check(&two, "x.plan", "this run").unwrap_err();
+        assert_eq!(e.cause(), "the plans differ in source.samples: x.plan has 10, this run has 11");
+        assert_ne!(one.id(), two.id());
+        two = plan(10, Cut::Bytes(3));
+        assert!(one.check(&two, "x", "y").unwrap_err().cause().contains("cut"));
+    }
+}

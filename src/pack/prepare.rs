@@ -1,0 +1,131 @@
+//! The work on one sample: reading, recoding, checking.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::bad::Remark;
+use super::recode::{Recode, Treatment};
+use super::renumber::renumber;
+use crate::decode::Codecs;
+use crate::error::{Error, Result, guarded};
+use crate::source::{self, Sample, Source};
+
+/// A sample on its way from a worker to the writer. Its memory is reused.
+#[derive(Default)]
+pub(super) struct Prepared {
+    pub(super) key: String,
+    pub(super) label: Option<i64>,
+    /// Names of the fields, and their ranges in `bytes`.
+    fields: Vec<(String, Range<usize>)>,
+    pub(super) bytes: Vec<u8>,
+    pub(super) treatment: Option<Treatment>,
+    pub(super) refused: bool,
+    pub(super) remark: Option<Remark>,
+    pub(super) image_in: usize,
+    pub(super) image_out: usize,
+    /// One buffer for each attempt to read. A failed attempt may still borrow its buffer.
+    scratch: Vec<Vec<u8>>,
+}
+
+impl Prepared {
+    pub(super) fn sample(&self) -> Result<Sample<'_>> {
+        let mut sample = Sample::new(&self.key);
+        if let Some(label) = self.label {
+            sample = sample.with_label(label);
+        }
+        for (name, range) in &self.fields {
+            sample.push(name, &self.bytes[range.clone()])?;
+        }
+        Ok(sample)
+    }
+
+    fn fill(&mut self, task: Task<'_>, index: usize) -> Result<()> {
+        let Task { source, codecs, recode, retries, stop } = task;
+        self.scratch.resize_with(retries + 1, Vec::new);
+        let (mut buffers, go_on) = (self.scratch.iter_mut(), || !stop.load(Ordering::Relaxed));
+        let read = || source.read(index, buffers.next().expect("one for each attempt"));
+        self.key.clear();
+        let sample = source::retried(retries, index as u64, go_on, read)?;
+        self.key.push_str(sample.key());
+        self.label = sample.label()?;
+        self.fields.clear();
+        self.bytes.clear();
+        (self.treatment, self.refused, self.remark) = (None, false, None);
+        (self.image_in, self.image_out) = (0, 0);
+        let image = codecs.image(&sample).map(|(name, _)| name);
+        for &(name, value) in sample.fields() {
+            let bytes = &*value.encoded(name);
+            let start = self.bytes.len();
+            let mut stored_as = name;
+            if Some(name) == image {
+                match recode.apply(codecs, bytes, &mut self.bytes) {
+                    Ok((treatment, renamed)) => {
+                        if matches!(treatment, Treatment::Encoded | Treatment::Raw) {
+                            keeps_annotations(codecs, &sample, bytes, &self.bytes[start..])?;
+                        }
+                        self.treatment = Some(treatment);
+                        stored_as = renamed.unwrap_or(name);
+                        // Only a sound file can be repacked.
+                        if treatment != Treatment::Repacked {
+                            self.remark = Remark::of(codecs, bytes, None);
+                            self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
+                        }
+                    }
+                    Err(e) => {
+                        self.bytes.truncate(start);
+                        self.bytes.extend_from_slice(bytes);
+                        (self.remark, self.refused) = (Remark::of(codecs, bytes, Some(e)), true);
+                    }
+                }
+                (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
+            } else {
+                self.bytes.extend_from_slice(bytes);
+                renumber(&sample, name, &mut self.bytes[start..])?;
+            }
+            self.fields.push((stored_as.to_owned(), start..self.bytes.len()));
+        }
+        Ok(())
+    }
+}
+
+/// Checks that fields in pixel coordinates stay valid when `image` becomes `recoded`.
+///
+/// # Errors
+/// If the size changes, and the sample has boxes, points or a mask in pixels.
+fn keeps_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
+    let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
+    let in_pixels = |name: &str| match name.split('.').next() {
+        Some("boxes") => !relative,
+        Some("mask" | "points") => true,
+        _ => false,
+    };
+    let Some((name, _)) = sample.fields().iter().find(|(name, _)| in_pixels(name)) else { return Ok(()) };
+    let (was, is) = (codecs.open(image)?.size(), codecs.open(recoded)?.size());
+    if was == is {
+        return Ok(());
+    }
+    Err(Error::in_source(format!(
+        "the picture would become {}x{} from {}x{}, but the field {name:?} is in pixels of the original; pack it without resizing",
+        is.width, is.height, was.width, was.height
+    )))
+}
+
+/// The work on each sample.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) codecs: &'a Codecs,
+    pub(super) recode: Recode,
+    pub(super) retries: usize,
+    /// Set when packing ends.
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Task<'_> {
+    /// Reads and recodes sample `index`. A panic of the source or of a codec becomes an error.
+    pub(super) fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
+        let filled = guarded(|| prepared.fill(self, index));
+        filled.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;
+        Ok(prepared)
+    }
+}

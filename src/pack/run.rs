@@ -1,0 +1,189 @@
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam::channel;
+use rayon::prelude::*;
+
+use super::bad::Bad;
+use super::prepare::{Prepared, Task};
+use super::recode::Recode;
+use crate::decode::Codecs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::{self, Source};
+
+/// Maximum number of samples per worker ahead of the writer.
+const AHEAD: usize = 8;
+/// Maximum bytes of finished samples that wait for earlier ones. Above it, no new samples start.
+const WAITING_BYTES: usize = 256 << 20;
+/// Maximum size of a sample buffer that is kept for reuse.
+const SPARE_BYTES: usize = 16 << 20;
+
+/// Maximum number of keys in a message.
+const SHOWN: usize = 10;
+
+/// The samples of a source that are packed, in their order.
+pub(super) enum Chosen {
+    /// All, of this number.
+    All(usize),
+    /// These indices.
+    Listed(Vec<u64>),
+}
+
+impl Chosen {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Chosen::All(samples) => *samples,
+            Chosen::Listed(indices) => indices.len(),
+        }
+    }
+
+    /// Index in the source of the sample at `position`.
+    pub(super) fn index(&self, position: usize) -> usize {
+        match self {
+            Chosen::All(_) => position,
+            Chosen::Listed(indices) => indices[position] as usize,
+        }
+    }
+}
+
+/// Reads and recodes samples on several threads, and hands them out in their order.
+pub(super) struct Run<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) codecs: &'a Codecs,
+    pub(super) recode: Recode,
+    pub(super) retries: usize,
+    pub(super) workers: usize,
+    pub(super) keep_bad: bool,
+    pub(super) strict: bool,
+}
+
+impl Run<'_> {
+    /// Indices of the samples with `keys`, in order.
+    ///
+    /// # Errors
+    /// If a key cannot be read, or no sample has one of `keys`.
+    pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
+        let wanted: HashSet<String> = keys.into_iter().collect();
+        let key = |scratch: &mut Vec<u8>, index: usize| {
+            let key = source::retried(self.retries, index as u64, || true, || self.source.key(index, scratch));
+            let key = key.map_err(|e| source::sample_error(self.source, index, "", e))?;
+            Ok(wanted.contains(&key).then_some((index as u64, key)))
+        };
+        let all = 0..self.source.len();
+        let found: Vec<(u64, String)> = self.pool()?.install(|| {
+            all.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
+        })?;
+        let seen: HashSet<&str> = found.iter().map(|(_, key)| &**key).collect();
+        let mut missing: Vec<&str> = wanted.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();
+        if missing.is_empty() {
+            return Ok(found.into_iter().map(|(index, _)| index).collect());
+        }
+        missing.sort_unstable();
+        let more = missing.len().saturating_sub(SHOWN);
+        let shown: Vec<_> = missing.iter().take(SHOWN).map(|key| format!("{key:?}")).collect();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Err(Error::config(format!("no sample has the key {}{more}", shown.join(", "))))
+    }
+
+    fn pool(&self) -> Result<rayon::ThreadPool> {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(self.threads())
+            .thread_name(|i| format!("warpfeed-pack-{i}"))
+            .build()
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {} worker threads: {e}", self.threads())))
+    }
+
+    fn threads(&self) -> usize {
+        match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        }
+    }
+
+    /// Passes the samples at `positions` of `chosen` to `put`, with their indices, on the calling
+    /// thread. After a bad image, samples are read to count all bad images, and the last argument
+    /// is `false`: they are no longer written.
+    ///
+    /// # Errors
+    /// Those of reading, recoding and `put`. If there are bad images, after all were counted.
+    pub(super) fn each(
+        &self,
+        chosen: &Chosen,
+        positions: Range<usize>,
+        put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+    ) -> Result<()> {
+        let (workers, pool) = (self.threads(), self.pool()?);
+        let (source, stop) = (self.source, AtomicBool::new(false));
+        let task = Task { source, codecs: self.codecs, recode: self.recode, retries: self.retries, stop: &stop };
+        let (keep_bad, strict, mut bad) = (self.keep_bad, self.strict, Bad::default());
+        let spare = Mutex::new(Vec::new());
+        let samples = positions.len() as u64;
+        // The calling thread hands out positions, restores the order of the results, and writes. It
+        // may wait. The workers never wait, because the channel has room for everything in flight.
+        let outcome = pool.in_place_scope(|scope| {
+            let (sender, results) = channel::unbounded();
+            let mut waiting: VecDeque<Option<Result<Prepared>>> = VecDeque::new();
+            let mut waiting_bytes = 0;
+            let (mut written, mut begun) = (positions.start, positions.start);
+            let packed = loop {
+                while begun < positions.end
+                    && begun - written < workers * AHEAD
+                    && (waiting_bytes < WAITING_BYTES || begun == written)
+                {
+                    let (position, index) = (begun, chosen.index(begun));
+                    let (sender, spare) = (sender.clone(), &spare);
+                    scope.spawn(move |_| {
+                        if task.stop.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let prepared: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
+                        let prepared = task.prepare(index, prepared.unwrap_or_default());
+                        // After an error the receiver is gone.
+                        let _ = sender.send((position, prepared));
+                    });
+                    waiting.push_back(None);
+                    begun += 1;
+                }
+                if written == begun {
+                    break Ok(());
+                }
+                let (position, prepared) = results.recv().expect("this thread holds a sender");
+                waiting_bytes += prepared.as_ref().map_or(0, |p| p.bytes.len());
+                waiting[position - written] = Some(prepared);
+                let mut put_ready = || {
+                    while let Some(ready) = waiting.front_mut().and_then(Option::take) {
+                        let prepared = ready?;
+                        waiting.pop_front();
+                        waiting_bytes -= prepared.bytes.len();
+                        let index = chosen.index(written);
+                        match &prepared.remark {
+                            Some(remark) if !keep_bad && remark.is_bad(strict) => {
+                                bad.add(index as u64, &prepared.key, remark);
+                            }
+                            _ => {}
+                        }
+                        put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
+                            // The target could not be written; the sample is not the cause.
+                            Some(_) => e,
+                            None => source::sample_error(source, index, &prepared.key, e),
+                        })?;
+                        written += 1;
+                        if prepared.bytes.capacity() <= SPARE_BYTES {
+                            spare.lock().expect("nothing panics while holding it").push(prepared);
+                        }
+                    }
+                    Ok(())
+                };
+                if let Err(e) = put_ready() {
+                    break Err(e);
+                }
+            };
+            stop.store(true, Ordering::Relaxed);
+            packed
+        });
+        outcome?;
+        bad.check(samples)
+    }
+}

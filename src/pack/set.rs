@@ -1,0 +1,102 @@
+//! The manifests of a part and of a set.
+
+use serde::{Deserialize, Serialize};
+
+use super::bad::MAX_LISTED;
+use super::plan::Plan;
+use super::report::Counts;
+use crate::source::MANIFEST_VERSION;
+
+/// A complete shard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// Position of its first sample among those that are packed.
+    pub(super) first: u64,
+    pub(super) samples: u64,
+    pub(super) bytes: u64,
+    pub(super) crc32: String,
+    pub(super) counts: Counts,
+}
+
+/// The manifest of a part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Part {
+    warpfeed_part: u64,
+    pub(super) plan: Plan,
+    pub(super) part: u64,
+    pub(super) parts: u64,
+    /// Keys of the first and the last sample, and of their neighbours in other parts.
+    pub(super) keys: Keys,
+    pub(super) shards: Vec<Entry>,
+}
+
+/// Keys at the borders of a part. Neighbouring parts have the same.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Keys {
+    pub(super) before: Option<String>,
+    pub(super) first: Option<String>,
+    pub(super) last: Option<String>,
+    pub(super) after: Option<String>,
+}
+
+/// The manifest of a set. Readers use the version, and name, samples and bytes of the shards.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Set {
+    warpfeed_set: u64,
+    pub(super) samples: u64,
+    pub(super) plan: Plan,
+    pub(super) shards: Vec<Entry>,
+}
+
+impl Part {
+    pub(super) fn new(plan: Plan, (part, parts): (u64, u64), keys: Keys, shards: Vec<Entry>) -> Self {
+        Part { warpfeed_part: MANIFEST_VERSION, plan, part, parts, keys, shards: limited(shards) }
+    }
+}
+
+impl Set {
+    pub(super) fn new(plan: Plan, shards: Vec<Entry>) -> Self {
+        Set { warpfeed_set: MANIFEST_VERSION, samples: plan.samples, plan, shards: limited(shards) }
+    }
+}
+
+/// Limits the lists of images of all shards together to the length that a report has. With a list
+/// for each shard, a manifest could become too large to be opened.
+fn limited(mut shards: Vec<Entry>) -> Vec<Entry> {
+    let mut left = [MAX_LISTED; 2];
+    for Entry { counts, .. } in &mut shards {
+        for (list, left) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut left) {
+            list.truncate(*left);
+            *left -= list.len();
+        }
+    }
+    shards
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pack::bad::Refused;
+
+    #[test]
+    fn a_manifest_lists_as_many_images_as_a_report() {
+        let image = |index: usize| Refused { index: index as u64, key: "k".into(), reason: "r".into() };
+        let shard = |number: usize| {
+            let counts = Counts {
+                refused: (0..4_000).map(|i| image(4_000 * number + i)).collect(),
+                refused_count: 4_000,
+                damaged: vec![image(number)],
+                ..Counts::default()
+            };
+            Entry { name: String::new(), first: 0, samples: 0, bytes: 0, crc32: String::new(), counts }
+        };
+        let shards = limited((0..4).map(shard).collect());
+        let listed: Vec<u64> = shards.iter().flat_map(|s| s.counts.refused.iter().map(|r| r.index)).collect();
+        assert_eq!(listed, (0..10_000).collect::<Vec<u64>>());
+        assert_eq!(
+            shards.iter().map(|s| (s.counts.refused_count, s.counts.damaged.len())).collect::<Vec<_>>(),
+            [(4_000, 1); 4]
+        );
+    }
+}

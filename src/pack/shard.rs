@@ -1,0 +1,110 @@
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use super::member::{self, END};
+use crate::error::{Error, Result};
+use crate::source::Sample;
+
+/// What a shard is written to.
+pub(super) trait Sink: Write {
+    /// Writes everything to the disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Sink for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+/// One shard while it is written.
+pub(super) struct Shard<S: Sink> {
+    path: PathBuf,
+    file: BufWriter<S>,
+    bytes: u64,
+    samples: u64,
+    crc: crc32fast::Hasher,
+    /// Name of the last sample's files, without the extension.
+    last: String,
+    /// Buffer for one sample, which is written completely or not at all.
+    gathered: Vec<u8>,
+    /// First write error. The shard may then end in a partial sample, so nothing more can be added
+    /// or finished.
+    failed: Option<Error>,
+}
+
+/// Size and checksum of a finished shard.
+pub(super) struct Finished {
+    pub(super) bytes: u64,
+    pub(super) crc: u32,
+}
+
+impl<S: Sink> Shard<S> {
+    /// Begins a shard in the empty `file`, which messages call `path`.
+    pub(super) fn begin(path: PathBuf, file: S, classes: &[String]) -> Result<Self> {
+        let mut shard = Shard {
+            path,
+            file: BufWriter::with_capacity(1 << 20, file),
+            bytes: 0,
+            samples: 0,
+            crc: crc32fast::Hasher::new(),
+            last: String::new(),
+            gathered: Vec::new(),
+            failed: None,
+        };
+        shard.write(&member::of_classes(classes))?;
+        Ok(shard)
+    }
+
+    /// Appends a sample, unless the shard has samples already and would exceed `limit`. Returns
+    /// whether it was appended.
+    pub(super) fn put(&mut self, sample: &Sample<'_>, limit: Option<u64>) -> Result<bool> {
+        self.check()?;
+        let mut gathered = std::mem::take(&mut self.gathered);
+        gathered.clear();
+        let stem = member::gather(sample, &self.last, &mut gathered)?;
+        let after = self.bytes + (gathered.len() + END.len()) as u64;
+        let fits = self.samples == 0 || limit.is_none_or(|limit| after <= limit);
+        if fits {
+            self.write(&gathered)?;
+            self.samples += 1;
+            self.last = stem;
+        }
+        self.gathered = gathered;
+        Ok(fits)
+    }
+
+    /// Ends the shard and writes it to the disk.
+    pub(super) fn finish(&mut self) -> Result<Finished> {
+        self.check()?;
+        self.write(&END)?;
+        let written = self.file.flush().and_then(|()| self.file.get_mut().sync());
+        written.map_err(|e| self.fail(&e))?;
+        Ok(Finished { bytes: self.bytes, crc: self.crc.clone().finalize() })
+    }
+
+    /// What the shard was written to.
+    pub(super) fn into_sink(self) -> S {
+        self.file.into_parts().0
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|e| self.fail(&e))?;
+        self.crc.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn fail(&mut self, e: &io::Error) -> Error {
+        // An upload fails with an error of this crate.
+        let known = e.get_ref().and_then(|e| e.downcast_ref::<Error>()).cloned();
+        let error = known.unwrap_or_else(|| Error::io(&self.path, e));
+        self.failed = Some(error.clone());
+        error
+    }
+}

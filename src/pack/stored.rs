@@ -1,0 +1,228 @@
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::destination::{self as dest, Attempt, Destination, Lock, State};
+use super::files::sum;
+use super::plan::Plan;
+use super::set::{Entry, Set};
+use super::writer::exists;
+use crate::error::{Error, Result};
+use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
+
+/// Maximum size of a small file.
+const MOST: u64 = 1 << 30;
+/// Bytes of a shard that are compared at a time.
+const CHUNK: u64 = 16 << 20;
+/// Number of times that an object is looked for that another upload is writing, and the time between.
+const LOOKS: usize = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+/// Number of times that a small file is read again if it changes meanwhile.
+const CHANGES: usize = 5;
+
+/// A set in a store.
+///
+/// A store renames nothing, so shards have their final names at once. Until the merge writes the
+/// manifest, the plan tells readers that the set is not complete. No object ever replaces another one
+/// with other bytes.
+pub(super) struct Stored {
+    store: Arc<dyn Store>,
+    remote: Arc<Remote>,
+    /// The URL without `.tar`.
+    base: String,
+}
+
+impl Stored {
+    /// # Errors
+    /// If the store cannot be written.
+    pub(super) fn new(url: &str, store: Arc<dyn Store>) -> Result<Self> {
+        // An upload that is dropped leaves nothing.
+        drop(store.create(url)?);
+        let base = url.strip_suffix(".tar").unwrap_or(url).to_owned();
+        Ok(Stored { remote: Arc::new(Remote::new(store.clone())), store, base })
+    }
+
+    fn url(&self, end: &str) -> String {
+        format!("{}{end}", self.base)
+    }
+}
+
+impl Destination for Stored {
+    fn at(&self, end: &str) -> PathBuf {
+        self.url(end).into()
+    }
+
+    fn ends(&self) -> Result<Vec<String>> {
+        let base = self.base.clone();
+        let found = self.remote.repeated(move |store| store.list(&base))?;
+        let end =
+            |object: &Object| object.url.strip_prefix(&self.base).filter(|end| !end.contains('/')).map(str::to_owned);
+        let mut ends: Vec<String> = found.iter().filter_map(end).collect();
+        ends.sort();
+        Ok(ends)
+    }
+
+    fn get(&self, end: &str) -> Result<Option<Vec<u8>>> {
+        let mut times = 0;
+        loop {
+            let Some(object) = object(&self.remote, &self.url(end))? else { return Ok(None) };
+            if object.len > MOST {
+                return Err(
+                    Error::in_source(format!("{} bytes, at most {MOST} are expected", object.len)).at_path(object.url)
+                );
+            }
+            match self.remote.bytes(&object, 0, object.len) {
+                // Another process wrote it again, or removed it.
+                Err(_) if times < CHANGES => times += 1,
+                read => return read.map(Some),
+            }
+        }
+    }
+
+    fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool> {
+        let (url, bytes): (_, Arc<[u8]>) = (self.url(end), bytes.into());
+        self.remote.repeated(move |store| {
+            let mut upload = store.create(&url)?;
+            upload.write(&bytes)?;
+            upload.complete(new)
+        })
+    }
+
+    fn remove(&self, end: &str) -> Result<()> {
+        let url = self.url(end);
+        self.remote.repeated(move |store| store.remove(&url))
+    }
+
+    fn remove_attempts(&self, _: &[String]) -> Result<()> {
+        // The store removes incomplete uploads.
+        Ok(())
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, number: u64, _: &str) -> Result<Box<dyn Attempt>> {
+        let url = self.url(&dest::shard(number));
+        Ok(Box::new(Uploading { upload: self.store.create(&url)?, remote: self.remote.clone(), url }))
+    }
+
+    fn note(&self, _: (u64, u64), number: u64, id: &str, entry: &Entry) -> Result<()> {
+        dest::write(self, &dest::staged(number, id), entry, false).map(drop)
+    }
+
+    fn noted(&self, _: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<Entry>> {
+        let ends = self.ends()?;
+        let notes = numbers.map(|number| dest::staged(number, id)).take_while(|note| ends.binary_search(note).is_ok());
+        let entries = notes.map(|note| dest::read(self, &note)).take_while(|entry| !matches!(entry, Ok(None)));
+        entries.filter_map(Result::transpose).collect()
+    }
+
+    fn place(&self, number: u64, _: State<'_>) -> PathBuf {
+        self.at(&dest::shard(number))
+    }
+
+    fn has(&self, number: u64, _: State<'_>, entry: &Entry, whole: bool) -> Result<bool> {
+        has(&self.remote, &self.url(&dest::shard(number)), entry, whole)
+    }
+
+    /// Not needed: the set appears with its manifest, which is written once. A merge that finds the
+    /// parts gone looks for the set.
+    fn lock(&self) -> Result<Lock> {
+        Ok(Box::new(()))
+    }
+
+    fn publish(&self, plan: &Plan, shards: Vec<Entry>, _: &[u64]) -> Result<Set> {
+        let set = Set::new(plan.clone(), shards);
+        if dest::write(self, MANIFEST_END, &set, true)? {
+            return Ok(set);
+        }
+        match dest::read_set(self)? {
+            Some(other) if other == set => Ok(set),
+            Some(_) => Err(exists(&self.at(MANIFEST_END))),
+            None => Err(Error::in_source(
+                "the store refused the manifest, because something else wrote it at the same time, but no object of \
+                 this name exists: merge again",
+            )
+            .at_path(self.at(MANIFEST_END))),
+        }
+    }
+}
+
+/// A shard that is uploaded.
+struct Uploading {
+    upload: Box<dyn Upload>,
+    remote: Arc<Remote>,
+    url: String,
+}
+
+impl Write for Uploading {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.upload.write(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Attempt for Uploading {
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn keep(self: Box<Self>, entry: &Entry) -> Result<()> {
+        let Uploading { upload, remote, url } = *self;
+        if upload.complete(true)? || has(&remote, &url, entry, true)? {
+            return Ok(());
+        }
+        // The upload that was faster may not have ended yet.
+        for _ in 0..LOOKS {
+            if object(&remote, &url)?.is_some() {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(Error::in_source(match object(&remote, &url)? {
+            Some(_) if has(&remote, &url, entry, true)? => return Ok(()),
+            Some(_) => "an object of this name exists, with other bytes: delete it, and pack again",
+            None => {
+                "the store refused the shard, because something else wrote it at the same time, but no object of this \
+                 name exists: pack again"
+            }
+        })
+        .at_path(url))
+    }
+}
+
+/// The object at `url`, if it exists.
+fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
+    let wanted = url.to_owned();
+    remote.repeated(move |store| match store.object(&wanted) {
+        Err(e) if e.is_absent() => Ok(None),
+        // The error may have another cause.
+        Err(e) if !e.is_transient() => match store.list(&wanted)?.iter().any(|object| object.url == wanted) {
+            true => Err(e),
+            false => Ok(None),
+        },
+        found => found.map(Some),
+    })
+}
+
+/// Whether the object at `url` is the shard of `entry`, by its size and, if `whole`, its checksum.
+fn has(remote: &Remote, url: &str, entry: &Entry, whole: bool) -> Result<bool> {
+    let Some(object) = object(remote, url)?.filter(|object| object.len == entry.bytes) else { return Ok(false) };
+    if !whole {
+        return Ok(true);
+    }
+    let (mut hasher, mut at) = (crc32fast::Hasher::new(), 0);
+    while at < object.len {
+        let bytes = remote.bytes(&object, at, CHUNK.min(object.len - at))?;
+        hasher.update(&bytes);
+        at += bytes.len() as u64;
+    }
+    Ok(sum(hasher.finalize()) == entry.crc32)
+}

@@ -1,0 +1,131 @@
+use crate::decode::{Picture, Rect};
+use crate::order::Rng;
+use crate::transform::Plan;
+
+/// An image of a sample, with its header and its plan.
+pub(crate) struct Planned<'a> {
+    /// The encoded picture.
+    pub(crate) bytes: &'a [u8],
+    /// The picture, until it is decoded. `None` for an image that another one is decoded with.
+    pub(crate) picture: Option<Picture<'a>>,
+    /// The part of the picture that is decoded: the plan's region, and those of the images that are
+    /// decoded with this one.
+    pub(crate) region: Rect,
+    /// The image of the sample that this one is decoded with.
+    pub(crate) with: Option<usize>,
+    /// Whether it and the images that are decoded with it must be decoded one by one after all.
+    pub(crate) apart: bool,
+    /// Whether the decoder met damage.
+    pub(crate) damaged: bool,
+    pub(crate) plan: Plan,
+    /// The generator after the plan took its numbers.
+    pub(crate) rng: Rng,
+}
+
+impl<'a> Planned<'a> {
+    pub(crate) fn new(picture: Picture<'a>, plan: Plan, rng: Rng) -> Self {
+        let (bytes, region) = (picture.bytes(), plan.region);
+        Planned { bytes, picture: Some(picture), region, with: None, apart: false, damaged: false, plan, rng }
+    }
+
+    /// Number of encoded bytes that are decoded for it.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        self.picture.as_ref().map_or(0, |picture| picture.bytes().len())
+    }
+
+    /// Whether both are images of one picture.
+    pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self.bytes, other.bytes)
+    }
+}
+
+/// Decides which images of a sample are decoded together: views of one picture, if decoding a
+/// rectangle around both takes no longer than decoding each.
+pub(crate) fn share(images: &mut [Planned<'_>]) {
+    for number in 1..images.len() {
+        let (before, rest) = images.split_at_mut(number);
+        let image = &mut rest[0];
+        let Some(picture) = &image.picture else { continue };
+        let alone = picture.cost(image.region);
+        let joined = before.iter().enumerate().filter(|(_, other)| other.shows_the_same(image));
+        let joined = joined.filter_map(|(with, other)| {
+            let (picture, both) = (other.picture.as_ref()?, other.region.around(image.region));
+            let more = picture.cost(both).saturating_sub(picture.cost(other.region));
+            (more <= alone).then_some((more, with, both))
+        });
+        if let Some((_, with, both)) = joined.min_by_key(|(more, ..)| *more) {
+            before[with].region = both;
+            (image.with, image.picture) = (Some(with), None);
+        }
+    }
+}
+
+/// Number of different damaged pictures among the images of a sample.
+pub(crate) fn damaged(images: &[Planned<'_>]) -> u32 {
+    let damaged = || images.iter().filter(|image| image.damaged);
+    let first =
+        |(number, image): (usize, &Planned<'_>)| !damaged().take(number).any(|before| before.shows_the_same(image));
+    damaged().enumerate().filter(|&(number, image)| first((number, image))).count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::jpeg::libjpeg::{Options, encode};
+    use crate::decode::{Codecs, Size};
+    use crate::transform::Augment;
+
+    /// Images of the regions of one picture after `share`: those that they are decoded with, and the
+    /// regions that are decoded.
+    fn shared(file: &[u8], regions: &[Rect]) -> Vec<(Option<usize>, Rect)> {
+        let codecs = Codecs::new();
+        let planned = |&region: &Rect| {
+            let picture = codecs.open(file).unwrap();
+            let plan = Plan::resized_crop(picture.size(), region, Size::new(8, 8), Rect::new(0, 0, 8, 8));
+            Planned::new(picture, plan, Rng::new(0, 0, 0))
+        };
+        let mut images: Vec<_> = regions.iter().map(planned).collect();
+        share(&mut images);
+        for image in &images {
+            assert_eq!(image.picture.is_some(), image.with.is_none());
+            let with = image.with.map_or(image.region, |with| images[with].region);
+            assert!(with.around(image.plan.region) == with, "all of an image is decoded");
+        }
+        images.iter().map(|image| (image.with, image.region)).collect()
+    }
+
+    #[test]
+    fn views_are_decoded_together_where_that_takes_no_longer() {
+        let pixels: Vec<u8> = (0..160 * 160 * 3).map(|i: u32| (i.wrapping_mul(i) / 7) as u8).collect();
+        let plain = encode(&pixels, 160, 160, 3, &Options::new(90, 2, 2));
+        let packed = encode(&pixels, 160, 160, 3, &Options { restart: 1, ..Options::new(90, 2, 2) });
+        let (left, right) = (Rect::new(0, 64, 48, 48), Rect::new(112, 100, 48, 60));
+        let (whole, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
+        // Without restart markers all codes above the lower edge are read in any case.
+        assert_eq!(shared(&plain, &[left, right]), [(None, Rect::new(0, 64, 160, 96)), (Some(0), right)]);
+        assert_eq!(shared(&packed, &[left, right]), [(None, left), (None, right)]);
+        for file in [&plain, &packed] {
+            assert_eq!(shared(file, &[whole, inside, left]), [(None, whole), (Some(0), inside), (Some(0), left)]);
+        }
+        // Each joins the one that grows least.
+        let near = Rect::new(104, 96, 56, 56);
+        assert_eq!(shared(&packed, &[left, right, near])[2].0, Some(1));
+    }
+
+    #[test]
+    fn a_damaged_picture_counts_once() {
+        let (codecs, npy) = (Codecs::new(), crate::decode::raw::npy_header(Size::new(2, 2)));
+        let files = [[&npy[..], &[7; 12]].concat(), [&npy[..], &[7; 12]].concat()];
+        let planned = |file: usize, damaged| {
+            let picture = codecs.open(&files[file]).unwrap();
+            let plan = Augment::pass_through(2, 2).plan(picture.size(), &mut Rng::new(0, 0, 0)).unwrap();
+            Planned { damaged, ..Planned::new(picture, plan, Rng::new(0, 0, 0)) }
+        };
+        let count = |images: &[(usize, bool)]| {
+            super::damaged(&images.iter().map(|&(file, damaged)| planned(file, damaged)).collect::<Vec<_>>())
+        };
+        assert_eq!(count(&[(0, true), (0, false), (0, true), (0, true)]), 1);
+        assert_eq!(count(&[(1, false), (0, true), (1, true), (0, true)]), 2);
+        assert_eq!(count(&[(0, false), (1, false)]), 0);
+    }
+}

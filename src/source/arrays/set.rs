@@ -1,0 +1,291 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::column::{Choose, Column};
+use super::{numpy, safetensors, splits, torch};
+use crate::error::{Error, Result};
+use crate::source::held::{HeldFile, are_unchanged};
+use crate::source::options::Options;
+use crate::source::record::{Content, Named, Part, Rows, Survey, Wanted, is_label};
+use crate::source::splits::files_in;
+use crate::source::{Sample, Source, pixels};
+
+/// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz` archive, a
+/// `.safetensors` file, or the tensors in a `.pt` or `.pth` file of `torch.save`.
+///
+/// ```python
+/// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
+/// ```
+///
+/// Each array is a column. The array of pictures has the type `uint8` and the shape (n, height,
+/// width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4 channels. If
+/// several arrays may be the pictures, such as images of `float32` and masks of `uint8`, one must be
+/// chosen. The array of labels is called `label`, `labels`, `target`, `y`, ... and has one integer
+/// per sample. Other arrays are the fields `<name>.npy`, of up to three axes per sample. An array
+/// without axes is ignored. A sample's key is its number.
+///
+/// **Splits.** If the names of all arrays have a part such as `train`, `val` or `test`, as in
+/// `train_images` and `x_test`, the arrays belong to splits. The path of a split is that of the file,
+/// then the name of the split: `pathmnist.npz/train`.
+///
+/// **Checksums.** Those of an `.npz` or `.pt` archive are checked on opening, up to 256 MiB of arrays
+/// that are not compressed.
+///
+/// **Memory.** Files are mapped, and only the rows of a sample are read. Compressed arrays of an `.npz`
+/// archive are decompressed into memory when it is opened, up to 4 GiB; use `numpy.savez` instead of
+/// `savez_compressed` for large ones. This memory is not part of the loader's memory plan. Booleans
+/// become `uint8`, and `float16` becomes `float32`. Big-endian numbers are converted.
+///
+/// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
+/// numbers. The pickle of a `.pt` file is read without running any of its code: anything but tensors and
+/// lists of integers is refused by name.
+pub struct Arrays {
+    files: Vec<HeldFile>,
+    columns: Vec<Column>,
+    rows: Rows,
+    /// Number of the column of labels.
+    label: Option<usize>,
+    len: usize,
+    path: PathBuf,
+    kind: &'static str,
+    /// Number of requested checks.
+    looks: AtomicU64,
+}
+
+/// Names of labels besides those of every format. They need a column of pictures.
+const LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
+
+fn is_other_label(name: &str) -> bool {
+    LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
+}
+
+/// The format of a file, by its extension.
+fn kind_of(path: &Path) -> Result<&'static str> {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    match extension.to_str() {
+        Some("npz") => Ok("npz"),
+        Some("safetensors") => Ok("safetensors"),
+        Some("pt" | "pth") => Ok("torch"),
+        Some("npy") => Ok("npy"),
+        _ if path.is_dir() => Ok("npy"),
+        _ => {
+            let cause = "arrays are in .npy, .npz, .safetensors, .pt or .pth files, or in a folder of .npy files";
+            Err(Error::config(cause).at_path(path))
+        }
+    }
+}
+
+impl Arrays {
+    /// Opens the arrays at `path`. Its extension determines the format; a folder holds `.npy` files.
+    ///
+    /// # Errors
+    /// If a file is damaged, the arrays have different numbers of samples, there are several splits, or
+    /// an array has elements or an order that are not supported.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        Self::with(path, kind_of(path)?, &Options::default())
+    }
+
+    /// Opens the arrays at `path` as the format `kind`: `npy`, `npz`, `safetensors` or `torch`.
+    pub(in crate::source) fn with(path: &Path, kind: &'static str, options: &Options) -> Result<Self> {
+        let wanted = options.wanted();
+        let choose = |names: &[String]| chosen(names, options.part.as_deref(), &wanted);
+        let (files, columns) = load(path, kind, options.mapped, &choose).map_err(|e| e.at_path(path))?;
+        Self::of(path, kind, wanted, files, columns)
+    }
+
+    /// The arrays of the file in `bytes`.
+    #[cfg(test)]
+    pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
+        let file = HeldFile::in_memory(bytes);
+        let choose = |names: &[String]| chosen(names, part, &Wanted::default());
+        let columns = columns(&file, kind, "x", &choose)?;
+        Self::of(Path::new("memory"), kind, Wanted::default(), vec![file], columns)
+    }
+
+    fn of(
+        path: &Path,
+        kind: &'static str,
+        mut wanted: Wanted,
+        files: Vec<HeldFile>,
+        columns: Vec<Column>,
+    ) -> Result<Self> {
+        let named = |e: Error| e.at_path(path);
+        let columns: Vec<Column> = columns.into_iter().filter(|column| column.len().is_some()).collect();
+        let len = check(&columns).map_err(named)?;
+        let usual = columns.iter().any(|column| is_label(&column.name));
+        if wanted.label.is_none() && !wanted.without_label && !usual {
+            let single = |column: &&Column| column.shape[1..].iter().all(|&side| side == 1);
+            let integers = |column: &&Column| matches!(column.dtype.kind, b'i' | b'u') && single(column);
+            let label =
+                |name: &&str| columns.iter().filter(integers).find(|column| column.name.eq_ignore_ascii_case(name));
+            wanted.label = LABELS.iter().find_map(label).map(|column| column.name.clone());
+        }
+        let mut page = Vec::new();
+        let first = row(&columns, &files, 0, &mut page).map_err(named)?;
+        let mut survey = Survey::default();
+        survey.see(&first, &page).map_err(named)?;
+        let rows = survey.finish(&wanted).map_err(named)?;
+        let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
+        drop(first);
+        let looks = AtomicU64::new(0);
+        Ok(Arrays { files, columns, rows, label, len, path: path.to_owned(), kind, looks })
+    }
+
+    fn look(&self) -> Result<()> {
+        let looks = self.looks.load(Ordering::Relaxed);
+        self.files.iter().try_for_each(|file| file.look(looks))
+    }
+}
+
+/// The arrays that are used: those of the split `part`, and only the columns that are wanted.
+fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
+    let mut chosen = splits::choose(names, part)?;
+    if let Some(columns) = &wanted.columns {
+        let is = |option: &Option<String>, name: &str| option.as_deref() == Some(name);
+        chosen.retain(|(_, name)| {
+            let label = match &wanted.label {
+                None => !wanted.without_label && (is_label(name) || is_other_label(name)),
+                label => is(label, name),
+            };
+            let picture = match &wanted.picture {
+                None => pixels::is_usual(name),
+                picture => is(picture, name),
+            };
+            columns.contains(name) || label || picture
+        });
+    }
+    Ok(chosen)
+}
+
+/// Opens the files at `path`, and finds the arrays in them.
+fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Vec<HeldFile>, Vec<Column>)> {
+    let open = |path: &Path| HeldFile::open(path, mapped).map(|(file, _)| file);
+    if kind == "npy" {
+        let paths = if path.is_dir() { files_in(path, "npy")? } else { vec![path.to_owned()] };
+        if paths.is_empty() {
+            return Err(Error::in_source("no .npy files in this folder"));
+        }
+        let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let names: Vec<String> = paths.iter().map(stem).collect();
+        // The name of a single file says nothing about splits.
+        let chosen = if path.is_dir() { choose(&names)? } else { vec![(0, names[0].clone())] };
+        let (mut files, mut columns) = (Vec::new(), Vec::new());
+        for (place, name) in chosen {
+            let file = open(&paths[place])?;
+            columns.push(numpy::npy(&*file.held.bytes(), name, files.len()).map_err(|e| e.at_path(&paths[place]))?);
+            files.push(file);
+        }
+        return Ok((files, columns));
+    }
+    let file = open(path)?;
+    let columns = columns(&file, kind, "", choose)?;
+    Ok((vec![file], columns))
+}
+
+/// The arrays in one file. An `.npy` file has one, called `name`.
+fn columns(file: &HeldFile, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
+    let bytes = file.held.bytes();
+    match kind {
+        "npy" => Ok(vec![numpy::npy(&*bytes, name.to_owned(), 0)?]),
+        "npz" => numpy::npz(&*bytes, 0, choose),
+        "safetensors" => safetensors::columns(&*bytes, 0, choose),
+        _ => torch::columns(&*bytes, 0, choose),
+    }
+}
+
+/// Checks that arrays can be columns of samples. Returns the number of samples.
+fn check(columns: &[Column]) -> Result<usize> {
+    let Some(len) = columns.first().and_then(Column::len) else {
+        return Err(Error::in_source("there is no array with samples in its first axis"));
+    };
+    let advice = "list the columns with TableOptions::columns";
+    if let Some(other) = columns.iter().find(|column| column.len() != Some(len)) {
+        let first = &columns[0];
+        return Err(Error::in_source(format!(
+            "arrays have different numbers of samples in their first axis: {:?} has the shape {:?}, and {:?} has {:?}; \
+             {advice}",
+            first.name, first.shape, other.name, other.shape
+        )));
+    }
+    for Column { name, dtype, shape, .. } in columns {
+        dtype.element().map_err(|e| Error::in_source(format!("array {name:?} has {}, or {advice}", e.cause())))?;
+        if shape.len() > 4 {
+            return Err(Error::in_source(format!(
+                "array {name:?} has the shape {shape:?}; up to three axes per sample are supported, or {advice}"
+            )));
+        }
+    }
+    if len == 0 {
+        return Err(Error::in_source("the arrays have no samples"));
+    }
+    Ok(len)
+}
+
+/// The cells of sample `index`.
+fn row<'a>(
+    columns: impl IntoIterator<Item = &'a Column>,
+    files: &'a [HeldFile],
+    index: usize,
+    page: &mut Vec<u8>,
+) -> Result<Vec<Named<'a>>> {
+    let cell = |column: &'a Column| {
+        let (element, shape) = (column.dtype.element()?, column.shape[1..].to_vec());
+        let data = column.get(files, index, page)?;
+        Ok(Named { name: Cow::Borrowed(&*column.name), content: Content::Numbers { element, shape, data } })
+    };
+    columns.into_iter().map(cell).collect()
+}
+
+impl Source for Arrays {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.look()?;
+        scratch.clear();
+        write!(scratch, "{index}").expect("a Vec takes everything");
+        let key = Part::Page(0..scratch.len());
+        let row = row(&self.columns, &self.files, index, scratch).map_err(|e| e.at_path(&self.path))?;
+        self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        are_unchanged(self.files.iter(), self.looks.load(Ordering::Relaxed))
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(label) = self.label else { return Ok(None) };
+        self.look()?;
+        scratch.clear();
+        let row = row([&self.columns[label]], &self.files, index, scratch).map_err(|e| e.at_path(&self.path))?;
+        self.rows.sample(Part::Borrowed(b""), row, scratch).and_then(|s| s.label()).map_err(|e| e.at_path(&self.path))
+    }
+
+    fn path(&self, _index: usize) -> Option<PathBuf> {
+        Some(self.path.clone())
+    }
+
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+}
+
+impl fmt::Debug for Arrays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrays")
+            .field("path", &self.path)
+            .field("len", &self.len)
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,310 @@
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cells::{Blocks, Form, Rows};
+use super::schema::{Field, Kind, Schema};
+use super::stream::{Batch, Stream};
+use crate::error::{Error, Result};
+use crate::source::features::{Features, FileFeatures};
+use crate::source::file::{self, is_below};
+use crate::source::held::{HeldFile, are_unchanged};
+use crate::source::options::Options;
+use crate::source::parallel::in_parallel;
+use crate::source::record::{Column, Columns, Found, Holds, sniffed};
+use crate::source::tree::Tree;
+use crate::source::value::Element;
+use crate::source::{Sample, Source, Value, splits};
+
+/// Maximum size of `state.json`.
+const MAX_STATE: u64 = 64 << 20;
+/// File that `datasets.save_to_disk` writes last, with the names of the others.
+const STATE: &str = "state.json";
+/// File that lists the splits of a folder.
+const SPLITS: &str = "dataset_dict.json";
+
+/// Rows of Arrow files, as `datasets.save_to_disk` writes them and the library's cache has them.
+///
+/// Each row is a sample, and its key is the number of the row. The columns decide the fields:
+///
+/// | column | in the sample |
+/// |---|---|
+/// | pictures (the feature `Image`, or bytes of a known format), by preference `image` | the picture: `jpg`, `png`, ... |
+/// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the classes |
+/// | further pictures, such as masks | `<column>.png` or another format |
+/// | numbers, dates and times, lists of numbers | `<column>.npy` |
+/// | text | `<column>.txt` |
+/// | nested values | `<column>.json` |
+/// | other bytes | `<column>.bin` |
+///
+/// A null is no field, and no label. With class names, a negative label means that the sample has
+/// none, as in `datasets`. A picture without bytes is read from its path, which is relative to the
+/// file's folder and must lead below it, unless [`TableOptions::picture`] names the column.
+///
+/// **Zero-copy.** Fields borrow from the memory map. Halves and flags become `f32` and `u8`.
+///
+/// **Not read**: compressed batches (Feather), dictionaries, decimals, unions and views, each refused
+/// by name. Such a column is left out with a warning, unless it was chosen.
+///
+/// [`TableOptions::picture`]: crate::source::TableOptions::picture
+pub struct Arrow {
+    files: Vec<Part>,
+    /// Number of the first row of each batch, then the number of rows.
+    starts: Vec<usize>,
+    /// The file of each batch, and the batch in it.
+    places: Vec<(u32, u32)>,
+    schema: Schema,
+    forms: Vec<Option<Form>>,
+    columns: Columns,
+    /// Whether paths of pictures may lead anywhere.
+    anywhere: bool,
+    looks: AtomicU64,
+}
+
+struct Part {
+    file: HeldFile,
+    batches: Vec<Batch>,
+}
+
+impl Arrow {
+    /// Whether `folder` was written by `datasets.save_to_disk`.
+    pub(in crate::source) fn is_saved(folder: Tree<'_>) -> bool {
+        folder.has_file(STATE) || folder.has_file(SPLITS)
+    }
+
+    /// Opens one file, a folder that `datasets.save_to_disk` wrote, or a folder of files.
+    ///
+    /// # Errors
+    /// If a file is damaged, the files have different columns, or a folder has several splits.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(path.as_ref(), None, &Options::new())
+    }
+
+    /// Opens `split` of a folder of files.
+    pub(in crate::source) fn with(path: &Path, split: Option<&str>, options: &Options) -> Result<Self> {
+        let files = files(path, split)?;
+        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        let opened = in_parallel(&files, |path| {
+            let (file, _) = HeldFile::open(path, options.mapped)?;
+            let stream = Stream::read(&*file.held.bytes()).map_err(|e| e.at_path(path))?;
+            Ok((file, stream))
+        })?;
+        let mut schema: Option<Schema> = None;
+        let mut named = Vec::new();
+        let (mut starts, mut places, mut parts) = (vec![0_usize], Vec::new(), Vec::new());
+        for (file, stream) in opened {
+            let first = schema.get_or_insert_with(|| stream.schema.clone());
+            if first.fields != stream.schema.fields {
+                let cause = format!("its columns differ from those of {}", files[0].display());
+                return Err(Error::in_source(cause).at_path(&file.path));
+            }
+            for (number, batch) in stream.batches.iter().enumerate().filter(|(_, batch)| batch.rows > 0) {
+                let end = starts[starts.len() - 1].checked_add(batch.rows);
+                starts.push(end.ok_or_else(|| Error::in_source("more rows than memory").at_path(&file.path))?);
+                places.push((parts.len() as u32, number as u32));
+            }
+            named.extend(stream.schema.features.clone().map(|json| (file.path.clone(), json)));
+            parts.push(Part { file, batches: stream.batches });
+        }
+        let schema = schema.ok_or_else(|| Error::in_source("no .arrow files").at_path(path))?;
+        if places.is_empty() {
+            return Err(Error::in_source("no rows").at_path(path));
+        }
+        let forms = schema.fields.iter().map(|field| Form::of(field).ok()).collect();
+        let wanted = options.wanted();
+        let mut arrow = Arrow {
+            files: parts,
+            starts,
+            places,
+            schema,
+            forms,
+            columns: Columns::default(),
+            anywhere: wanted.picture.is_some(),
+            looks: AtomicU64::new(0),
+        };
+        let features = FileFeatures::new(Features::in_folder(folder)?, &named);
+        let columns: Vec<Column> = (0..arrow.schema.fields.len())
+            .map(|place| Ok(Column::new(arrow.schema.fields[place].name.clone(), arrow.holds(place, features.all())?)))
+            .collect::<Result<_>>()?;
+        arrow.columns = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
+        let names = |place: usize| &*arrow.schema.fields[place].name;
+        let classes = features.classes(arrow.columns.used().map(names), arrow.columns.label().map(names))?;
+        arrow.learn(classes, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        Ok(arrow)
+    }
+
+    /// The type of a column.
+    fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
+        let field = &self.schema.fields[place];
+        let form = match Form::of(field) {
+            Ok(form) => form,
+            Err(what) => return Ok(Holds::Unread(what)),
+        };
+        let bytes = matches!(field.kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
+        Ok(match (form, field.kind) {
+            (Form::File { .. }, _) => match features.file(&field.name) {
+                Some(holds) => holds,
+                None => self.sniff(place)?,
+            },
+            (Form::Plain, _) if bytes => self.sniff(place)?,
+            (Form::Plain, Kind::Text { .. }) => Holds::Text,
+            (Form::Plain, Kind::Number(Element::F32 | Element::F64) | Kind::Half) => Holds::Numbers,
+            (Form::Plain, Kind::Null) => Holds::Unread("only nulls"),
+            (Form::Plain, _) => Holds::Integers,
+            (Form::Numbers, _) => Holds::Numbers,
+            (Form::Json, _) => Holds::Json,
+        })
+    }
+
+    /// The type of a column of bytes, by its first values.
+    fn sniff(&self, place: usize) -> Result<Holds> {
+        sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
+    }
+
+    /// Determines the classes of labels that are text, or the names of integers.
+    fn learn(&mut self, classes: Option<Vec<String>>, options: &Options) -> Result<()> {
+        let Some(place) = self.columns.label() else { return Ok(()) };
+        if let Some(names) = classes {
+            self.columns.set_classes(names);
+        }
+        if !matches!(self.schema.fields[place].kind, Kind::Text { .. }) {
+            return Ok(());
+        }
+        let mut columns = std::mem::take(&mut self.columns);
+        columns.learn(options.classes.as_ref(), options.lenient, |see| {
+            let mut scratch = Vec::new();
+            for row in 0..self.len() {
+                scratch.clear();
+                let found = self.find(row, place, &mut scratch)?;
+                if let Some(Value::Text(text)) = found.cell(&scratch).value() {
+                    see(row, text);
+                }
+            }
+            Ok(())
+        })?;
+        self.columns = columns;
+        Ok(())
+    }
+
+    /// The file of `row`, its batch, and its number in the batch.
+    fn locate(&self, row: usize) -> (&HeldFile, &Batch, u64) {
+        assert!(row < self.len(), "sample {row} of {}", self.len());
+        let number = self.starts.partition_point(|&start| start <= row) - 1;
+        let (file, batch) = self.places[number];
+        let part = &self.files[file as usize];
+        (&part.file, &part.batches[batch as usize], (row - self.starts[number]) as u64)
+    }
+
+    /// Finds the value of a column in a row.
+    fn find<'a>(&'a self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+        let (file, batch, inside) = self.locate(row);
+        let (field, form): (&Field, _) = (&self.schema.fields[place], self.forms[place]);
+        let form = form.expect("columns that are not read are not used");
+        let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
+        rows.cell(field, form, inside, scratch).map_err(|e| e.at_path(&file.path))
+    }
+}
+
+/// The files of the data set at `path`, in order.
+fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let read = |name: &str| {
+        let path = path.join(name);
+        let text = file::read_text(&path, MAX_STATE).map_err(|e| Error::io(&path, &e))?;
+        let json: serde_json::Value =
+            serde_json::from_str(&text).map_err(|e| Error::in_source(format!("not valid JSON: {e}")).at_path(&path))?;
+        Ok::<_, Error>((path, json))
+    };
+    if path.join(SPLITS).is_file() {
+        let (file, json) = read(SPLITS)?;
+        let names = json["splits"].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(|name| name.as_str().filter(|name| is_below(name))).collect();
+        if names.is_empty() {
+            return Err(Error::in_source("lists no splits").at_path(file));
+        }
+        let folders = names.iter().map(|name| ((*name).to_owned(), vec![path.join(name)])).collect();
+        let folder = splits::choose(path, folders, split)?.remove(0);
+        return files(&folder, None);
+    }
+    if !path.join(STATE).is_file() {
+        let found = splits::files_in(path, "arrow")?;
+        // Results of `map`, which the library keeps next to the data set.
+        let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
+        let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
+            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        });
+        let chosen = splits::choose(path, grouped, split)?;
+        splits::complete(path, &chosen.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
+        return Ok(chosen);
+    }
+    let (state, json) = read(STATE)?;
+    let listed = json["_data_files"].as_array().into_iter().flatten();
+    let names = listed.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
+    let names: Vec<&str> = names
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::in_source("names no files below its folder").at_path(&state))?;
+    let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
+        || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
+    if mapped {
+        let cause = "its rows are chosen by another file, as old versions of datasets saved them; save it again";
+        return Err(Error::in_source(cause).at_path(state));
+    }
+    Ok(names.into_iter().map(|name| path.join(name)).collect())
+}
+
+impl Source for Arrow {
+    fn len(&self) -> usize {
+        self.starts[self.places.len()]
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (file, _, _) = self.locate(index);
+        file.look(self.looks.load(Ordering::Relaxed))?;
+        let root = file.path.parent().unwrap_or(Path::new(""));
+        let found = self.columns.read(index, scratch, |place, scratch| {
+            let anywhere = self.anywhere && self.columns.picture() == Some(place);
+            self.find(index, place, scratch)?.opened(root, anywhere, scratch)
+        });
+        found.map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        are_unchanged(self.files.iter().map(|part| &part.file), self.looks.load(Ordering::Relaxed))
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(place) = self.columns.label() else { return Ok(None) };
+        let (file, _, _) = self.locate(index);
+        file.look(self.looks.load(Ordering::Relaxed))?;
+        scratch.clear();
+        let found = self.find(index, place, scratch)?;
+        self.columns.label_of(found.cell(scratch)).map_err(|e| e.at_path(&file.path))
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.locate(index).0.path.clone())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.columns.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        "arrow"
+    }
+}
+
+impl std::fmt::Debug for Arrow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrow")
+            .field("files", &self.files.len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,302 @@
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use arrayvec::{ArrayString, ArrayVec};
+
+use super::part::{Part, Place};
+use super::set::{Items, Read};
+use crate::error::{Error, Result};
+use crate::source::pixels::{self, Candidate, Channels, Colours};
+use crate::source::record::{Cell, Column, Columns, Holds};
+use crate::source::value::Element;
+use crate::source::{Follow, Lookahead, Options, Sample, Source};
+use crate::trace::NetworkStats;
+
+/// Maximum number of columns of a data set.
+pub(in crate::source) const MAX_COLUMNS: usize = 64;
+
+/// The range of each column in the bytes of a sample.
+pub(in crate::source) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
+
+/// The places of columns in a sample of `len` bytes that begins with `head`: the lengths of the
+/// columns without a fixed size, as 32 bits, then the values.
+///
+/// # Errors
+/// If the columns do not fill the sample.
+pub(in crate::source) fn places<'n>(
+    columns: impl Iterator<Item = (&'n str, Option<usize>)> + Clone,
+    head: &[u8],
+    len: usize,
+) -> Result<Places> {
+    let mut lengths = head.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word) as usize);
+    let (mut places, mut start) = (Places::new(), 4 * columns.clone().filter(|column| column.1.is_none()).count());
+    for (name, size) in columns {
+        let size = size.or_else(|| lengths.next());
+        let end = size.and_then(|size| start.checked_add(size)).filter(|&end| end <= len).ok_or_else(|| {
+            let size = size.map_or("a missing length".to_owned(), |size| format!("{size} bytes"));
+            Error::in_source(format!("column {name:?} has {size} from byte {start} of the sample's {len} on"))
+        })?;
+        places.push(start..end);
+        start = end;
+    }
+    if start != len {
+        return Err(Error::in_source(format!("the columns have {start} bytes, but the sample has {len}")));
+    }
+    Ok(places)
+}
+
+/// The layout of a sample's columns in its bytes.
+pub(in crate::source) trait Layout: Send + Sync {
+    /// Name of the format.
+    const KIND: &'static str;
+
+    /// Names of the columns.
+    fn names(&self) -> &[String];
+
+    /// Number of bytes at the start of a sample that determine the places of its columns.
+    fn head(&self) -> usize;
+
+    /// The places of the columns in sample `row` of `len` bytes, which begins with `head`.
+    ///
+    /// # Errors
+    /// If a column leaves the sample.
+    fn places(&self, row: usize, head: &[u8], len: usize) -> Result<Places>;
+
+    /// Type of a column. `first` reads its value in the first sample.
+    ///
+    /// # Errors
+    /// If its encoding is not read, or `first` fails.
+    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds>;
+
+    /// The value of `column` of sample `row`, whose bytes are `item[place]`. Appends to `made` what
+    /// it makes of them.
+    ///
+    /// # Errors
+    /// If the bytes are not in the column's encoding.
+    fn part(&self, row: usize, column: usize, item: &[u8], place: Range<usize>, made: &mut Vec<u8>) -> Result<Part>;
+}
+
+/// A data set whose samples have the columns of a [`Layout`].
+pub(in crate::source) struct Rows<L> {
+    items: Items,
+    layout: L,
+    columns: Columns,
+    /// Column of arrays of pixels that is the picture.
+    pixels: Option<(usize, Channels)>,
+}
+
+impl<L: Layout> Rows<L> {
+    /// The samples of `items`. `path` is the data set's, for messages.
+    ///
+    /// # Errors
+    /// If there are no samples, a column that is used has an encoding that is not read, or the
+    /// options do not match the columns.
+    pub(in crate::source) fn new(path: &Path, items: Items, layout: L, options: &Options) -> Result<Self> {
+        Self::open(items, layout, options).map_err(|e| e.at_path(path))
+    }
+
+    fn open(items: Items, layout: L, options: &Options) -> Result<Self> {
+        if items.len() == 0 {
+            return Err(Error::in_source(format!("no samples in {} files", items.files())));
+        }
+        if layout.names().len() > MAX_COLUMNS {
+            let columns = layout.names().len();
+            return Err(Error::in_source(format!("{columns} columns; at most {MAX_COLUMNS} are read")));
+        }
+        let wanted = options.wanted();
+        let named = |name: &String| [&wanted.picture, &wanted.label].iter().any(|named| named.as_ref() == Some(name));
+        let chosen = |name: &String| named(name) || wanted.columns.as_ref().is_none_or(|chosen| chosen.contains(name));
+        let mut scratch = Vec::new();
+        let mut column = |(column, name): (usize, &String)| {
+            let mut first = || column_bytes(&items, &layout, 0, column, &mut scratch).map(<[u8]>::to_vec);
+            match layout.holds(column, &mut first) {
+                Ok(holds) => Ok(Column::new(name, holds)),
+                Err(e) if chosen(name) => Err(e),
+                // It is not used, so its encoding does not matter.
+                Err(_) => Ok(Column::new(name, Holds::Bytes)),
+            }
+        };
+        let mut all = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
+        let encoded = all.iter().any(|column| column.holds == Holds::Pictures);
+        let pixels = match (encoded, wanted.picture.as_deref()) {
+            (true, None) => None,
+            (_, wanted) => pixels::choose(&arrays(&items, &layout, &all), wanted)?,
+        };
+        if let Some((column, _)) = pixels {
+            all[column].holds = Holds::Pictures;
+        }
+        let mut columns = Columns::new(&all, &wanted)?;
+        if let Some(label) = columns.label().filter(|&label| all[label].holds == Holds::Text) {
+            columns.learn(options.classes.as_ref(), options.lenient, |see| {
+                (0..items.len()).try_for_each(|row| {
+                    with_cell(&items, &layout, row, label, &mut scratch, |cell| {
+                        if let Cell::Text(text) = cell {
+                            see(row, text);
+                        }
+                        Ok(())
+                    })
+                })
+            })?;
+        }
+        Ok(Rows { items, layout, columns, pixels })
+    }
+
+    /// The values of sample `index`, which is `item`. Other bytes than those are appended to `made`.
+    fn parts(&self, index: usize, item: &[u8], made: &mut Vec<u8>) -> Result<Parts> {
+        let names = self.layout.names();
+        let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
+        let mut part = |(column, place): (usize, Range<usize>)| {
+            if !self.columns.uses(column) {
+                return Ok(Part::Null);
+            }
+            let part = self.layout.part(index, column, item, place, made)?;
+            match self.pixels {
+                Some((pixels, channels)) if pixels == column => picture(part, channels, item, made),
+                _ => Ok(part),
+            }
+        };
+        let named = |(column, place)| part((column, place)).map_err(|e| of_column(e, &names[column]));
+        places.into_iter().enumerate().map(named).collect()
+    }
+}
+
+/// The values of the columns of a sample.
+type Parts = ArrayVec<Part, MAX_COLUMNS>;
+
+/// Maximum number of samples that opening looks at to find arrays of pixels. More than one is needed
+/// only if the first ones are damaged.
+const SURVEYED: usize = 64;
+
+/// The columns of arrays, with the shapes in the first sample that is sound.
+fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
+    let (mut scratch, mut made) = (Vec::new(), Vec::new());
+    let mut of_row = |row: usize| {
+        let mut found = Vec::new();
+        for (number, column) in columns.iter().enumerate().filter(|(_, column)| column.holds == Holds::Numbers) {
+            let bytes = column_bytes(items, layout, row, number, &mut scratch)?;
+            made.clear();
+            if let Part::Numbers(_, element, sides, axes) =
+                layout.part(row, number, bytes, 0..bytes.len(), &mut made)?
+            {
+                let shape = sides[..axes].to_vec();
+                found.push(Candidate { column: number, name: column.name.clone(), element, shape });
+            }
+        }
+        Ok::<_, Error>(found)
+    };
+    (0..items.len().min(SURVEYED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
+}
+
+/// A picture in an array of pixels, as the `.npy` file that its codec reads.
+fn picture(part: Part, channels: Channels, item: &[u8], made: &mut Vec<u8>) -> Result<Part> {
+    let Part::Numbers(place, Element::U8, sides, axes) = part else {
+        return Err(Error::in_source("another type than in the first sample, where it has arrays of u8"));
+    };
+    let start = made.len();
+    let shape = &sides[..axes];
+    match place.made {
+        false => pixels::append(made, &item[place.start..place.end], shape, channels, Colours::Rgb)?,
+        true => {
+            let pixels = made[place.start..place.end].to_vec();
+            pixels::append(made, &pixels, shape, channels, Colours::Rgb)?;
+        }
+    }
+    Ok(Part::Bytes(Place::made_since(start, made)))
+}
+
+/// Reads the bytes of `column` in sample `row`, and of no other column.
+fn column_bytes<'a, L: Layout>(
+    items: &'a Items,
+    layout: &L,
+    row: usize,
+    column: usize,
+    scratch: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
+    let len = items.len_of(row);
+    let head = items.peek(row, 0..layout.head() as u64, scratch)?;
+    let places = layout.places(row, head, len).map_err(|e| e.at_path(items.path(row)))?;
+    let place = places[column].clone();
+    items.peek(row, place.start as u64..place.end as u64, scratch)
+}
+
+/// Calls `with` with the cell of `column` in sample `row`. Reads no other column.
+fn with_cell<L: Layout, T>(
+    items: &Items,
+    layout: &L,
+    row: usize,
+    column: usize,
+    scratch: &mut Vec<u8>,
+    with: impl FnOnce(Cell<'_>) -> Result<T>,
+) -> Result<T> {
+    let (bytes, mut made) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
+    let part = layout.part(row, column, bytes, 0..bytes.len(), &mut made);
+    part.and_then(|part| with(part.cell(&layout.names()[column], bytes, &made)?))
+        .map_err(|e| e.at_path(items.path(row)))
+}
+
+impl<L: Layout> Source for Rows<L> {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let names = self.layout.names();
+        let Read { parsed, item, made } = self.items.read(index, scratch, |item, made| {
+            let mut digits = ArrayString::<20>::new();
+            write!(digits, "{index}").expect("a number has at most 20 digits");
+            made.extend_from_slice(digits.as_bytes());
+            let key = Place::made_since(0, made);
+            Ok((key, self.parts(index, item, made)?))
+        })?;
+        let (key, parts) = parsed;
+        let key = std::str::from_utf8(&made[key.start..key.end]).expect("digits");
+        self.columns
+            .sample(key, |column| parts[column].cell(&names[column], item, made))
+            .map_err(|e| e.at_path(self.items.path(index)))
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.items.follow(order)
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.items.network()
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.items.ahead_bytes()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.items.check();
+        Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.items.is_unchanged()
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(label) = self.columns.label() else { return Ok(None) };
+        let of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
+        with_cell(&self.items, &self.layout, index, label, scratch, of)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.items.path(index).to_owned())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.columns.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        L::KIND
+    }
+}
+
+/// The error of a value, with its column.
+fn of_column(error: Error, column: &str) -> Error {
+    Error::new(error.kind(), format!("column {column:?}: {}", error.cause()))
+}

@@ -1,0 +1,103 @@
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// A node of a sample's structure, as PyTorch writes it.
+#[derive(Debug, Deserialize)]
+struct Node {
+    /// Python type; `None` for a value.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// Of a dict: its keys, in JSON.
+    context: Option<String>,
+    children_spec: Vec<Node>,
+}
+
+/// Maximum number of values of a sample.
+const MOST: usize = 1024;
+
+/// The names of a sample's values: the keys and places that lead to each, with dots between them. A
+/// sample that is one value has the name `0`.
+///
+/// # Errors
+/// If `spec` is not a structure in version 1 of PyTorch's format.
+pub(super) fn names(spec: &str) -> Result<Vec<String>> {
+    let bad = |cause: String| Error::in_source(format!("data_spec is not the structure of a sample: {cause}"));
+    // The parser of JSON limits the depth.
+    let (version, root): (u64, Node) = serde_json::from_str(spec).map_err(|e| bad(e.to_string()))?;
+    if version != 1 {
+        return Err(bad(format!("its version is {version}, and version 1 is read")));
+    }
+    let mut names = Vec::new();
+    root.walk("", &mut names).map_err(bad)?;
+    if names.len() > MOST {
+        return Err(bad(format!("it has {} values; at most {MOST} are read", names.len())));
+    }
+    Ok(names)
+}
+
+impl Node {
+    fn walk(&self, path: &str, names: &mut Vec<String>) -> Result<(), String> {
+        let Some(kind) = &self.kind else {
+            names.push(if path.is_empty() { "0".to_owned() } else { path.to_owned() });
+            return Ok(());
+        };
+        let keys = match &**kind {
+            "builtins.dict" | "collections.OrderedDict" => {
+                let context = self.context.as_deref().unwrap_or("null");
+                let keys: Vec<serde_json::Value> =
+                    serde_json::from_str(context).map_err(|e| format!("the keys of a dict: {e}"))?;
+                let text = |key: serde_json::Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+                keys.into_iter().map(text).collect()
+            }
+            "builtins.list" | "builtins.tuple" | "collections.deque" => {
+                (0..self.children_spec.len()).map(|place| place.to_string()).collect::<Vec<_>>()
+            }
+            _ => return Err(format!("it has a node of type {kind:?}; dicts, lists and tuples are read")),
+        };
+        if keys.len() != self.children_spec.len() {
+            return Err(format!("{} keys for {} values", keys.len(), self.children_spec.len()));
+        }
+        let dot = if path.is_empty() { "" } else { "." };
+        keys.iter()
+            .zip(&self.children_spec)
+            .try_for_each(|(key, child)| child.walk(&format!("{path}{dot}{key}"), names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_named_by_keys_and_places() {
+        let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
+        let node = |kind: &str, context: &str, children: &[&str]| {
+            let (kind, children) = (serde_json::json!(kind), children.join(","));
+            format!(
+                "{{\"type\": {kind}, \"context\": {}, \"children_spec\": [{children}]}}",
+                serde_json::json!(context)
+            )
+        };
+        let tuple = node("builtins.tuple", "null", &[leaf, leaf]);
+        let dict = node("builtins.dict", r#"["image", "meta", 7]"#, &[leaf, &tuple, leaf]);
+        let of = |root: &str| names(&format!("[1, {root}]"));
+        assert_eq!(of(leaf).unwrap(), ["0"]);
+        assert_eq!(of(&tuple).unwrap(), ["0", "1"]);
+        assert_eq!(of(&dict).unwrap(), ["image", "meta.0", "meta.1", "7"]);
+        for (root, cause) in [
+            (node("builtins.dict", "[]", &[leaf]), "0 keys for 1 values"),
+            (node("builtins.dict", "{", &[leaf]), "the keys of a dict"),
+            (node("mine.Point", "null", &[leaf]), "a node of type \"mine.Point\""),
+            ("{}".into(), "missing field"),
+        ] {
+            let e = of(&root).unwrap_err();
+            assert!(e.cause().contains(cause), "{root}: {e}");
+        }
+        assert!(
+            names("[2, 3]").is_err() && names(&format!("[2, {leaf}]")).unwrap_err().cause().contains("version is 2")
+        );
+        let deep = "[".repeat(100_000);
+        assert!(names(&deep).is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! Decompresses pages, whose sizes are checked before and while memory is taken.
+
+use std::io::Read;
+
+use parquet::basic::Compression;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Appends the `size` bytes that `from` is the compressed form of.
+///
+/// # Errors
+/// If there are fewer or more, or the compression is not read.
+pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to: &mut Vec<u8>) -> Result<()> {
+    let start = to.len();
+    to.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("no memory for {size} bytes")))?;
+    // Some writers compress no bytes to none.
+    if size == 0 && from.is_empty() {
+        return Ok(());
+    }
+    match compression {
+        Compression::UNCOMPRESSED => match from.len() == size {
+            true => to.extend_from_slice(from),
+            false => return Err(wrong(compression, &format!("{} bytes, not {size}", from.len()))),
+        },
+        Compression::SNAPPY => {
+            to.resize(start + size, 0);
+            let written = snap::raw::Decoder::new().decompress(from, &mut to[start..]);
+            let written = written.map_err(|e| wrong(compression, &e.to_string()))?;
+            return full(compression, written, size);
+        }
+        Compression::GZIP(_) => read(compression, flate2::read::MultiGzDecoder::new(from), size, to)?,
+        Compression::ZSTD(_) => {
+            to.resize(start + size, 0);
+            let mut decoder = zstd::bulk::Decompressor::new().map_err(|e| wrong(compression, &e.to_string()))?;
+            let written = decoder.decompress_to_buffer(from, &mut to[start..]);
+            let written = written.map_err(|e| wrong(compression, &e.to_string()))?;
+            return full(compression, written, size);
+        }
+        Compression::LZ4_RAW => {
+            to.resize(start + size, 0);
+            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "not valid, or another size"));
+        }
+        // Writers disagree on its framing: Hadoop's, LZ4's own, and none.
+        Compression::LZ4 => {
+            to.resize(start + size, 0);
+            if hadoop(from, &mut to[start..]).is_some() {
+                return Ok(());
+            }
+            to.truncate(start);
+            if read(compression, lz4_flex::frame::FrameDecoder::new(from), size, to).is_ok() {
+                return Ok(());
+            }
+            to.truncate(start);
+            to.resize(start + size, 0);
+            return lz4(from, &mut to[start..]).ok_or_else(|| wrong(compression, "not valid, or another size"));
+        }
+        other => {
+            let name = format!("{other:?}");
+            let name = name.split('(').next().unwrap_or_default().to_lowercase();
+            return Err(Error::in_source(format!("compressed with {name}, which is not read")));
+        }
+    }
+    Ok(())
+}
+
+/// Appends the `size` bytes of `from`, and reads at most one more.
+fn read(compression: Compression, from: impl Read, size: usize, to: &mut Vec<u8>) -> Result<()> {
+    let start = to.len();
+    to.resize(start + size, 0);
+    let mut from = from.take(size as u64 + 1);
+    from.read_exact(&mut to[start..]).map_err(|e| wrong(compression, &e.to_string()))?;
+    match from.read(&mut [0]) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(wrong(compression, &format!("more than {size} bytes"))),
+        Err(e) => Err(wrong(compression, &e.to_string())),
+    }
+}
+
+fn full(compression: Compression, written: usize, size: usize) -> Result<()> {
+    if written == size { Ok(()) } else { Err(wrong(compression, &format!("{written} bytes, not {size}"))) }
+}
+
+fn lz4(from: &[u8], to: &mut [u8]) -> Option<()> {
+    (lz4_flex::block::decompress_into(from, to).ok()? == to.len()).then_some(())
+}
+
+/// Blocks with their sizes before and after, as big-endian words.
+fn hadoop(mut from: &[u8], mut to: &mut [u8]) -> Option<()> {
+    while !from.is_empty() {
+        let (sizes, rest) = from.split_at_checked(8)?;
+        let word = |at: usize| u32::from_be_bytes([sizes[at], sizes[at + 1], sizes[at + 2], sizes[at + 3]]) as usize;
+        let (block, after) = rest.split_at_checked(word(4))?;
+        let (own, others) = to.split_at_mut_checked(word(0))?;
+        lz4(block, own)?;
+        (from, to) = (after, others);
+    }
+    to.is_empty().then_some(())
+}
+
+fn wrong(compression: Compression, cause: &str) -> Error {
+    let name = format!("{compression:?}");
+    let name = name.split('(').next().unwrap_or_default().to_lowercase();
+    Error::in_source(format!("damaged: a page compressed with {name}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use parquet::basic::{GzipLevel, ZstdLevel};
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn framed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Two blocks.
+    fn blocks(bytes: &[u8]) -> Vec<u8> {
+        let (first, second) = bytes.split_at(bytes.len() / 3);
+        let block = |bytes: &[u8]| {
+            let packed = lz4_flex::block::compress(bytes);
+            [&(bytes.len() as u32).to_be_bytes()[..], &(packed.len() as u32).to_be_bytes(), &packed].concat()
+        };
+        [block(first), block(second)].concat()
+    }
+
+    /// Each compression with the form of `bytes`.
+    fn all(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
+        let raw = lz4_flex::block::compress(bytes);
+        vec![
+            (Compression::UNCOMPRESSED, bytes.to_vec()),
+            (Compression::SNAPPY, snap::raw::Encoder::new().compress_vec(bytes).unwrap()),
+            (Compression::GZIP(GzipLevel::default()), gzip(bytes)),
+            (Compression::ZSTD(ZstdLevel::default()), zstd::bulk::compress(bytes, 1).unwrap()),
+            (Compression::LZ4_RAW, raw.clone()),
+            (Compression::LZ4, raw),
+            (Compression::LZ4, framed(bytes)),
+            (Compression::LZ4, blocks(bytes)),
+        ]
+    }
+
+    #[test]
+    fn every_compression_gives_the_bytes_and_another_size_is_an_error() {
+        let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n / 7 * n).to_le_bytes()).collect();
+        for (number, (compression, packed)) in all(&bytes).into_iter().enumerate() {
+            let mut to = b"before".to_vec();
+            decompress(compression, &packed, bytes.len(), &mut to).unwrap_or_else(|e| panic!("{number}: {e}"));
+            assert!(to.strip_prefix(b"before") == Some(&bytes[..]), "{number}");
+            for size in [0, 1, bytes.len() - 1, bytes.len() + 1] {
+                let e = decompress(compression, &packed, size, &mut Vec::new()).unwrap_err();
+                assert!(e.cause().contains("damaged: a page compressed with"), "{number}: {e}");
+            }
+            for len in [0, 1, 9, packed.len() - 5] {
+                assert!(decompress(compression, &packed[..len], bytes.len(), &mut Vec::new()).is_err(), "{number}");
+            }
+        }
+        let e = decompress(Compression::LZO, b"", 7, &mut Vec::new()).unwrap_err();
+        assert!(e.cause().contains("compressed with lzo, which is not read"), "{e}");
+    }
+
+    #[test]
+    fn a_page_takes_no_more_memory_than_it_declares() {
+        for (compression, packed) in all(&vec![0; 4 << 20]) {
+            let mut to = Vec::new();
+            decompress(compression, &packed, 1000, &mut to).unwrap_err();
+            assert!(to.capacity() < 1 << 16, "{compression:?}: {}", to.capacity());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Checks values that are stored as differences, for which the library takes as much memory as they
+//! claim.
+
+/// Bytes of the values of a page in `DELTA_BYTE_ARRAY`: each is a part of the value before it, and some
+/// bytes of its own. At most `most` values. `None` if the bytes are damaged.
+pub(super) fn expanded(bytes: &[u8], most: usize) -> Option<u64> {
+    let (shared, rest) = sum(bytes, most)?;
+    counted(rest, most)?;
+    Some(shared + rest.len() as u64)
+}
+
+/// Checks that numbers in `DELTA_BINARY_PACKED` are at most `most`.
+pub(super) fn counted(bytes: &[u8], most: usize) -> Option<()> {
+    (Head::read(&mut &bytes[..])?.count <= most).then_some(())
+}
+
+struct Head {
+    /// Numbers in a part of a block.
+    part: usize,
+    parts: usize,
+    count: usize,
+    first: i64,
+}
+
+impl Head {
+    fn read(bytes: &mut &[u8]) -> Option<Self> {
+        let mut size = || usize::try_from(varint(bytes)?).ok();
+        let (block, parts, count) = (size()?, size()?, size()?);
+        let first = signed(bytes)?;
+        let sound = parts > 0 && block.is_multiple_of(parts) && (block / parts).is_multiple_of(32);
+        sound.then_some(Head { part: block / parts, parts, count, first })
+    }
+}
+
+/// The sum of at most `most` numbers, which must not be negative, and the bytes after them.
+fn sum(mut bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
+    let Head { part, parts, count, first } = Head::read(&mut bytes)?;
+    if count > most {
+        return None;
+    }
+    let mut number = first as i32;
+    let (mut total, mut left) = (u64::try_from(number).ok()?, count.saturating_sub(1));
+    while left > 0 {
+        let least = signed(&mut bytes)? as i32;
+        let (widths, rest) = bytes.split_at_checked(parts)?;
+        bytes = rest;
+        for &width in widths {
+            if left == 0 {
+                break;
+            }
+            let width = usize::from(width);
+            if width > 32 {
+                return None;
+            }
+            // The last part may lack what is not needed of it.
+            let here = part.min(left);
+            let whole = (part.checked_mul(width)? / 8).min(bytes.len());
+            if here * width > whole * 8 {
+                return None;
+            }
+            let (own, rest) = bytes.split_at(whole);
+            for place in 0..here {
+                let step = bits(own, place * width, width).wrapping_add(least as u32);
+                number = number.wrapping_add(step as i32);
+                total += u64::try_from(number).ok()?;
+            }
+            bytes = rest;
+            left -= here;
+        }
+    }
+    Some((total, bytes))
+}
+
+/// The `width` bits from bit `at` on, the lowest first.
+fn bits(bytes: &[u8], at: usize, width: usize) -> u32 {
+    let mut word = [0; 8];
+    let from = &bytes[(at / 8).min(bytes.len())..];
+    let len = from.len().min(8);
+    word[..len].copy_from_slice(&from[..len]);
+    ((u64::from_le_bytes(word) >> (at % 8)) & ((1 << width) - 1)) as u32
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = bytes.split_off_first()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if *byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn signed(bytes: &mut &[u8]) -> Option<i64> {
+    let value = varint(bytes)?;
+    Some((value >> 1) as i64 ^ -((value & 1) as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(bytes: &mut Vec<u8>, mut value: u64) {
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+    }
+
+    fn zigzag(value: i64) -> u64 {
+        ((value << 1) ^ (value >> 63)) as u64
+    }
+
+    /// Numbers in blocks of 128 with four parts, the last of which is cut.
+    fn packed(numbers: &[i32]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for value in [128, 4, numbers.len() as u64, zigzag(numbers[0].into())] {
+            push(&mut bytes, value);
+        }
+        let steps: Vec<i32> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        for block in steps.chunks(128) {
+            let least = *block.iter().min().unwrap();
+            push(&mut bytes, zigzag(least.into()));
+            let rests: Vec<u32> = block.iter().map(|&step| step.wrapping_sub(least) as u32).collect();
+            let width = |part: usize| {
+                let own = rests.iter().skip(part * 32).take(32);
+                own.map(|rest| 32 - rest.leading_zeros()).max().unwrap_or(0)
+            };
+            (0..4).for_each(|part| bytes.push(width(part) as u8));
+            for (part, own) in rests.chunks(32).enumerate() {
+                let (mut word, mut have) = (0_u64, 0);
+                for place in 0..32 {
+                    word |= u64::from(own.get(place).copied().unwrap_or(0)) << have;
+                    have += width(part);
+                    while have >= 8 {
+                        bytes.push(word as u8);
+                        word >>= 8;
+                        have -= 8;
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_sum_of_the_differences_is_that_of_the_numbers() {
+        for len in [1, 2, 31, 33, 128, 129, 130, 1000] {
+            let numbers: Vec<i32> = (0..len).map(|n| n * 7919 % 4093 * (n % 5)).collect();
+            let mut bytes = packed(&numbers);
+            let end = bytes.len();
+            bytes.extend(b"after");
+            let total: i64 = numbers.iter().map(|&number| i64::from(number)).sum();
+            assert_eq!(sum(&bytes, numbers.len()), Some((total as u64, &b"after"[..])), "{len}");
+            assert_eq!(sum(&bytes, numbers.len() - 1), None);
+            assert!(counted(&bytes, numbers.len()).is_some() && counted(&bytes, numbers.len() - 1).is_none());
+            assert!((0..end.min(20)).all(|len| sum(&bytes[..len], 1000).is_none()));
+        }
+        // A count without numbers, as large as a program may claim.
+        let mut claims = Vec::new();
+        for value in [128, 4, u64::from(u32::MAX), 0] {
+            push(&mut claims, value);
+        }
+        assert_eq!((counted(&claims, 4 << 20), expanded(&claims, 4 << 20)), (None, None));
+        assert_eq!(sum(&packed(&[3, -2]), 9), None);
+    }
+}

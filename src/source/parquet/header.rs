@@ -1,0 +1,223 @@
+//! The header of a page.
+
+use parquet::basic::Encoding;
+
+use super::thrift::Compact;
+
+/// Maximum size of a header. Statistics of a page may have whole values.
+pub(super) const MAX_HEADER: u64 = 1 << 20;
+
+/// What a page says about itself.
+#[derive(Debug, Clone)]
+pub(super) struct Header {
+    /// Bytes of the header.
+    pub(super) len: usize,
+    /// Bytes of the page after the header, and after decompression.
+    pub(super) compressed: usize,
+    pub(super) size: usize,
+    /// Checksum of the bytes after the header.
+    pub(super) crc: Option<u32>,
+    pub(super) values: usize,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    /// A page of another kind, which has no values.
+    Other,
+    Dictionary {
+        encoding: Encoding,
+        sorted: bool,
+    },
+    One {
+        encoding: Encoding,
+        definitions: Encoding,
+        repetitions: Encoding,
+    },
+    /// Version 2, whose levels are not compressed.
+    Two {
+        encoding: Encoding,
+        rows: usize,
+        nulls: usize,
+        /// Bytes of the levels.
+        definitions: usize,
+        repetitions: usize,
+        compressed: bool,
+    },
+}
+
+impl Header {
+    /// Reads the header that `bytes` begins with. `None` if it is damaged or `bytes` are too few.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Compact::new(bytes);
+        let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
+        let (mut values, mut about) = (0, None);
+        let (mut last, mut seen) = (0, Seen::default());
+        loop {
+            let (field, is) = reader.field(last)?;
+            if is > 0 {
+                seen.first(field)?;
+            }
+            match (field, is) {
+                (_, 0) => break,
+                (1, 5) => kind = Some(reader.integer()?),
+                (2 | 3, 5) => sizes[field as usize - 2] = usize::try_from(reader.integer()?).ok(),
+                (4, 5) => crc = Some(reader.integer()? as u32),
+                (5 | 7 | 8, 12) => {
+                    let fields = Fields::read(&mut reader)?;
+                    values = fields.size(1)?;
+                    about = Some((field, fields));
+                }
+                _ => reader.skip(is, 0)?,
+            }
+            last = field;
+        }
+        let kind = match (kind?, about) {
+            (0, Some((5, fields))) => Kind::One {
+                encoding: fields.encoding(2)?,
+                definitions: fields.encoding(3)?,
+                repetitions: fields.encoding(4)?,
+            },
+            (2, Some((7, fields))) => {
+                Kind::Dictionary { encoding: fields.encoding(2)?, sorted: fields.integers[3] == Some(1) }
+            }
+            (3, Some((8, fields))) => Kind::Two {
+                nulls: fields.size(2)?,
+                rows: fields.size(3)?,
+                encoding: fields.encoding(4)?,
+                definitions: fields.size(5)?,
+                repetitions: fields.size(6)?,
+                compressed: fields.integers[7] != Some(0),
+            },
+            (0 | 2 | 3, _) => return None,
+            _ => Kind::Other,
+        };
+        let [size, compressed] = sizes;
+        Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
+    }
+
+    /// Number of rows in a column without lists. `None` for a page that has none.
+    pub(super) fn rows(&self) -> Option<usize> {
+        matches!(self.kind, Kind::One { .. } | Kind::Two { .. }).then_some(self.values)
+    }
+
+    pub(super) fn encoding(&self) -> Option<Encoding> {
+        match self.kind {
+            Kind::Other => None,
+            Kind::Dictionary { encoding, .. } | Kind::One { encoding, .. } | Kind::Two { encoding, .. } => {
+                Some(encoding)
+            }
+        }
+    }
+
+    /// Whether the values are numbers of those in the dictionary.
+    pub(super) fn needs_dictionary(&self) -> bool {
+        !matches!(self.kind, Kind::Dictionary { .. })
+            && matches!(self.encoding(), Some(Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY))
+    }
+}
+
+/// Numbers of the fields of a structure that were read. Readers that take the first or the last of two
+/// would disagree, so a second one is damage.
+#[derive(Default)]
+struct Seen(u64);
+
+impl Seen {
+    /// Notes a field. `None` if it was there before.
+    fn first(&mut self, field: i64) -> Option<()> {
+        // No header has a field beyond these, so they are skipped.
+        let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
+        let before = self.0;
+        self.0 |= bit;
+        (before & bit == 0).then_some(())
+    }
+}
+
+/// The integers and flags of a structure by the number of their field, up to 7.
+#[derive(Default)]
+struct Fields {
+    integers: [Option<i64>; 8],
+}
+
+impl Fields {
+    fn read(reader: &mut Compact<'_>) -> Option<Self> {
+        let (mut fields, mut last, mut seen) = (Fields::default(), 0, Seen::default());
+        loop {
+            let (field, is) = reader.field(last)?;
+            if is > 0 {
+                seen.first(field)?;
+            }
+            let value = match is {
+                0 => return Some(fields),
+                1 => Some(1),
+                2 => Some(0),
+                5 => Some(reader.integer()?),
+                _ => {
+                    reader.skip(is, 0)?;
+                    None
+                }
+            };
+            if let (Ok(field), Some(value)) = (usize::try_from(field), value)
+                && let Some(place) = fields.integers.get_mut(field)
+            {
+                *place = Some(value);
+            }
+            last = field;
+        }
+    }
+
+    fn size(&self, field: usize) -> Option<usize> {
+        usize::try_from(self.integers[field]?).ok()
+    }
+
+    #[expect(deprecated, reason = "files have them")]
+    fn encoding(&self, field: usize) -> Option<Encoding> {
+        Some(match self.integers[field]? {
+            0 => Encoding::PLAIN,
+            2 => Encoding::PLAIN_DICTIONARY,
+            3 => Encoding::RLE,
+            4 => Encoding::BIT_PACKED,
+            5 => Encoding::DELTA_BINARY_PACKED,
+            6 => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            7 => Encoding::DELTA_BYTE_ARRAY,
+            8 => Encoding::RLE_DICTIONARY,
+            9 => Encoding::BYTE_STREAM_SPLIT,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_and_a_part_of_one_is_not() {
+        // A page of version 1: type, sizes 100 and 60, crc -2, and 7 values, plain, with levels in runs.
+        let bytes = [
+            0x15, 0x00, 0x15, 0xc8, 0x01, 0x15, 0x78, 0x15, 0x03, 0x1c, 0x15, 0x0e, 0x15, 0x00, 0x15, 0x06, 0x15, 0x06,
+            0x00, 0x00, 0xff,
+        ];
+        let header = Header::read(&bytes).unwrap();
+        assert_eq!((header.len, header.size, header.compressed, header.values), (20, 100, 60, 7));
+        assert_eq!((header.crc, header.rows(), header.needs_dictionary()), (Some(-2_i32 as u32), Some(7), false));
+        let levels = Encoding::RLE;
+        assert_eq!(header.kind, Kind::One { encoding: Encoding::PLAIN, definitions: levels, repetitions: levels });
+        assert!((0..20).all(|len| Header::read(&bytes[..len]).is_none()));
+    }
+
+    #[test]
+    fn a_field_that_appears_twice_is_damage() {
+        let page = [0x15, 0, 0x15, 8, 0x15, 8];
+        let about = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
+        let read = |parts: &[&[u8]]| Header::read(&parts.concat()).map(|header| (header.size, header.values));
+        assert_eq!(read(&[&page, &about, &[0, 0]]), Some((4, 7)));
+        // A second size, a second number of values, and a second structure.
+        assert_eq!(read(&[&page, &about, &[0, 0x05, 4, 10, 0]]), None);
+        assert_eq!(read(&[&page, &about, &[0x05, 2, 16, 0, 0]]), None);
+        let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];
+        assert_eq!(read(&[&page, &about, &[0], &again, &[0]]), None);
+        // Fields that are not known are skipped.
+        assert_eq!(read(&[&page, &about, &[0, 0x05, 0x80, 2, 16, 0]]), Some((4, 7)));
+    }
+}

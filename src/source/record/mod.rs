@@ -1,0 +1,26 @@
+//! Records: rows of typed columns, as other libraries store them, as samples.
+//!
+//! A format reads its columns and the cells of a row. Everything else has its home here, so every
+//! format has the same rules:
+//! - `columns`: the use of each column in a sample (picture, label, field or nothing), from its
+//!   name, its type, and the user's options.
+//! - `labels`: labels of a column, which are integers or names of classes.
+//! - `cells`: the value of a column in a row, and `found`: where a format finds it.
+//! - `sniff`: the type of a column of bytes, by its first values.
+//! - `rows`: rows that name their own cells, such as dicts. A survey of some rows finds the columns.
+
+mod cells;
+mod columns;
+mod found;
+mod labels;
+#[cfg(any(feature = "arrays", feature = "lmdb"))]
+mod rows;
+mod sniff;
+
+pub(super) use cells::Cell;
+pub(super) use columns::{Column, Columns, Holds, Wanted, is_label};
+pub(super) use found::Found;
+pub(super) use labels::{Labels, Learner};
+#[cfg(any(feature = "arrays", feature = "lmdb"))]
+pub(super) use rows::{Content, Named, Part, Rows, Survey};
+pub(super) use sniff::sniffed;

@@ -1,0 +1,95 @@
+use super::effect::ValueEffect;
+use crate::decode::Rect;
+use crate::transform::record;
+
+record! {
+    /// A rectangle of the output that is filled with noise: each value is drawn for itself.
+    pub(crate) struct Noise {
+        /// The rectangle, in pixels of the output.
+        pub(crate) rect: Rect,
+        /// Mean of the red, green and blue values, in the units of `Erase`.
+        pub(crate) mean: [f32; 3],
+        /// Standard deviation of the values.
+        pub(crate) deviation: f32,
+        /// Random numbers of the rectangle.
+        pub(crate) seed: [u32; 2],
+    }
+}
+
+/// Sum of twelve uniform bytes: their mean, and the reciprocal of their standard deviation,
+/// `sqrt(12 * (256^2 - 1) / 12)`. The distribution is close to a normal one, and needs integers only,
+/// so that the host and the device draw the same bits.
+const MEAN: i32 = 1530;
+const SCALE: f32 = 0.003_906_28;
+
+/// Mixes the bits of a number: Wellons, "lowbias32" (2018).
+fn mixed(mut bits: u32) -> u32 {
+    bits = (bits ^ bits >> 16).wrapping_mul(0x7feb_352d);
+    bits = (bits ^ bits >> 15).wrapping_mul(0x846c_a68b);
+    bits ^ bits >> 16
+}
+
+impl ValueEffect for Noise {
+    const DEVICE: &'static str = "noise.cuh";
+
+    fn area(&self) -> Rect {
+        self.rect
+    }
+
+    fn value(&self, x: u32, y: u32, _: [f32; 3]) -> [f32; 3] {
+        let row = mixed(y ^ self.seed[0]).wrapping_add(self.seed[1]);
+        let mut bits = mixed(x ^ row);
+        self.mean.map(|mean| {
+            let mut sum = 0;
+            for _ in 0..3 {
+                bits = bits.wrapping_add(0x9e37_79b9);
+                sum += mixed(bits).to_le_bytes().into_iter().map(i32::from).sum::<i32>();
+            }
+            (sum - MEAN) as f32 * SCALE * self.deviation + mean
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(seed: [u32; 2]) -> Noise {
+        Noise { rect: Rect::new(0, 0, 400, 300), mean: [0.0, 1.0, -2.0], deviation: 0.5, seed }
+    }
+
+    #[test]
+    fn the_values_have_the_moments_of_a_normal_distribution() {
+        let noise = noise([3, 7]);
+        let n = 200.0 * 150.0;
+        let all = || (0..150).flat_map(|y| (0..200).map(move |x| (x, y)));
+        for channel in 0..3 {
+            let z = |channel: usize, (x, y): (u32, u32)| {
+                (f64::from(noise.value(x, y, [9.0; 3])[channel]) - f64::from(noise.mean[channel])) / 0.5
+            };
+            let moment = |power: i32| all().map(|at| z(channel, at).powi(power)).sum::<f64>() / n;
+            for (power, expected, room) in [(1, 0.0, 0.03), (2, 1.0, 0.04), (3, 0.0, 0.1), (4, 2.9, 0.25)] {
+                assert!((moment(power) - expected).abs() < room, "moment {power}: {}", moment(power));
+            }
+            // Neighbours, and the channels of a pixel, do not depend on each other.
+            let with = |other: usize, right: u32, below: u32| {
+                all().map(|(x, y)| z(channel, (x, y)) * z(other, (x + right, y + below))).sum::<f64>() / n
+            };
+            for shared in [with(channel, 1, 0), with(channel, 0, 1), with(channel, 1, 1), with((channel + 1) % 3, 0, 0)]
+            {
+                assert!(shared.abs() < 0.03, "correlation {shared}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_seed_and_each_pixel_has_other_values() {
+        let at = |seed, x, y| noise(seed).value(x, y, [0.0; 3]);
+        assert_eq!(at([3, 7], 5, 9), at([3, 7], 5, 9));
+        let values = [at([3, 7], 5, 9), at([4, 7], 5, 9), at([3, 8], 5, 9), at([3, 7], 6, 9), at([3, 7], 5, 10)];
+        for (i, value) in values.iter().enumerate() {
+            assert!(values[..i].iter().all(|other| other != value));
+        }
+        assert_eq!(SCALE.to_bits(), ((1.0 / 65_535.0_f64.sqrt()) as f32).to_bits());
+    }
+}

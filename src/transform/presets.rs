@@ -1,0 +1,159 @@
+//! Recipes of papers and of other libraries, as setters and beginnings of [`Augment`].
+
+use crate::transform::Augment;
+use crate::transform::Mix;
+use crate::transform::ops::{AutoAugment, ColorJitter, Interpolation, Policy, RandomErasing};
+
+/// Names of the presets, for [`Augment::preset`].
+const NAMES: [&str; 15] = [
+    "classification",
+    "classification-eval",
+    "classification-ra",
+    "classification-ta_wide",
+    "classification-augmix",
+    "classification-imagenet",
+    "classification-cifar10",
+    "classification-svhn",
+    "classification-v2",
+    "detection-eval",
+    "detection-hflip",
+    "detection-multiscale",
+    "detection-lsj",
+    "detection-ssdlite",
+    "segmentation",
+];
+
+/// The mean colour of ImageNet, with which the reference training for detection fills.
+const MEAN: [u8; 3] = [123, 117, 104];
+
+impl Augment {
+    /// A recipe of torchvision's reference training by its name there, for outputs of `side` by `side`
+    /// pixels.
+    ///
+    /// | name | steps |
+    /// |---|---|
+    /// | `classification` | [`train`](Augment::train)`(side)` |
+    /// | `classification-ra`, `-ta_wide`, `-augmix`, `-imagenet`, `-cifar10`, `-svhn` | the same, then the policy, bilinear |
+    /// | `classification-v2` | `classification-ta_wide`, random erasing with probability 0.1, MixUp (0.2) or CutMix (1) |
+    /// | `classification-eval` | [`eval`](Augment::eval)`(side * 8 / 7, side)` |
+    /// | `detection-hflip` | the shorter side becomes 800 / 1333 of `side`, unless the longer one exceeds it, filled with the mean colour; flip |
+    /// | `detection-multiscale` | the same with shorter sides of 480, 512, ... to 800 of 1333 |
+    /// | `detection-eval` | `detection-hflip` without the flip |
+    /// | `detection-lsj` | [`scale_jitter`](Augment::scale_jitter)`(side, 0.1, 2)`, filled with the mean colour; flip |
+    /// | `detection-ssdlite` | [`iou_crop`](Augment::iou_crop)`(side, side)`, flip |
+    /// | `segmentation` | [`random_resize`](Augment::random_resize) of half to twice `side * 13 / 12`; flip |
+    ///
+    /// An unknown name is an error of [`check`](Augment::check), which lists the names.
+    ///
+    /// ```
+    /// use warpfeed::transform::Augment;
+    ///
+    /// Augment::preset("classification-ta_wide", 176).check().unwrap();
+    /// ```
+    pub fn preset(name: &str, side: u32) -> Self {
+        let scaled =
+            |by: u32, of: u32| (u64::from(side) * u64::from(by) / u64::from(of)).min(u64::from(u32::MAX)) as u32;
+        let shortest = |sides: &[u32]| {
+            let sides: Vec<u32> = sides.iter().map(|&of| scaled(of, 1333)).collect();
+            Self::shortest_size(&sides, side).fill(MEAN)
+        };
+        let train = Self::train(side);
+        let with = |policy: Policy| Self::train(side).policy(policy.interpolation(Interpolation::Bilinear));
+        match name {
+            "classification" => train,
+            "classification-eval" => Self::eval(scaled(8, 7), side),
+            "classification-ra" => with(Policy::rand_augment(2, 9)),
+            "classification-ta_wide" => with(Policy::trivial_augment_wide()),
+            "classification-augmix" => with(Policy::aug_mix()),
+            "classification-imagenet" => with(Policy::auto_augment(AutoAugment::ImageNet)),
+            "classification-cifar10" => with(Policy::auto_augment(AutoAugment::Cifar10)),
+            "classification-svhn" => with(Policy::auto_augment(AutoAugment::Svhn)),
+            "classification-v2" => {
+                let wide = with(Policy::trivial_augment_wide());
+                wide.erase(RandomErasing::new(0.1)).mix(Mix::either(0.2, 1.0))
+            }
+            "detection-eval" => shortest(&[800]),
+            "detection-hflip" => shortest(&[800]).flip(0.5),
+            "detection-multiscale" => shortest(&[480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800]).flip(0.5),
+            "detection-lsj" => Self::scale_jitter(side, 0.1, 2.0).fill(MEAN).flip(0.5),
+            "detection-ssdlite" => Self::iou_crop(side, side).flip(0.5),
+            "segmentation" => Self::random_resize(side, scaled(13, 24), scaled(13, 6)).flip(0.5),
+            unknown => {
+                let mut none = train;
+                none.unknown = Some(format!("no preset {unknown:?}; the presets are {}", NAMES.join(", ")));
+                none
+            }
+        }
+    }
+
+    /// 3-Augment of "DeiT III" (Touvron et al. 2022): greyscale, solarize or blur, and a jitter of 0.3
+    /// of brightness, contrast and saturation.
+    #[must_use]
+    pub fn three_augment(self) -> Self {
+        self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
+    }
+
+    /// The colours of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
+    /// with probability 0.8, greyscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel is
+    /// a tenth of the image's height, so call [`output`](Augment::output) first.
+    #[must_use]
+    pub fn simclr(self) -> Self {
+        let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
+        let kernel = (self.output.height / 10).min(63) | 1;
+        self.jitter(jitter).grayscale(0.2).blur(kernel, (0.1, 2.0), 0.5)
+    }
+
+    /// The colours of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1 with probability
+    /// 0.8, greyscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing from
+    /// 128 on with probability `solarize`. The global views have (1, 0) and (0.1, 0.2), and local views
+    /// (0.5, 0).
+    #[must_use]
+    pub fn dino(self, blur: f64, solarize: f64) -> Self {
+        let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.2).hue(0.1).probability(0.8);
+        self.jitter(jitter).grayscale(0.2).blur(13, (0.1, 2.0), blur).solarize(128.0, solarize)
+    }
+
+    /// The two views of SimCLR, for [`Loader::views`](crate::Loader::views): crops of `side` pixels
+    /// with [`simclr`](Augment::simclr).
+    pub fn simclr_views(side: u32) -> Vec<Self> {
+        vec![Self::train(side).simclr(); 2]
+    }
+
+    /// The views of DINO, for [`Loader::views`](crate::Loader::views): two of `global` pixels that
+    /// show 0.4 to 1 of the picture, and `count` of `local` pixels that show 0.05 to 0.4.
+    pub fn dino_views(global: u32, local: u32, count: usize) -> Vec<Self> {
+        let large = |blur, solarize| Self::train(global).scale(0.4, 1.0).dino(blur, solarize);
+        let small = Self::train(local).scale(0.05, 0.4).dino(0.5, 0.0);
+        [large(1.0, 0.0), large(0.1, 0.2)].into_iter().chain(std::iter::repeat_n(small, count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Size;
+    use crate::order::Rng;
+
+    #[test]
+    fn every_preset_is_possible_and_draws_what_its_name_says() {
+        for name in NAMES {
+            let augment = Augment::preset(name, 96);
+            augment.check().unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(augment.output_size(), Size::new(96, 96), "{name}");
+            let flips = (0..100).filter(|&i| augment.plan(Size::new(80, 60), &mut Rng::new(1, 0, i)).unwrap().flip);
+            assert_eq!(flips.count() > 20, !name.ends_with("-eval"), "{name}");
+        }
+        assert_eq!(Augment::preset("classification-eval", 224), Augment::eval(256, 224));
+        let bilinear = Policy::trivial_augment_wide().interpolation(Interpolation::Bilinear);
+        let wide = Augment::train(176).policy(bilinear);
+        assert_eq!(Augment::preset("classification-ta_wide", 176), wide);
+        let (erasing, mix) = (RandomErasing::new(0.1), Mix::either(0.2, 1.0));
+        assert_eq!(Augment::preset("classification-v2", 176), wide.erase(erasing).mix(mix));
+        let sides = [480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800];
+        assert_eq!(
+            Augment::preset("detection-multiscale", 1333),
+            Augment::shortest_size(&sides, 1333).fill([123, 117, 104]).flip(0.5)
+        );
+        assert_eq!(Augment::preset("segmentation", 480), Augment::random_resize(480, 260, 1040).flip(0.5));
+    }
+}

@@ -1,0 +1,139 @@
+//! Promise: whenever processes that pack or merge are killed, nothing is lost or packed twice: the set
+//! ends up with the same bytes, and until then it cannot be opened.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use warpfeed::Result;
+use warpfeed::order::Rng;
+use warpfeed::pack::{Merge, Pack};
+use warpfeed::source::{Memory, Sample, Source, open};
+
+use crate::parts::{files, numbers, part, read_all};
+use crate::process::child;
+
+const TARGET: &str = "WARPFEED_TEST_PACK_FOLDER";
+const WORK: &str = "WARPFEED_TEST_PACK_WORK";
+const SAMPLES: usize = 90;
+const PARTS: u64 = 3;
+
+/// A source that takes its time.
+struct Slow(Memory);
+
+impl Source for Slow {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        std::thread::sleep(Duration::from_micros(200));
+        self.0.read(index, scratch)
+    }
+    fn classes(&self) -> &[String] {
+        self.0.classes()
+    }
+}
+
+/// Child process: packs a part, or everything, or merges, and may be killed at any time.
+#[test]
+#[ignore = "started by another test"]
+fn pack_until_killed() {
+    let (Some(folder), Ok(work)) = (std::env::var_os(TARGET), std::env::var(WORK)) else { return };
+    let (folder, source) = (Path::new(&folder), Slow(numbers(SAMPLES)));
+    println!("\nbegins");
+    let _ = match &*work {
+        "merge" => Merge::new(folder.join("x.tar")).run().map(drop),
+        "all" => Pack::new(&source).workers(2).shard_samples(4).to(folder.join("x.tar")).map(drop),
+        number => part(&source, folder, (number.parse().unwrap(), PARTS)).map(drop),
+    };
+}
+
+/// A child that has begun, and its output, which it needs until it ends.
+fn start(folder: &Path, work: &str) -> (Child, impl Sized) {
+    let mut command = child!(pack_until_killed);
+    let mut child = command.env(TARGET, folder).env(WORK, work).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(out.by_ref().map_while(std::io::Result::ok).any(|line| line == "begins"), "the child has begun");
+    (child, out)
+}
+
+/// The time that a child needs for `work` in `folder`.
+fn lasts(folder: &Path, work: &str) -> Duration {
+    let (mut child, _out) = start(folder, work);
+    let begun = Instant::now();
+    child.wait().unwrap();
+    begun.elapsed()
+}
+
+/// Kills `kills` processes at random moments of their whole duration. `plain` packs without parts.
+fn kill(kills: u64, seed: u64, plain: bool) {
+    let source = Slow(numbers(SAMPLES));
+    let reference = tempfile::tempdir().unwrap();
+    Pack::new(&source).shard_samples(4).to(reference.path().join("x.tar")).unwrap();
+    let (expected, samples) = (files(reference.path()), read_all(&source));
+    // How long it takes depends on the disk, and on what else the machine does.
+    let measured = tempfile::tempdir().unwrap();
+    let (packing, merging) = match plain {
+        true => (lasts(measured.path(), "all"), Duration::ZERO),
+        false => {
+            let parts = (0..PARTS).map(|part| lasts(measured.path(), &part.to_string())).max().unwrap();
+            (parts, lasts(measured.path(), "merge"))
+        }
+    };
+    let mut root = tempfile::tempdir().unwrap();
+    let (mut sets, mut opened, mut alive) = (0, 0, 0);
+    for number in 0..kills {
+        let mut rng = Rng::new(seed, 0, number);
+        let folder = root.path().to_owned();
+        let mut works = vec![match rng.below(5) {
+            _ if plain => "all".to_owned(),
+            0 | 1 => "merge".to_owned(),
+            part => (part - 2).to_string(),
+        }];
+        if rng.below(4) == 0 {
+            works.push(works[0].clone());
+        }
+        if !plain && works[0] == "merge" && rng.below(2) == 0 {
+            // A merge of complete parts, which renames files.
+            (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
+        }
+        let children: Vec<_> = works.iter().map(|work| start(&folder, work)).collect();
+        let whole = if works[0] == "merge" { merging } else { packing };
+        std::thread::sleep(Duration::from_micros(rng.below(whole.as_micros() as u64 + 1_000)));
+        for (mut child, _out) in children {
+            alive += u64::from(child.try_wait().unwrap().is_none());
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        if let Ok(set) = open(&folder) {
+            assert!(read_all(&*set) == samples, "after kill {number} of seed {seed}");
+            opened += 1;
+        }
+        if opened > 0 || number + 1 == kills {
+            // What was left is completed, or was complete.
+            if plain {
+                let done = Pack::new(&source).shard_samples(4).to(folder.join("x.tar"));
+                assert!(done.is_ok() || opened > 0, "{done:?}");
+            } else {
+                (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
+            }
+            let merged = Merge::new(folder.join("x.tar")).run().unwrap();
+            assert!(merged.orphans.is_empty(), "{merged:?}");
+            assert!(files(&folder) == expected, "{:?} after kill {number} of seed {seed}", files(&folder).keys());
+            (root, opened, sets) = (tempfile::tempdir().unwrap(), 0, sets + 1);
+        }
+    }
+    assert!(alive > 0, "no process was killed while it worked");
+    println!("{alive} processes were killed within {packing:?} and {merging:?}, {sets} sets were completed");
+}
+
+/// Number of kills in the long test. The short one has a few.
+const KILLS: &str = "WARPFEED_TEST_KILLS";
+
+#[test]
+fn processes_that_are_killed_lose_and_repeat_nothing() {
+    let kills = std::env::var(KILLS).map_or(10, |kills| kills.parse().expect("a number"));
+    kill(kills, 1, false);
+    kill(kills.div_ceil(2), 2, true);
+}

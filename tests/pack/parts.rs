@@ -1,0 +1,669 @@
+//! Promise: a set has the same bytes for any number of parts, whatever happened to the processes that
+//! packed them. Merging finds every gap, change and damage, and a set is opened whole or not at all.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use warpfeed::pack::{Merge, Pack, Recode, Report};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
+use warpfeed::{Error, ErrorKind, Result};
+
+pub(crate) fn sample(i: usize) -> OwnedSample {
+    // Sizes differ, and so do the sizes of shards.
+    OwnedSample::new(format!("{:05}", 7 * i)).field("bin", vec![i as u8; 300 + 97 * (i % 13)]).label((i % 3) as i64)
+}
+
+pub(crate) fn numbers(samples: usize) -> Memory {
+    Memory::new((0..samples).map(sample).collect()).with_classes(["a", "b", "c"])
+}
+
+/// All files of `folder` by name.
+pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    files(folder).into_keys().collect()
+}
+
+/// The file of `folder` whose name begins with `start` and ends in `end`. The id of the plan is between.
+fn named(folder: &Path, start: &str, end: &str) -> PathBuf {
+    let found = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
+    folder.join(found.unwrap_or_else(|| panic!("no {start}*{end}")))
+}
+
+pub(crate) fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
+    let mut scratch = Vec::new();
+    (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
+}
+
+/// Packs part `part` of `parts` of `source` into `folder`, in shards of four samples.
+pub(crate) fn part(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
+    Pack::new(source).workers(2).shard_samples(4).part(part, parts).to(folder.join("x.tar"))
+}
+
+fn merge(folder: &Path) -> Merge {
+    Merge::new(folder.join("x.tar"))
+}
+
+/// A folder with the set of `source`, packed in one part.
+fn whole(source: &dyn Source) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    part(source, root.path(), (0, 1)).unwrap();
+    merge(root.path()).run().unwrap();
+    root
+}
+
+/// A source that runs a function before each read.
+pub(crate) struct Hooked<F>(pub(crate) Memory, pub(crate) F);
+
+impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Hooked<F> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        (self.1)(index)?;
+        self.0.read(index, scratch)
+    }
+    fn classes(&self) -> &[String] {
+        self.0.classes()
+    }
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
+        self.0.key(index, scratch)
+    }
+    fn fingerprint(&self) -> Option<u64> {
+        self.0.fingerprint()
+    }
+}
+
+#[test]
+fn a_set_has_the_same_bytes_for_any_number_of_parts() {
+    let set = numbers(50);
+    let expected = files(whole(&set).path());
+    assert_eq!(expected.len(), 13 + 1, "{:?}", expected.keys());
+    for parts in [2, 5, 16] {
+        let root = tempfile::tempdir().unwrap();
+        let mut samples = 0;
+        // The parts are packed in another order.
+        for number in (0..parts).rev() {
+            samples += part(&set, root.path(), (number, parts)).unwrap().samples;
+            assert!(names(root.path()).iter().all(|name| !name.ends_with(".tar")), "nothing looks like a set yet");
+        }
+        assert_eq!(samples, 50);
+        let merged = merge(root.path()).run().unwrap();
+        assert_eq!((merged.report.samples, merged.report.written.paths.len(), merged.orphans.len()), (50, 13, 0));
+        assert!(files(root.path()) == expected, "{parts} parts");
+        // Merging again, and packing a part again, changes nothing.
+        assert_eq!(merge(root.path()).run().unwrap(), merged);
+        assert!(part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
+        assert!(files(root.path()) == expected, "{parts} parts, again");
+    }
+    let root = tempfile::tempdir().unwrap();
+    Pack::new(&set).shard_samples(4).to(root.path().join("x.tar")).unwrap();
+    assert!(files(root.path()) == expected, "without parts");
+    let opened = open(root.path()).unwrap();
+    assert_eq!((read_all(&*opened), opened.classes()), (read_all(&set), set.classes()));
+}
+
+#[test]
+fn shards_of_a_number_of_bytes_have_that_size_on_average_and_the_same_borders_in_all_parts() {
+    let set = numbers(400);
+    let pack = |parts: u64| {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..parts {
+            Pack::new(&set).shard_size(40_000).part(number, parts).to(root.path().join("x.tar")).unwrap();
+        }
+        merge(root.path()).run().unwrap();
+        files(root.path())
+    };
+    let two = pack(2);
+    assert!(two == pack(7));
+    let sizes: Vec<usize> = two.iter().filter(|(name, _)| name.ends_with(".tar")).map(|(_, b)| b.len()).collect();
+    let mean = sizes.iter().sum::<usize>() / sizes.len();
+    assert!((30_000..50_000).contains(&mean), "{sizes:?}");
+    // Without parts no shard is larger.
+    let root = tempfile::tempdir().unwrap();
+    Pack::new(&set).shard_size(40_000).to(root.path().join("x.tar")).unwrap();
+    let sizes = files(root.path());
+    assert!(sizes.iter().filter(|(name, _)| name.ends_with(".tar")).all(|(_, bytes)| bytes.len() <= 40_000));
+    assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
+}
+
+#[test]
+fn a_part_that_was_packed_is_not_read_again_and_an_interrupted_one_continues() {
+    let (read, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(33));
+    let set = Hooked(numbers(50), |index| {
+        read.fetch_add(1, Ordering::Relaxed);
+        if index == fail_at.load(Ordering::Relaxed) { Err(Error::in_source("the disk is gone")) } else { Ok(()) }
+    });
+    let expected = files(whole(&set.0).path());
+    let probes = 50; // up to 64 samples are read for the plan
+    let pack = |root: &Path, plain: bool| {
+        read.store(0, Ordering::Relaxed);
+        let pack = Pack::new(&set).workers(1).shard_samples(4);
+        let packed = if plain { pack.to(root.join("x.tar")) } else { pack.part(0, 1).to(root.join("x.tar")) };
+        packed.map(|report| (report.samples, read.load(Ordering::Relaxed).saturating_sub(probes)))
+    };
+    for plain in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        // The plan reads all samples of so small a set: let it, and fail later.
+        fail_at.store(usize::MAX, Ordering::Relaxed);
+        let first = Hooked(numbers(50), {
+            let reads = AtomicUsize::new(0);
+            move |_| {
+                if reads.fetch_add(1, Ordering::Relaxed) == 50 + 33 { Err(Error::in_source("gone")) } else { Ok(()) }
+            }
+        });
+        let interrupted = Pack::new(&first).workers(1).shard_samples(4);
+        let interrupted = if plain { interrupted } else { interrupted.part(0, 1) };
+        interrupted.to(root.path().join("x.tar")).unwrap_err();
+        let staged = names(root.path()).iter().filter(|name| name.contains(".tar.")).count();
+        assert_eq!(staged, 8, "{:?}", names(root.path()));
+        assert!(open(root.path()).is_err());
+        let (samples, reads) = pack(root.path(), plain).unwrap();
+        assert_eq!((samples, reads), (50, 50 - 32), "the first eight shards are complete");
+        if !plain {
+            assert_eq!(pack(root.path(), plain).unwrap(), (50, 0));
+            merge(root.path()).run().unwrap();
+        }
+        assert!(files(root.path()) == expected);
+    }
+}
+
+#[test]
+fn several_attempts_at_a_part_at_once_leave_one_set() {
+    let set = Hooked(numbers(40), |_| {
+        std::thread::sleep(Duration::from_micros(300));
+        Ok(())
+    });
+    let expected = files(whole(&set.0).path());
+    let root = tempfile::tempdir().unwrap();
+    let start = Barrier::new(6);
+    std::thread::scope(|scope| {
+        for attempt in 0..6 {
+            let (set, start, folder) = (&set, &start, root.path());
+            scope.spawn(move || {
+                start.wait();
+                let report = part(set, folder, (attempt % 2, 2)).unwrap();
+                assert_eq!(report.samples, 20);
+            });
+        }
+    });
+    let merged = merge(root.path()).run().unwrap();
+    assert_eq!(merged.orphans, [] as [PathBuf; 0]);
+    assert!(files(root.path()) == expected);
+}
+
+#[test]
+fn an_attempt_that_ends_after_the_merge_does_not_change_the_set() {
+    let set = numbers(40);
+    let expected = files(whole(&set).path());
+    for stop_at in [0, 5, 12, 19] {
+        let root = tempfile::tempdir().unwrap();
+        // The late attempt has read its probes, and waits in the middle of a shard.
+        let (reads, gate) = (AtomicUsize::new(0), (Mutex::new(false), std::sync::Condvar::new()));
+        let waits = Hooked(numbers(40), |index| {
+            if reads.fetch_add(1, Ordering::Relaxed) >= 40 && index == stop_at {
+                let mut open = gate.0.lock().unwrap();
+                while !*open {
+                    open = gate.1.wait(open).unwrap();
+                }
+            }
+            Ok(())
+        });
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| part(&waits, root.path(), (0, 2)));
+            while reads.load(Ordering::Relaxed) <= 40 + stop_at {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            part(&set, root.path(), (0, 2)).unwrap();
+            part(&set, root.path(), (1, 2)).unwrap();
+            merge(root.path()).run().unwrap();
+            *gate.0.lock().unwrap() = true;
+            gate.1.notify_all();
+            assert_eq!(late.join().unwrap().unwrap().samples, 20, "it finds the set");
+        });
+        assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
+        assert_eq!(merge(root.path()).run().unwrap().orphans, [] as [PathBuf; 0]);
+        assert!(files(root.path()) == expected, "{:?}", names(root.path()));
+    }
+}
+
+#[test]
+fn a_source_that_changed_between_parts_is_an_error_of_the_next_part() {
+    let original = numbers(40);
+    let renamed = Memory::new(
+        (0..40).map(|i| if i == 31 { OwnedSample::new("new").field("bin", [1]) } else { sample(i) }).collect(),
+    );
+    let changes: [(Memory, &str); 3] = [
+        (numbers(41), "samples"),
+        (renamed.with_classes(["a", "b", "c"]), "source.list"),
+        (numbers(40).with_classes(["a", "b", "d"]), "source.classes"),
+    ];
+    for (changed, what) in changes {
+        let root = tempfile::tempdir().unwrap();
+        part(&original, root.path(), (0, 2)).unwrap();
+        let before = files(root.path());
+        let e = part(&changed, root.path(), (1, 2)).unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(&format!("plans differ in {what}")), "{e}");
+        assert!(files(root.path()) == before, "nothing has changed");
+        let e =
+            Pack::new(&original).recode(Recode::KeepBytes).shard_samples(4).part(1, 2).to(root.path().join("x.tar"));
+        assert!(e.unwrap_err().cause().contains("plans differ in recode.how"));
+        // Packed on machines that do not share a folder, the parts meet when they are merged.
+        let other = tempfile::tempdir().unwrap();
+        part(&changed, other.path(), (1, 2)).unwrap();
+        for (name, bytes) in files(other.path()).into_iter().filter(|(name, _)| !name.contains(".plan.")) {
+            fs::write(root.path().join(name), bytes).unwrap();
+        }
+        let e = merge(root.path()).run().unwrap_err();
+        assert!(
+            e.cause().contains("parts 1 of 2 are missing") && e.cause().contains(&format!("differ in {what}")),
+            "{e}"
+        );
+        assert!(open(root.path()).is_err());
+        // With force, the changed source is packed, and all parts of the old one are discarded.
+        for number in 0..2 {
+            let pack = Pack::new(&changed).shard_samples(4).part(number, 2).force(true);
+            pack.to(root.path().join("x.tar")).unwrap();
+        }
+        merge(root.path()).run().unwrap();
+        assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&changed));
+    }
+}
+
+/// A source that does not know its list, such as a user's.
+struct Unlisted(Vec<usize>);
+
+impl Source for Unlisted {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        *scratch = vec![7; 100];
+        Sample::new(Box::leak(format!("{}", self.0[index]).into_boxed_str())).with_field("bin", scratch)
+    }
+}
+
+#[test]
+fn a_sample_that_moved_across_the_border_of_parts_is_found_without_a_list() {
+    // One sample was removed in the first half, and one was added in the second, so that the border
+    // of the parts moved by one. None of the probes is between them.
+    let before: Vec<usize> = (0..6400).collect();
+    let mut after = before.clone();
+    after.remove(3198);
+    after.insert(3201, 99_999);
+    let root = tempfile::tempdir().unwrap();
+    part(&Unlisted(before.clone()), root.path(), (0, 2)).unwrap();
+    assert_eq!(before.iter().zip(&after).filter(|(a, b)| a != b).count(), 4);
+    match part(&Unlisted(after), root.path(), (1, 2)) {
+        Err(e) => assert!(e.cause().contains("source.probes"), "{e}"),
+        Ok(_) => {
+            let e = merge(root.path()).run().unwrap_err();
+            assert!(e.cause().contains("the source has changed"), "{e}");
+            assert!(e.cause().contains("\"3199\""), "{e}");
+        }
+    }
+}
+
+#[test]
+fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
+    let set = numbers(40);
+    let root = tempfile::tempdir().unwrap();
+    let e = merge(root.path()).run().unwrap_err();
+    assert!(e.kind() == ErrorKind::Config && e.cause().contains("no parts of this name"), "{e}");
+    for number in [0, 2] {
+        part(&set, root.path(), (number, 4)).unwrap();
+    }
+    let refused = |words: &[&str]| {
+        let before = files(root.path());
+        let e = merge(root.path()).run().unwrap_err();
+        assert!(words.iter().all(|word| e.to_string().contains(word)), "{e}");
+        assert!(files(root.path()) == before);
+        let e = open(root.path()).err().unwrap();
+        assert!(e.cause().contains("not complete") || e.cause().contains("were not merged"), "{e}");
+    };
+    refused(&["parts 1,3 of 4 are missing"]);
+    part(&set, root.path(), (1, 4)).unwrap();
+    part(&set, root.path(), (3, 4)).unwrap();
+
+    let shard = named(root.path(), "x-000005.tar.", ".partial");
+    let name = shard.file_name().unwrap().to_str().unwrap().to_owned();
+    let bad = format!("1 of 10 shards are missing or damaged: {name} (part 2/4)");
+    let sound = fs::read(&shard).unwrap();
+    let mut damaged = sound.clone();
+    damaged[700] ^= 1;
+    fs::write(&shard, &damaged).unwrap();
+    refused(&[&bad, "delete them"]);
+    fs::remove_file(&shard).unwrap();
+    refused(&[&bad]);
+    // As the message says.
+    part(&set, root.path(), (2, 4)).unwrap();
+    assert!(fs::read(&shard).unwrap() == sound);
+
+    let manifest = named(root.path(), "x.part-00002-of-00004.", ".json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("\"first\": 20", "\"first\": 21")).unwrap();
+    refused(&["x-000005.tar begins with sample 21, expected 20", "x.part-00002-of-00004."]);
+    fs::write(&manifest, &text[..text.len() / 2]).unwrap();
+    refused(&["x.part-00002-of-00004.", "damaged"]);
+    fs::remove_file(&manifest).unwrap();
+    part(&set, root.path(), (2, 4)).unwrap();
+    merge(root.path()).run().unwrap();
+    assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
+}
+
+#[test]
+fn a_merged_set_that_is_damaged_is_packed_again_on_request_only() {
+    let set = numbers(40);
+    let (root, sound) = (whole(&set), files(whole(&set).path()));
+    let shard = root.path().join("x-000003.tar");
+    let mut bytes = sound["x-000003.tar"].clone();
+    bytes[700] ^= 1;
+    for damage in [None, Some(&bytes[..512]), Some(&bytes)] {
+        match damage {
+            Some(bytes) => fs::write(&shard, bytes).unwrap(),
+            None => fs::remove_file(&shard).unwrap(),
+        }
+        let e = merge(root.path()).run().unwrap_err();
+        let expected = "shards are missing or damaged: x-000003.tar; pack the set again with force(true)";
+        assert!(e.cause().ends_with(expected), "{e}");
+        // A part looks at its own shards, and at their sizes only.
+        if damage.is_none_or(|bytes| bytes.len() == 512) {
+            let e = part(&set, root.path(), (0, 2)).unwrap_err();
+            assert!(e.cause().starts_with("1 of 5 ") && e.cause().ends_with(expected), "{e}");
+        }
+        part(&set, root.path(), (1, 2)).unwrap();
+        forced(&set, root.path(), (0, 1)).unwrap();
+        merge(root.path()).force(true).run().unwrap();
+        assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
+        merge(root.path()).run().unwrap();
+    }
+}
+
+#[test]
+fn a_set_is_opened_whole_or_not_at_all() {
+    let set = numbers(40);
+    let root = whole(&set);
+    let at = |name: &str| root.path().join(name);
+    let refused = |words: &str| {
+        for path in [root.path().to_owned(), at("x.manifest.json")] {
+            let e = open(&path).err().unwrap();
+            assert!(e.to_string().contains(words), "{e}");
+        }
+    };
+    for path in [root.path().to_owned(), at("x.manifest.json"), at("x-{000000..000009}.tar")] {
+        assert_eq!(read_all(&*open(path).unwrap()), read_all(&set));
+    }
+    // A shard that an attempt with another plan left is not part of the set.
+    fs::copy(at("x-000003.tar"), at("x-000010.tar")).unwrap();
+    assert_eq!(open(root.path()).unwrap().len(), 40);
+    let merged = merge(root.path()).run().unwrap();
+    assert_eq!(merged.orphans, [at("x-000010.tar")]);
+    fs::remove_file(at("x-000010.tar")).unwrap();
+
+    let sound = fs::read(at("x-000003.tar")).unwrap();
+    fs::write(at("x-000003.tar"), &sound[..sound.len() - 512]).unwrap();
+    refused("x-000003.tar has");
+    fs::remove_file(at("x-000003.tar")).unwrap();
+    refused("1 of the 10 shards in x.manifest.json are not as packed: x-000003.tar is missing");
+    // Another shard of the same size does not pass for it.
+    let mut other = sound.clone();
+    other.truncate(1024);
+    other.resize(sound.len(), 0);
+    fs::write(at("x-000003.tar"), other).unwrap();
+    refused("samples, but its manifest says 4");
+    fs::write(at("x-000003.tar"), sound).unwrap();
+
+    fs::copy(at("x-000003.tar"), at("more.tar")).unwrap();
+    let e = open(root.path()).err().unwrap();
+    assert!(e.cause().contains("1 tars are not in x.manifest.json, such as more.tar"), "{e}");
+    assert_eq!(open(at("x.manifest.json")).unwrap().len(), 40);
+    fs::remove_file(at("more.tar")).unwrap();
+    Pack::new(&numbers(3)).shard_samples(2).to(at("y.tar")).unwrap();
+    let e = open(root.path()).err().unwrap();
+    assert!(e.cause().contains("2 sets lie here; open one of their manifests, such as x.manifest.json"), "{e}");
+    assert_eq!(open(at("y.manifest.json")).unwrap().len(), 3);
+    for (text, words) in [
+        ("{\"warpfeed_set\": 2, \"shards\": []}", "version 2"),
+        ("{\"warpfeed_set\": 1, \"shards\": []}", "no shards"),
+        (
+            "{\"warpfeed_set\": 1, \"shards\": [{\"name\": \"../x-000003.tar\", \"samples\": 4, \"bytes\": 1}]}",
+            "not the name of a shard",
+        ),
+        ("{\"warpfeed_set\": 1, ", "damaged manifest"),
+    ] {
+        fs::write(at("z.manifest.json"), text).unwrap();
+        let e = open(at("z.manifest.json")).err().unwrap();
+        assert!(e.cause().contains(words) && e.to_string().contains("z.manifest.json"), "{e}");
+    }
+}
+
+#[test]
+fn the_old_set_stays_until_the_new_one_is_merged() {
+    let (old, new) = (numbers(40), numbers(30));
+    let root = whole(&old);
+    let e = part(&new, root.path(), (0, 2)).unwrap_err();
+    assert!(
+        e.cause().contains("exists already") && e.cause().contains("source.samples") || e.cause().contains("samples"),
+        "{e}"
+    );
+    let pack = |number| {
+        Pack::new(&new).shard_samples(4).part(number, 2).force(true).to(root.path().join("x.tar")).unwrap();
+    };
+    pack(0);
+    assert_eq!(open(root.path()).unwrap().len(), 40);
+    pack(1);
+    assert_eq!(open(root.path()).unwrap().len(), 40);
+    assert!(merge(root.path()).run().unwrap_err().cause().contains("exists"));
+    assert_eq!(open(root.path()).unwrap().len(), 40);
+    merge(root.path()).force(true).run().unwrap();
+    assert!(files(root.path()).keys().eq(files(whole(&new).path()).keys()), "{:?}", names(root.path()));
+    assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&new));
+    // The same once more: force packs again, although the plan is the same.
+    let before = fs::metadata(root.path().join("x-000000.tar")).unwrap().modified().unwrap();
+    pack(0);
+    pack(1);
+    merge(root.path()).force(true).run().unwrap();
+    assert!(fs::metadata(root.path().join("x-000000.tar")).unwrap().modified().unwrap() > before);
+    assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&new));
+}
+
+#[test]
+fn bad_images_of_all_parts_are_summed_up_and_kept_on_request() {
+    let bad = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no picture {i}"));
+    let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad(i) } else { sample(i) }).collect());
+    let root = tempfile::tempdir().unwrap();
+    let e = part(&set, root.path(), (1, 2)).unwrap_err();
+    assert!(e.cause().starts_with("2 of 20 images do not decode") && e.cause().contains("sample 22 (022)"), "{e}");
+    let pack = |number| Pack::new(&set).shard_samples(4).part(number, 2).keep_bad(true).to(root.path().join("x.tar"));
+    assert_eq!((pack(0).unwrap().refused_count, pack(1).unwrap().refused_count), (2, 2));
+    // Without `keep_bad`, the shards with these images are not taken as they are.
+    assert!(part(&set, root.path(), (1, 2)).is_err());
+    let report = merge(root.path()).run().unwrap().report;
+    assert_eq!((report.samples, report.refused_count, report.undecodable_count, report.kept), (40, 4, 4, 36));
+    let refused: Vec<u64> = report.refused.iter().map(|refused| refused.index).collect();
+    assert_eq!(refused, [4, 13, 22, 31]);
+}
+
+#[test]
+fn chosen_samples_are_packed_in_their_order_and_unknown_keys_are_an_error() {
+    let set = numbers(40);
+    let root = tempfile::tempdir().unwrap();
+    let [train, _] = warpfeed::order::split(0..40, [0.75, 0.25], 1).unwrap();
+    for number in 0..2 {
+        let pack = Pack::new(&set).samples(train.clone()).shard_samples(4).part(number, 2);
+        pack.to(root.path().join("x.tar")).unwrap();
+    }
+    merge(root.path()).run().unwrap();
+    let expected: Vec<OwnedSample> = train.iter().map(|&i| sample(i as usize)).collect();
+    assert_eq!(read_all(&*open(root.path()).unwrap()), expected);
+
+    Pack::new(&set).keys(["00021", "00007"]).to(root.path().join("keys.tar")).unwrap();
+    assert_eq!(read_all(&*open(root.path().join("keys.tar")).unwrap()), [sample(1), sample(3)]);
+    let e = Pack::new(&set).keys(["00021", "typo", "x"]).to(root.path().join("y.tar")).unwrap_err();
+    assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "no sample has the key \"typo\", \"x\""));
+    let e = Pack::new(&set).samples([3, 40]).to(root.path().join("y.tar")).unwrap_err();
+    assert!(e.cause().contains("sample 40 of 40"), "{e}");
+}
+
+#[test]
+fn impossible_parts_are_refused() {
+    let set = numbers(10);
+    let root = tempfile::tempdir().unwrap();
+    let refused = |pack: Pack<'_>, name: &str, words: &str| {
+        let e = pack.to(root.path().join(name)).unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
+    };
+    refused(Pack::new(&set).part(2, 2).shard_samples(1), "x.tar", "part 2 of 2");
+    refused(Pack::new(&set).part(0, 0).shard_samples(1), "x.tar", "part 0 of 0");
+    refused(Pack::new(&set).part(0, 2), "x.tar", "set shard_size(bytes) or shard_samples(samples)");
+    refused(Pack::new(&set).part(0, 2).shard_size(9).shard_samples(1), "x.tar", "both set");
+    refused(Pack::new(&set).shard_size(9).shard_samples(1), "x.tar", "both set");
+    refused(Pack::new(&set).shard_samples(0), "x.tar", "a shard has at least 1 sample");
+    refused(Pack::new(&set).part(0, 2).shard_samples(0), "x.tar", "a shard has at least 1 sample");
+    refused(Pack::new(&set).part(0, 2).shard_samples(1), "x.lmdb", "must end in .tar");
+    assert!(names(root.path()).is_empty());
+}
+
+/// Like [`part`], with force.
+fn forced(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
+    Pack::new(source).workers(1).shard_samples(4).part(part, parts).force(true).to(folder.join("x.tar"))
+}
+
+#[test]
+fn parts_that_discard_another_pack_at_the_same_time_do_not_discard_each_other() {
+    let (old, new) = (numbers(24), numbers(48));
+    let expected = files(whole(&new).path());
+    for _ in 0..8 {
+        let root = tempfile::tempdir().unwrap();
+        (0..2).for_each(|number| drop(part(&old, root.path(), (number, 3)).unwrap()));
+        let start = Barrier::new(6);
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let (new, start, folder) = (&new, &start, root.path());
+                scope.spawn(move || {
+                    start.wait();
+                    assert_eq!(forced(new, folder, (number, 6)).unwrap().samples, 8, "part {number}");
+                });
+            }
+        });
+        assert_eq!(merge(root.path()).run().unwrap().orphans, [] as [PathBuf; 0]);
+        assert!(files(root.path()) == expected);
+    }
+}
+
+#[test]
+fn several_merges_at_once_leave_one_set() {
+    let set = numbers(48);
+    let expected = files(whole(&set).path());
+    for _ in 0..10 {
+        let root = tempfile::tempdir().unwrap();
+        (0..3).for_each(|number| drop(part(&set, root.path(), (number, 3)).unwrap()));
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    let merged = merge(root.path()).quick(true).run().unwrap();
+                    assert_eq!((merged.report.samples, merged.orphans.len()), (48, 0));
+                });
+            }
+        });
+        assert!(files(root.path()) == expected, "{:?}", names(root.path()));
+    }
+}
+
+#[test]
+fn a_merge_never_takes_a_shard_of_the_old_set_for_a_new_one() {
+    // Shards of both sets have the same sizes.
+    let sized = |byte: u8| {
+        let sample = move |i| OwnedSample::new(format!("{i:02}")).field("bin", vec![byte; 500]);
+        Memory::new((0..40).map(sample).collect())
+    };
+    let (old, new) = (sized(1), sized(2));
+    let root = whole(&old);
+    (0..2).for_each(|number| drop(forced(&new, root.path(), (number, 2)).unwrap()));
+    let lost = named(root.path(), "x-000003.tar.", ".partial");
+    fs::remove_file(&lost).unwrap();
+    let e = merge(root.path()).force(true).quick(true).run().unwrap_err();
+    assert!(e.cause().contains("1 of 10 shards are missing or damaged: x-000003.tar."), "{e}");
+    assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&old));
+    forced(&new, root.path(), (0, 2)).unwrap();
+    // A merge that was interrupted when it had renamed half of the shards.
+    let plan = fs::read(root.path().join("x.plan.partial")).unwrap();
+    fs::write(root.path().join("x.merge.partial"), plan).unwrap();
+    fs::remove_file(root.path().join("x.manifest.json")).unwrap();
+    for number in 0..10 {
+        let shard = root.path().join(format!("x-{number:06}.tar"));
+        fs::remove_file(&shard).unwrap();
+        if number % 2 == 0 {
+            fs::rename(named(root.path(), &format!("x-{number:06}.tar."), ".partial"), shard).unwrap();
+        }
+    }
+    // A part that is started again finds its shards, also with force.
+    let before = files(root.path());
+    assert_eq!(part(&new, root.path(), (0, 2)).unwrap().samples, 20);
+    assert_eq!(forced(&new, root.path(), (1, 2)).unwrap().samples, 20);
+    assert!(files(root.path()) == before);
+    merge(root.path()).run().unwrap();
+    assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&new));
+    assert!(files(root.path()).keys().eq(files(whole(&new).path()).keys()));
+}
+
+#[test]
+fn a_set_that_is_packed_again_continues_after_an_interrupted_merge() {
+    let set = numbers(40);
+    let root = whole(&set);
+    (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));
+    // The merge was interrupted before it renamed a shard.
+    fs::remove_file(root.path().join("x.manifest.json")).unwrap();
+    let before = files(root.path());
+    (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));
+    assert!(files(root.path()) == before, "nothing is packed again");
+    merge(root.path()).force(true).run().unwrap();
+    assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
+}
+
+#[test]
+fn a_shard_that_was_damaged_while_a_pack_was_interrupted_is_packed_again() {
+    let set = numbers(50);
+    let root = tempfile::tempdir().unwrap();
+    let fails = Hooked(numbers(50), {
+        let reads = AtomicUsize::new(0);
+        move |_| if reads.fetch_add(1, Ordering::Relaxed) == 50 + 33 { Err(Error::in_source("gone")) } else { Ok(()) }
+    });
+    Pack::new(&fails).workers(1).shard_samples(4).to(root.path().join("x.tar")).unwrap_err();
+    let shard = named(root.path(), "x-000002.tar.", ".partial");
+    let mut bytes = fs::read(&shard).unwrap();
+    bytes[700] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    Pack::new(&Hooked(set, |_| Ok(()))).shard_samples(4).to(root.path().join("x.tar")).unwrap();
+    assert!(files(root.path()) == files(whole(&numbers(50)).path()));
+}
+
+#[test]
+fn other_files_with_the_name_of_a_manifest_are_not_read_whole() {
+    let root = whole(&numbers(40));
+    fs::File::create(root.path().join("other.manifest.json")).unwrap().set_len(1 << 40).unwrap();
+    assert_eq!(open(root.path()).unwrap().len(), 40);
+}
+
+#[test]
+fn a_merge_that_is_stopped_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    part(&numbers(40), root.path(), (0, 1)).unwrap();
+    let before = files(root.path());
+    let e = warpfeed::source::Stop::new(|| true).during(|| merge(root.path()).run()).unwrap_err();
+    assert!(e.cause().contains("stopped"), "{e}");
+    assert!(files(root.path()) == before);
+    merge(root.path()).run().unwrap();
+}

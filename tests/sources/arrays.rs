@@ -1,0 +1,272 @@
+//! Whole arrays of NumPy, safetensors and PyTorch give the pictures and labels that their libraries
+//! wrote.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use warpfeed::source::{Arrays, Memory, Options, OwnedSample, Source, TableOptions, Value, open};
+use warpfeed::{Augment, Loader};
+
+use crate::formats::fixture;
+use crate::support::Content;
+
+const COUNT: usize = 12;
+const PIXELS: usize = 24 * 32 * 3;
+
+fn at(name: &str) -> PathBuf {
+    fixture("arrays").join(name)
+}
+
+/// The pictures of the fixtures, read without the crate: the header of `images.npy` has 128 bytes.
+fn expected() -> Vec<OwnedSample> {
+    let file = fs::read(at("npy/images.npy")).unwrap();
+    let pixels = &file[128..];
+    assert_eq!(pixels.len(), COUNT * PIXELS);
+    let sample =
+        |(i, pixels): (usize, &[u8])| OwnedSample::new(i.to_string()).field("rgb.npy", pixels).label(i as i64 / 3);
+    pixels.chunks(PIXELS).enumerate().map(sample).collect()
+}
+
+fn all(source: &dyn Source) -> Vec<OwnedSample> {
+    let (mut scratch, mut other) = (Vec::new(), Vec::new());
+    (0..source.len())
+        .map(|i| {
+            let sample = source.read(i, &mut scratch).unwrap();
+            assert_eq!(source.label(i, &mut other).unwrap(), sample.label().unwrap());
+            OwnedSample::try_from(&sample).unwrap()
+        })
+        .collect()
+}
+
+/// The pixels and the label of each sample.
+fn pictures(source: &dyn Source) -> Vec<OwnedSample> {
+    let only = |sample: OwnedSample| {
+        let sample = sample.as_sample().unwrap();
+        let plain = OwnedSample::new(sample.key()).field("rgb.npy", &sample.field("rgb.npy").unwrap()[128..]);
+        sample.label().unwrap().map_or(plain.clone(), |label| plain.label(label))
+    };
+    all(source).into_iter().map(only).collect()
+}
+
+fn cause(path: &Path) -> String {
+    open(path).err().unwrap().to_string()
+}
+
+#[test]
+fn every_format_has_the_same_pictures_and_labels() {
+    for (name, kind) in [
+        ("npy", "npy"),
+        ("stored.npz", "npz"),
+        ("splits.npz/train", "npz"),
+        ("a.safetensors", "safetensors"),
+        ("tuple.pt", "torch"),
+        ("dict.pth", "torch"),
+    ] {
+        for mapped in [true, false] {
+            let source = Options::new().mmap(mapped).open(at(name)).unwrap();
+            assert_eq!(source.kind(), kind, "{name}");
+            assert!(pictures(&*source) == expected(), "{name}, mapped: {mapped}");
+        }
+    }
+    assert_eq!(Arrays::open(at("a.safetensors")).unwrap().len(), COUNT);
+}
+
+#[test]
+fn arrays_give_the_batches_of_pictures_in_memory() {
+    let batches = |loader: Loader| -> Vec<Content> {
+        let mut batches = loader.augment(Augment::train(16)).batch_size(5).shuffle(3).workers(2).host().unwrap();
+        (0..2).flat_map(|epoch| batches.epoch(epoch).map(|b| Content::from(&b.unwrap())).collect::<Vec<_>>()).collect()
+    };
+    let header = warpfeed::decode::raw::npy_header(warpfeed::decode::Size::new(32, 24));
+    let with_header = |sample: OwnedSample| {
+        let sample = sample.as_sample().unwrap();
+        let file = [&header[..], &sample.field("rgb.npy").unwrap()].concat();
+        OwnedSample::new(sample.key()).field("rgb.npy", file).label(sample.label().unwrap().unwrap())
+    };
+    let memory = batches(Loader::source(Memory::new(expected().into_iter().map(with_header).collect())));
+    for name in ["npy", "stored.npz", "a.safetensors", "tuple.pt"] {
+        assert!(batches(Loader::new(at(name))) == memory, "{name}");
+    }
+}
+
+#[test]
+fn other_arrays_are_fields_of_their_numbers() {
+    let source = open(at("a.safetensors")).unwrap();
+    let mut scratch = Vec::new();
+    let sample = source.read(5, &mut scratch).unwrap();
+    let Some(Value::Numbers(half)) = sample.value("embedding.npy") else { panic!("{:?}", sample.fields()) };
+    assert_eq!(half.iter::<f32>().unwrap().collect::<Vec<_>>(), [2.5, 2.75], "float16 becomes float32");
+
+    let source = open(at("dict.pth")).unwrap();
+    let sample = source.read(4, &mut scratch).unwrap();
+    let Some(Value::Numbers(mask)) = sample.value("mask.npy") else { panic!("{:?}", sample.fields()) };
+    let first: Vec<u8> = expected()[1].as_sample().unwrap().field("rgb.npy").unwrap().to_vec();
+    let expected: Vec<u8> = first.chunks(3).map(|pixel| u8::from(pixel[0] > 127)).collect();
+    assert_eq!((mask.shape(), mask.iter::<u8>().unwrap().collect::<Vec<_>>()), (vec![24, 32], expected));
+}
+
+#[test]
+fn arrays_pack_into_tar_shards() {
+    for name in ["stored.npz", "a.safetensors", "dict.pth"] {
+        crate::wild::packs(&*open(at(name)).unwrap());
+    }
+}
+
+#[test]
+fn splits_are_parts_of_the_path() {
+    let shown = cause(&at("splits.npz"));
+    assert!(shown.contains("has the splits train, validation: add `/` and the name of one to the path"), "{shown}");
+    assert_eq!(open(at("splits.npz/val")).unwrap().len(), 2);
+    let shown = cause(&at("splits.npz/test"));
+    assert!(shown.contains("no split \"test\", only train, validation"), "{shown}");
+    assert!(cause(&at("stored.npz/test")).contains("the names of the arrays have none"));
+}
+
+#[test]
+fn arrays_that_cannot_be_samples_are_refused_with_what_to_do() {
+    for (name, expected) in [
+        ("fortran.npy", "is in Fortran order"),
+        ("objects.npy", "pickled Python objects"),
+        ("view.pt", "save its contiguous()"),
+        ("negated.pt", "a tensor with metadata, such as a negated view; store its clone"),
+        ("module.pt", "is refused"),
+    ] {
+        let shown = cause(&at(name));
+        assert!(shown.contains(expected) && shown.contains(name), "{shown}");
+    }
+    let root = tempfile::tempdir().unwrap();
+    for (name, from) in [("images.npy", "npy/images.npy"), ("labels.npy", "fortran.npy")] {
+        fs::copy(at(from), root.path().join(name)).unwrap();
+    }
+    let mut labels = fs::read(at("npy/labels.npy")).unwrap();
+    let place = labels.windows(5).position(|window| window == b"(12,)").unwrap();
+    labels[place + 2] = b'1';
+    fs::write(root.path().join("labels.npy"), &labels).unwrap();
+    let shown = cause(root.path());
+    assert!(shown.contains("does not take the 48 bytes that it has"), "{shown}");
+    fs::write(root.path().join("labels.npy"), &labels[..128 + 44]).unwrap();
+    let shown = cause(root.path());
+    assert!(shown.contains("\"images\" has the shape [12, 24, 32, 3], and \"labels\" has [11]"), "{shown}");
+    // The other arrays are usable.
+    let columns = TableOptions::new().without_label().columns(["images"]);
+    assert_eq!(Options::new().table(columns).open(root.path()).unwrap().len(), COUNT);
+}
+
+#[test]
+fn a_damaged_file_is_an_error_and_a_changed_one_too() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["stored.npz", "splits.npz", "a.safetensors", "tuple.pt", "npy/images.npy"] {
+        let whole = fs::read(at(name)).unwrap();
+        let path = root.path().join(Path::new(name).file_name().unwrap());
+        for part in 0..40 {
+            fs::write(&path, &whole[..whole.len() * part / 40]).unwrap();
+            let shown = cause(&path);
+            assert!(shown.contains(&*path.to_string_lossy()), "{shown}");
+        }
+    }
+    // A changed byte in a compressed array fails its checksum.
+    let mut bytes = fs::read(at("splits.npz")).unwrap();
+    bytes[20_000] ^= 0x10;
+    let path = root.path().join("splits.npz");
+    fs::write(&path, bytes).unwrap();
+    let shown = cause(&path.join("train"));
+    assert!(shown.contains("is damaged") || shown.contains("cannot be decompressed"), "{shown}");
+
+    let path = root.path().join("a.safetensors");
+    fs::copy(at("a.safetensors"), &path).unwrap();
+    let source = open(&path).unwrap();
+    source.read(0, &mut Vec::new()).unwrap();
+    fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(20_000).unwrap();
+    source.check().unwrap();
+    let e = source.read(0, &mut Vec::new()).err().unwrap();
+    assert!(e.to_string().contains("the file was written to while open"), "{e}");
+}
+
+#[test]
+fn a_shape_of_two_layouts_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.npy");
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3, 8, 4), }";
+    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    file.extend(format!("{header:<117}\n").bytes());
+    file.extend([0; 192]);
+    fs::write(&path, file).unwrap();
+    assert!(cause(&path).contains("may have its channels in the first or in the last axis"), "{}", cause(&path));
+}
+
+/// An `.npy` file with these elements.
+fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    file.extend(format!("{header:<117}\n").bytes());
+    file.extend(elements);
+    file
+}
+
+#[test]
+fn pictures_of_floats_with_masks_of_bytes_are_refused_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("images.npy"), npy("<f4", "(2, 3, 8, 9)", &[0; 4 * 432])).unwrap();
+    fs::write(root.path().join("masks.npy"), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
+    let e = open(root.path()).err().unwrap();
+    assert_eq!((e.kind(), e.path()), (warpfeed::ErrorKind::Config, Some(root.path())));
+    let said = "the pictures may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, shape \
+                [8, 9]); pictures in arrays are u8: choose the column with TableOptions::picture";
+    assert_eq!(e.cause(), said);
+    let chosen = Options::new().table(TableOptions::new().picture("masks")).open(root.path()).unwrap();
+    assert_eq!(chosen.read(0, &mut Vec::new()).unwrap().image().unwrap().1[128..], [1; 3 * 72]);
+}
+
+#[test]
+fn names_of_arrays_of_labels_may_have_capitals() {
+    let root = tempfile::tempdir().unwrap();
+    for (images, labels) in [("images", "Y"), ("Image", "Targets"), ("X", "LABEL")] {
+        let folder = root.path().join(labels);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join(format!("{images}.npy")), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
+        fs::write(folder.join(format!("{labels}.npy")), npy("|u1", "(2,)", &[5, 6])).unwrap();
+        fs::write(folder.join("other.npy"), npy("|u1", "(3,)", &[0; 3])).unwrap();
+        // An array of another length must be left out.
+        let columns = TableOptions::new().columns([images]);
+        let source = Options::new().table(columns).open(&folder).unwrap();
+        assert_eq!(source.label(1, &mut Vec::new()).unwrap(), Some(6), "{labels}");
+    }
+}
+
+#[test]
+fn arrays_of_text_times_and_nothing_are_refused_with_what_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.npy");
+    for (descr, shape, bytes, expected) in [
+        ("<U3", "(2,)", 24, "'U' with 12 bytes; integers, booleans and floats are supported; save integers"),
+        ("|S3", "(2,)", 6, "'S' with 3 bytes; integers, booleans and floats are supported; save integers"),
+        (
+            "<M8[ns]",
+            "(2,)",
+            16,
+            "'M' with 8 bytes; integers, booleans and floats are supported; save times as integers",
+        ),
+        ("<f4", "(2, 0)", 0, "array \"x\" of shape [2, 0] has no elements in its samples; list the columns"),
+        ("<f4", "(0, 2)", 0, "the arrays have no samples"),
+    ] {
+        fs::write(&path, npy(descr, shape, &vec![0; bytes])).unwrap();
+        assert!(cause(&path).contains(expected), "{}", cause(&path));
+    }
+}
+
+#[test]
+fn a_changed_byte_of_an_archive_is_found_on_opening() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["stored.npz", "tuple.pt", "dict.pth"] {
+        let mut bytes = fs::read(at(name)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        for mapped in [true, false] {
+            let path = root.path().join(name);
+            fs::write(&path, &bytes).unwrap();
+            let e = Options::new().mmap(mapped).open(&path).err().unwrap();
+            assert!(e.cause().contains("is damaged: its") && e.cause().contains("another checksum"), "{name}: {e}");
+            assert_eq!(e.path(), Some(&*path));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Promise: closing a loader, leaving an epoch and giving up opening take a moment, although the store
+//! does not answer or always fails. Nothing is left behind.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Draw, Numbers, no_hang};
+use warpfeed::pack::Pack;
+use warpfeed::source::{Follow, Lookahead, Object, Options, Reply, Sample, Source, Stop, Store, is_stopped};
+use warpfeed::{Augment, Epochs, Error, Loader, Result};
+
+/// Most of the time that a user waits.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// What the store does.
+const ANSWERS: u8 = 0;
+/// Requests are never answered, and blocked calls end only when they are stopped.
+const SILENT: u8 = 1;
+const FAILS: u8 = 2;
+
+#[derive(Clone)]
+struct Outage {
+    files: Arc<HashMap<String, Vec<u8>>>,
+    mode: Arc<AtomicU8>,
+    /// Replies that wait forever.
+    replies: Arc<Mutex<Vec<Reply>>>,
+    /// Whether `fetch` returns at once.
+    asynchronous: bool,
+    /// Calls that have not returned.
+    inside: Arc<AtomicUsize>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Outage {
+    /// The store with the shards of `len` samples.
+    fn of(len: usize, asynchronous: bool) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        Pack::new(&Numbers::new(len)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
+        let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
+        let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
+        Outage {
+            files: Arc::new(files),
+            mode: Arc::default(),
+            replies: Arc::default(),
+            asynchronous,
+            inside: Arc::default(),
+            begun: Arc::default(),
+        }
+    }
+
+    fn becomes(&self, mode: u8) {
+        self.mode.store(mode, Ordering::SeqCst);
+    }
+
+    fn call<T>(&self, answer: impl FnOnce() -> T) -> Result<T> {
+        struct Left<'a>(&'a AtomicUsize);
+        impl Drop for Left<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let _left = Left(&self.inside);
+        loop {
+            match self.mode.load(Ordering::SeqCst) {
+                ANSWERS => return Ok(answer()),
+                FAILS => return Err(Error::in_source("connection reset").transient()),
+                _ if is_stopped() => return Err(Error::in_source("stopped")),
+                _ => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    fn found(&self, url: &str) -> Result<Object> {
+        let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
+    }
+
+    /// Whether all threads and requests of the loader have ended.
+    fn is_left(&self, name: &str) {
+        let begun = Instant::now();
+        // The store drops what was cancelled.
+        while self.inside.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.files) > 1 {
+            self.replies.lock().unwrap().retain(|reply| !reply.is_cancelled());
+            assert!(begun.elapsed() < MOMENT, "{name}: something still uses the store");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(self.replies.lock().unwrap().is_empty());
+    }
+}
+
+impl Store for Outage {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        let all = || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.found(url)).collect();
+        self.call(all)?
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        self.call(|| self.found(url))?
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        self.call(|| to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]))
+    }
+
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        if self.asynchronous && self.mode.load(Ordering::SeqCst) == SILENT {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            self.replies.lock().unwrap().push(reply);
+            return;
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let read = self.read(object, range.start, &mut bytes);
+        reply.done(read.map(|()| bytes));
+    }
+}
+
+/// A source that does not fetch ahead, so that workers and readers wait for the store themselves.
+struct Unplanned(Arc<dyn Source>);
+
+impl Source for Unplanned {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.read(index, scratch)
+    }
+
+    fn follow(&self, _: Lookahead) -> Option<Box<dyn Follow>> {
+        None
+    }
+}
+
+#[test]
+fn a_loader_closes_in_a_moment_during_an_outage_and_leaves_nothing_behind() {
+    no_hang(|| {
+        for asynchronous in [true, false] {
+            for planned in [true, false] {
+                for mode in [SILENT, FAILS] {
+                    for after in [0, 3] {
+                        let name = format!(
+                            "asynchronous {asynchronous}, planned {planned}, silent {}, after {after} batches",
+                            mode == SILENT
+                        );
+                        let store = Outage::of(200, asynchronous);
+                        let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+                        let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
+                        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
+                        let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
+                        // The plan holds a few samples.
+                        let mut epochs = Epochs::new(loader.memory_limit(8 << 20).host().unwrap());
+                        if after == 0 {
+                            store.becomes(mode);
+                        }
+                        epochs.begin(0);
+                        for _ in 0..after {
+                            epochs.next(&mut || Some(Duration::from_secs(60))).unwrap().unwrap();
+                        }
+                        store.becomes(mode);
+                        let begun = Instant::now();
+                        while epochs
+                            .next(&mut || {
+                                (begun.elapsed() < Duration::from_millis(150)).then_some(Duration::from_millis(20))
+                            })
+                            .is_some_and(|batch| batch.is_ok())
+                        {}
+                        let begun = Instant::now();
+                        drop(epochs);
+                        assert!(begun.elapsed() < MOMENT, "{name}: closed after {:?}", begun.elapsed());
+                        store.is_left(&name);
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn another_epoch_begins_at_once_when_the_store_answers_again() {
+    no_hang(|| {
+        let store = Outage::of(40, false);
+        let loader = Loader::new("mem://set").store("mem", store.clone()).codec(Draw).augment(Augment::train(16));
+        let mut batches = loader.batch_size(4).shuffle(3).workers(2).prefetch(2).host().unwrap();
+        let expected: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().labels().unwrap().to_vec()).collect();
+        store.becomes(SILENT);
+        let mut epochs = Epochs::new(batches);
+        epochs.begin(7);
+        let begun = Instant::now();
+        let mut idle = || (begun.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
+        while epochs.next(&mut idle).is_some() {}
+        store.becomes(ANSWERS);
+        epochs.begin(0);
+        let mut came = Vec::new();
+        while let Some(batch) = epochs.next(&mut || Some(Duration::from_millis(50))) {
+            came.push(batch.unwrap().labels().unwrap().to_vec());
+        }
+        assert_eq!(came, expected, "the cancelled reads of the other epoch are no faults");
+    });
+}
+
+#[test]
+fn opening_is_given_up_in_a_moment_at_every_request() {
+    no_hang(|| {
+        for mode in [SILENT, FAILS] {
+            for url in ["mem://set", "mem://set/s-{000000..000001}.tar"] {
+                // The store fails from its first, second, … request on.
+                for sound in 0..5 {
+                    let store = Outage::of(60, false);
+                    let asked = Arc::new(AtomicU8::new(0));
+                    let is_asked = asked.clone();
+                    let stop = Stop::new(move || is_asked.load(Ordering::SeqCst) > 0);
+                    let options = Options::new().store("mem", Arc::new(After { store: store.clone(), sound, mode }));
+                    let begun = thread::scope(|scope| {
+                        let opening = scope.spawn(|| stop.during(|| options.open(url).map(|_| ())));
+                        thread::sleep(Duration::from_millis(100));
+                        let begun = Instant::now();
+                        asked.store(1, Ordering::SeqCst);
+                        let opened = opening.join().unwrap();
+                        assert_eq!(opened.is_ok(), store.begun.load(Ordering::SeqCst) <= sound, "{sound}: {opened:?}");
+                        begun
+                    });
+                    assert!(begun.elapsed() < MOMENT, "{url}, {sound}: given up after {:?}", begun.elapsed());
+                    drop(options);
+                    store.is_left(url);
+                }
+            }
+        }
+    });
+}
+
+/// A store that breaks after some requests.
+struct After {
+    store: Outage,
+    sound: usize,
+    mode: u8,
+}
+
+impl After {
+    fn next(&self) -> &Outage {
+        if self.store.begun.load(Ordering::SeqCst) >= self.sound {
+            self.store.becomes(self.mode);
+        }
+        &self.store
+    }
+}
+
+impl Store for After {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.next().list(prefix)
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        self.next().object(url)
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        self.next().read(object, at, to)
+    }
+}

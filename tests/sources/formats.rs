@@ -1,0 +1,152 @@
+//! The formats of other libraries give the batches of a folder with the same pictures, bit for bit.
+//! `tests/fixtures/formats` has one small data set in each format.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use warpfeed::source::{Memory, OwnedSample, Source, open};
+use warpfeed::{Augment, Loader};
+
+use crate::support::{Content, no_hang};
+
+/// Pictures of each class.
+const PER_CLASS: usize = 3;
+
+/// A fixture: a path below `tests/fixtures/formats`.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats").join(name)
+}
+
+/// A copy of a fixture that may be written to.
+pub(crate) fn copy(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(fixture(name)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    folder
+}
+
+/// All samples of a source.
+pub(crate) fn owned(source: &dyn Source) -> Vec<OwnedSample> {
+    let mut scratch = Vec::new();
+    (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
+}
+
+/// The reference: a folder with the first three JPEGs of each class of `datasets/mini`.
+pub(crate) fn reference() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let mini = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
+        let listed = |folder: &Path| {
+            let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+            paths.sort();
+            paths
+        };
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("formats-reference");
+        for class in listed(&mini).into_iter().filter(|path| path.is_dir()) {
+            let copy = target.join(class.file_name().unwrap());
+            fs::create_dir_all(&copy).unwrap();
+            let jpegs = listed(&class).into_iter().filter(|path| path.extension().is_some_and(|end| end == "jpg"));
+            for jpeg in jpegs.take(PER_CLASS) {
+                // Other processes may do the same at the same time, so each file appears whole.
+                let (name, partial) = (jpeg.file_name().unwrap(), copy.join(format!("{}.partial", std::process::id())));
+                fs::copy(&jpeg, &partial).unwrap();
+                fs::rename(partial, copy.join(name)).unwrap();
+            }
+        }
+        target
+    });
+    &FOLDER
+}
+
+/// Batches without keys, which formats may choose.
+fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content> {
+    let mut batches = loader.host().unwrap();
+    let mut all = Vec::new();
+    for epoch in epochs {
+        all.extend(batches.epoch(epoch).map(|batch| Content { keys: Vec::new(), ..Content::from(&batch.unwrap()) }));
+    }
+    all
+}
+
+/// The batches of one way to load a data set.
+type Way = (&'static str, fn(Loader) -> Vec<Content>);
+
+/// Ways to load that must not depend on the format.
+const WAYS: [Way; 6] = [
+    ("in order", |loader| batches(loader, 0..1)),
+    ("two epochs, shuffled", |loader| batches(loader.shuffle(7), 0..2)),
+    ("rank 0 of 2", |loader| batches(loader.shuffle(7).rank(0, 2), 0..2)),
+    ("rank 1 of 2", |loader| batches(loader.shuffle(7).rank(1, 2), 0..2)),
+    ("a shuffle within windows", |loader| batches(loader.shuffle_window(6).seed(3), 0..2)),
+    ("the second half of an epoch", |loader| {
+        let mut batches = loader.shuffle(7).host().unwrap();
+        batches.epoch_from(1, 2).map(|batch| Content { keys: Vec::new(), ..Content::from(&batch.unwrap()) }).collect()
+    }),
+];
+
+/// Stops a run in the middle of its first epoch, and returns the rest of the run, from a new
+/// loader.
+fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
+    let mut first = make().shuffle(7).host().unwrap();
+    let mut epoch = first.epoch(0);
+    (0..2).for_each(|_| drop(epoch.next().unwrap().unwrap()));
+    let state = epoch.checkpoint();
+    drop(epoch);
+    batches(make().shuffle(7).resume(state), 0..2)
+}
+
+/// Checks that the data set at `path` gives the batches of [`reference`], bit for bit: in order,
+/// shuffled, on two ranks, within windows, from the middle of an epoch, and resumed, with one
+/// worker and with three. `with` adds the options that the format needs.
+pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
+    let path = path.as_ref();
+    loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));
+}
+
+/// As [`agrees`], for loaders that `make` creates.
+pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
+    no_hang(|| {
+        let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
+        let own = |workers| with(make(), workers);
+        let folder = |workers| with(Loader::new(reference()), workers);
+        for workers in [1, 3] {
+            for (way, load) in WAYS {
+                let (found, expected) = (load(own(workers)), load(folder(1)));
+                assert!(!expected.is_empty() && found == expected, "{name}: {way}, {workers} workers");
+            }
+            let (found, expected) = (resumed(&|| own(workers)), resumed(&|| folder(1)));
+            assert!(!expected.is_empty() && found == expected, "{name}: resumed, {workers} workers");
+        }
+    });
+}
+
+/// The samples of the reference.
+fn samples() -> Vec<OwnedSample> {
+    owned(&*open(reference()).unwrap())
+}
+
+#[test]
+fn the_reference_has_the_samples_of_the_fixtures() {
+    let samples = samples();
+    assert_eq!(samples.len(), 12);
+    agrees(reference(), |loader| loader);
+    let all = samples.clone();
+    loads_as_reference("memory", &|| Loader::source(Memory::new(all.clone())));
+}
+
+#[test]
+fn a_data_set_with_other_samples_does_not_agree() {
+    let all = samples();
+    let mut swapped = all.clone();
+    swapped.swap(1, 2); // two pictures of one class
+    let mut labelled = all.clone();
+    labelled[11] = std::mem::replace(&mut labelled[11], OwnedSample::new("")).label(0);
+    for (what, other) in [("swapped", swapped), ("labelled", labelled), ("shorter", all[..11].to_vec())] {
+        let check = || loads_as_reference(what, &|| Loader::source(Memory::new(other.clone())));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err(), "{what}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Promise: the statistics say what the network did, request by request, and the verdict names the
+//! network when the loader waits for it.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Draw, Numbers, no_hang};
+use warpfeed::pack::Pack;
+use warpfeed::source::{Concat, Object, Options, Reply, Source, Store};
+use warpfeed::trace::Limit;
+use warpfeed::{Augment, Error, Loader, Result};
+
+const DELAY: Duration = Duration::from_millis(90);
+
+/// A link of some bytes per second and [`DELAY`], to a server that refuses the first attempt of some
+/// requests.
+#[derive(Clone)]
+struct Throttled {
+    files: Arc<HashMap<String, Vec<u8>>>,
+    send: mpsc::Sender<(Instant, Reply, Result<Vec<u8>>)>,
+    refuses: bool,
+    seen: Arc<Mutex<HashSet<(String, u64)>>>,
+    requests: Arc<AtomicU64>,
+    refused: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Throttled {
+    fn new(samples: usize, rate: f64, refuses: bool) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        Pack::new(&Numbers::new(samples)).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
+        let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
+        let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
+        let (send, waiting) = mpsc::channel::<(Instant, Reply, Result<Vec<u8>>)>();
+        thread::spawn(move || {
+            let mut free = Instant::now();
+            for (sent, reply, bytes) in waiting {
+                thread::sleep((sent + DELAY).max(free).saturating_duration_since(Instant::now()));
+                reply.first_byte();
+                let len = bytes.as_ref().map_or(0, Vec::len);
+                thread::sleep(Duration::from_secs_f64(len as f64 / rate));
+                free = Instant::now();
+                reply.done(bytes);
+            }
+        });
+        Throttled {
+            files: Arc::new(files),
+            send,
+            refuses,
+            seen: Arc::default(),
+            requests: Arc::default(),
+            refused: Arc::default(),
+            bytes: Arc::default(),
+        }
+    }
+}
+
+impl Store for Throttled {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        self.bytes.fetch_add(to.len() as u64, Ordering::SeqCst);
+        to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]);
+        Ok(())
+    }
+
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let first = self.seen.lock().unwrap().insert((object.url.clone(), range.start));
+        let answer = if self.refuses && first && (range.start >> 9).is_multiple_of(3) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            Err(Error::in_source("status 503").throttled())
+        } else {
+            self.bytes.fetch_add(range.end - range.start, Ordering::SeqCst);
+            Ok(self.files[&object.url][range.start as usize..range.end as usize].to_vec())
+        };
+        self.send.send((Instant::now(), reply, answer)).unwrap();
+    }
+}
+
+fn loader(source: Arc<dyn Source>) -> Loader {
+    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(4).shuffle(3).workers(2).prefetch(2)
+}
+
+#[test]
+fn a_loader_that_waits_for_a_throttled_store_is_network_bound_and_its_requests_are_counted() {
+    no_hang(|| {
+        for refuses in [false, true] {
+            let store = Throttled::new(120, 300_000.0, refuses);
+            let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+            let mut batches = loader(source.clone()).epochs(1).host().unwrap();
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 120);
+            let stats = batches.stats();
+            let network = stats.network.clone().unwrap();
+            let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
+            assert_eq!((network.requests, network.bytes), (of(&store.requests), of(&store.bytes)));
+            assert_eq!((network.refusals, network.retries), (of(&store.refused), of(&store.refused)));
+            assert_eq!(network.refusals > 0, refuses);
+            // The index is read too, and gaps between samples.
+            assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.bytes, "{network:?}");
+            assert_eq!(network.answers.bytes, network.bytes - store.files["mem://set/s.tar"].len() as u64);
+            assert!(network.first_bytes.p50_seconds >= 0.9 * DELAY.as_secs_f64(), "{network:?}");
+            assert!(network.first_bytes.seconds <= network.answers.seconds);
+            assert_eq!((network.hit_rate(), network.cached), (None, false));
+            let verdict = stats.verdict();
+            assert_eq!(verdict.limit, Limit::Network, "{verdict}\n{stats}");
+            for words in ["network-bound\n", "first byte after", "region of the store", "a cache in a folder"] {
+                assert!(verdict.text.contains(words), "{words}: {verdict}");
+            }
+            assert_eq!(verdict.text.contains("the server refused"), refuses, "{verdict}");
+            assert!(stats.to_string().contains("\n  network: "), "{stats}");
+            // A second loader of the same source adds to its counts.
+            drop(batches);
+            let before = stats.clone();
+            let mut batches = loader(source).epochs(1).host().unwrap();
+            batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+            let later = batches.stats().since(&before).network.unwrap();
+            assert_eq!(network.requests + later.requests, of(&store.requests));
+            assert_eq!(later.refusals, 0);
+        }
+    });
+}
+
+#[test]
+fn joined_and_renumbered_sources_report_the_sum_of_their_parts_and_local_ones_nothing() {
+    let store = Throttled::new(10, 1e9, false);
+    let open = || Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+    let (one, other) = (open(), open());
+    let local: Arc<dyn Source> = Arc::new(Numbers::new(5));
+    assert_eq!(local.network(), None);
+    let all = Concat::keep_labels(vec![one.clone(), local, other.clone()]).unwrap();
+    (0..all.len()).for_each(|index| assert!(all.read(index, &mut Vec::new()).is_ok()));
+    let (network, parts) = (all.network().unwrap(), [one.network().unwrap(), other.network().unwrap()]);
+    assert_eq!(network, parts[0].plus(&parts[1]));
+    assert!(parts[0].used_bytes > 0 && network.requests == store.requests.load(Ordering::SeqCst));
+}

@@ -1,0 +1,157 @@
+//! Promise: Parquet files have the samples that the library that wrote them shows, in bounded memory.
+
+use std::fs;
+use std::path::Path;
+
+use warpfeed::source::{Options, OwnedSample, Source, TableOptions, Value, open};
+use warpfeed::{Augment, Loader};
+
+use crate::formats::{agrees, fixture};
+
+fn samples(source: &dyn Source) -> Vec<OwnedSample> {
+    let mut scratch = Vec::new();
+    let read = |row| OwnedSample::try_from(&source.read(row, &mut scratch).unwrap()).unwrap();
+    (0..source.len()).map(read).collect()
+}
+
+#[test]
+fn a_split_of_parquet_files_gives_the_folders_batches() {
+    agrees(fixture("parquet/hub/train"), |loader| loader);
+    agrees(fixture("parquet/hub/train"), |loader| loader.mmap(false).memory_limit(200 << 20));
+}
+
+#[test]
+fn pages_of_every_version_hold_the_same_samples() {
+    let whole = open(fixture("parquet/hub/data/train-00000-of-00002.parquet")).unwrap();
+    let expected = samples(&*whole);
+    assert_eq!((expected.len(), whole.kind(), whole.classes().len()), (6, "parquet", 4));
+    for name in ["pages", "indexed", "v2"] {
+        assert_eq!(samples(&*open(fixture("parquet").join(format!("{name}.parquet"))).unwrap()), expected, "{name}");
+    }
+}
+
+#[test]
+fn every_compression_and_type_has_the_values_of_the_arrow_file() {
+    let names = ["text", "large", "flag", "half", "double", "byte", "when", "fixed", "list", "flags", "blob"];
+    let columns = |names: &[&str]| Options::new().table(TableOptions::new().columns(names.iter().copied()));
+    let arrow = columns(&names).open(fixture("arrow_types/saved")).unwrap();
+    let (mut scratch, mut other) = (Vec::new(), Vec::new());
+    for compression in ["none", "snappy", "zstd", "lz4", "gzip"] {
+        let path = fixture("parquet_types").join(format!("{compression}.parquet"));
+        let parquet = columns(&names).open(&path).unwrap();
+        assert_eq!((parquet.len(), parquet.classes()), (4, arrow.classes()));
+        for row in 0..3 {
+            let (found, expected) = (parquet.read(row, &mut scratch).unwrap(), arrow.read(row, &mut other).unwrap());
+            let encoded = |sample: &warpfeed::source::Sample<'_>| -> Vec<(String, Vec<u8>)> {
+                let fields = sample.fields().iter();
+                fields.map(|(name, value)| ((*name).to_owned(), value.encoded(name).into_owned())).collect()
+            };
+            assert_eq!(encoded(&found), encoded(&expected), "{compression}: row {row}");
+            assert_eq!(found.label().unwrap(), expected.label().unwrap());
+        }
+        // A list with a null is an error of its sample.
+        let e = parquet.read(3, &mut scratch).unwrap_err().to_string();
+        assert!(e.contains("column \"list\": number 1 of a list is null"), "{e}");
+        assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is no label");
+    }
+    let nested = columns(&["nested"]).open(fixture("parquet_types/none.parquet")).err().unwrap().to_string();
+    assert!(nested.contains("column \"nested\" holds nested values, which are not read"), "{nested}");
+    let mut scratch = Vec::new();
+    let brotli =
+        open(fixture("parquet_types/brotli.parquet")).unwrap().read(0, &mut scratch).err().unwrap().to_string();
+    assert!(brotli.contains("brotli") && brotli.contains("brotli.parquet"), "{brotli}");
+}
+
+#[test]
+fn values_of_a_dictionary_are_read() {
+    let source = open(fixture("parquet_types/words.parquet")).unwrap();
+    let mut scratch = Vec::new();
+    let words: Vec<_> = (0..4)
+        .map(|row| {
+            let sample = source.read(row, &mut scratch).unwrap();
+            let text = |name| sample.field(name).map(|field| String::from_utf8_lossy(&field).into_owned());
+            let number = match sample.value("number.npy") {
+                Some(Value::Numbers(numbers)) => numbers.iter::<i8>().unwrap().next(),
+                _ => None,
+            };
+            (number, text("word.txt"))
+        })
+        .collect();
+    let word = |text: &str| Some(text.to_owned());
+    assert_eq!(words, [(Some(5), word("a")), (None, word("b")), (Some(7), None), (Some(5), word("a"))]);
+}
+
+#[test]
+fn a_folder_with_several_splits_lists_them() {
+    assert_eq!(open(fixture("parquet/hub/validation")).unwrap().len(), 1);
+    for (path, expected) in [
+        ("parquet/hub", "has the splits train, validation: add the name of one to the path, such as "),
+        ("parquet/hub/test", "no split \"test\", only train, validation"),
+    ] {
+        let e = open(fixture(path)).err().unwrap().to_string();
+        assert!(e.contains(expected), "{e}");
+    }
+}
+
+#[test]
+fn the_memory_plan_has_the_pages() {
+    let load = |loader: Loader| loader.augment(Augment::train(16)).batch_size(4).workers(1).host().unwrap();
+    let batches = load(Loader::new(fixture("parquet/hub/train")));
+    assert!(batches.memory_plan().source_bytes >= 1 << 20, "{}", batches.memory_plan());
+}
+
+fn reads(path: &Path) -> usize {
+    let Ok(source) = open(path) else { return 0 };
+    let mut scratch = Vec::new();
+    (0..source.len().min(20)).filter(|&row| source.read(row, &mut scratch).is_ok()).count()
+}
+
+#[test]
+fn damaged_files_are_errors() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    let bytes = fs::read(fixture("parquet_types/words.parquet")).unwrap();
+    for len in 0..bytes.len() {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let e = open(&path).err().unwrap_or_else(|| panic!("{len} bytes of {}", bytes.len()));
+        assert_eq!(e.path(), Some(&*path), "{e}");
+    }
+    let mut valid = 0;
+    for at in 0..bytes.len() {
+        for value in [0, 0x7f, 0xff] {
+            let mut changed = bytes.clone();
+            changed[at] = value;
+            fs::write(&path, changed).unwrap();
+            valid += reads(&path);
+        }
+    }
+    assert!(valid > 0);
+}
+
+#[test]
+fn shards_whose_class_names_differ_are_an_error_with_both_files() {
+    // The second shard numbers its classes differently, as after another `cast_column`.
+    for (folder, set, first, second) in [
+        ("parquet/hub/data", "train", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
+        ("arrow/saved", "", "dataset_info.json", "data-00001-of-00002.arrow"),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(fixture(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, root.path().join(path.file_name().unwrap())).unwrap();
+        }
+        let set = if set.is_empty() { root.path().to_owned() } else { root.path().join(set) };
+        assert_eq!(open(&set).unwrap().len(), 12, "{folder}");
+        let path = root.path().join(second);
+        let mut bytes = fs::read(&path).unwrap();
+        let places: Vec<_> = bytes.windows(11).enumerate().filter(|(_, name)| name == b"banded-ring").collect();
+        let places: Vec<usize> = places.into_iter().map(|(at, _)| at).collect();
+        assert!(!places.is_empty());
+        places.into_iter().for_each(|at| bytes[at..at + 11].copy_from_slice(b"banded-rang"));
+        fs::write(&path, bytes).unwrap();
+        let e = open(&set).err().unwrap_or_else(|| panic!("{folder} opens"));
+        let expected = "column \"label\": class 0 is \"banded-rang\" here, and \"banded-ring\" in ";
+        assert!(e.cause().contains(expected) && e.cause().contains(first), "{e}");
+        assert_eq!(e.path(), Some(&*path), "{e}");
+    }
+}

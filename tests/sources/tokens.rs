@@ -1,0 +1,290 @@
+//! Windows over files of tokens are those of the arrays in the files, for every type and order.
+
+use std::fs;
+use std::path::Path;
+
+use warpfeed::source::{Source, TokenType, Tokens, Value};
+use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, Result, field};
+
+const END: u32 = 7;
+
+/// Tokens of file `number`, with ends of documents at irregular places.
+fn text(number: u32, count: u32) -> Vec<u32> {
+    let token =
+        |i: u32| if (i * i + number).is_multiple_of(23) { END } else { (i.wrapping_mul(2_654_435_761) >> 17) | 8 };
+    (0..count).map(token).collect()
+}
+
+fn stored(tokens: &[u32], kind: TokenType) -> Vec<u8> {
+    let bytes = |token: &u32| match kind {
+        TokenType::U16 => (*token as u16).to_le_bytes().to_vec(),
+        _ => token.to_le_bytes().to_vec(),
+    };
+    tokens.iter().flat_map(bytes).collect()
+}
+
+fn npy(tokens: &[u32], kind: TokenType) -> Vec<u8> {
+    let descr = if kind == TokenType::U16 { "<u2" } else { "<u4" };
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({},), }}", tokens.len());
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    file.extend(header.as_bytes());
+    file.extend(stored(tokens, kind));
+    file
+}
+
+fn llm_c(tokens: &[u32], kind: TokenType) -> Vec<u8> {
+    let magic = if kind == TokenType::U16 { 20_240_520 } else { 20_240_801 };
+    let mut file: Vec<u8> = [magic, 1, tokens.len() as u32].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+    file.resize(1024, 0);
+    file.extend(stored(tokens, kind));
+    file
+}
+
+/// A folder of three forms of files, one of which has no window of 40 tokens.
+fn corpus(folder: &Path, kind: TokenType) -> Vec<Vec<u32>> {
+    let files: Vec<_> = [500, 39, 333, 40].iter().zip(0..).map(|(count, n)| text(n, *count)).collect();
+    fs::write(folder.join("a.bin"), stored(&files[0], kind)).unwrap();
+    fs::write(folder.join("b.bin"), stored(&files[1], kind)).unwrap();
+    fs::write(folder.join("c.npy"), npy(&files[2], kind)).unwrap();
+    fs::write(folder.join("d.bin"), llm_c(&files[3], kind)).unwrap();
+    fs::write(folder.join("notes.md"), "no tokens").unwrap();
+    files
+}
+
+fn windows(files: &[Vec<u32>], length: usize, stride: usize) -> Vec<Vec<u32>> {
+    files.iter().flat_map(|file| file.windows(length).step_by(stride).map(<[u32]>::to_vec)).collect()
+}
+
+/// Documents and positions, token by token.
+fn packed(window: &[u32]) -> (Vec<i32>, Vec<i32>) {
+    let (mut documents, mut positions) = (Vec::new(), Vec::new());
+    for at in 0..window.len() {
+        documents.push(window[..at].iter().filter(|token| **token == END).count() as i32);
+        let begin = window[..at].iter().rposition(|token| *token == END).map_or(0, |end| end + 1);
+        positions.push((at - begin) as i32);
+    }
+    (documents, positions)
+}
+
+fn numbers(batch: &HostBatch, name: &str) -> Vec<i64> {
+    let field = batch.field(name).unwrap();
+    match field.dtype() {
+        Dtype::U16 => field.bytes().as_chunks().0.iter().map(|b| u16::from_ne_bytes(*b).into()).collect(),
+        Dtype::I32 => field.bytes().as_chunks().0.iter().map(|b| i32::from_ne_bytes(*b).into()).collect(),
+        _ => field.bytes().as_chunks().0.iter().map(|b| i64::from_ne_bytes(*b)).collect(),
+    }
+}
+
+fn loader(source: Tokens) -> Loader {
+    Loader::source(source).without("image").without("label").batch_size(4)
+}
+
+#[test]
+fn windows_are_those_of_the_files() {
+    for kind in [TokenType::U16, TokenType::U32] {
+        let folder = tempfile::tempdir().unwrap();
+        let files = corpus(folder.path(), kind);
+        for (length, stride) in [(40, 40), (41, 40), (40, 7), (40, 60), (1, 1), (500, 1)] {
+            let expected = windows(&files, length, stride);
+            for mapped in [true, false] {
+                let source = Tokens::with(folder.path(), kind, (length, stride), mapped).unwrap();
+                assert_eq!(source.len(), expected.len(), "{length} every {stride}");
+                let (mut scratch, mut keys) = (Vec::new(), std::collections::HashSet::new());
+                for (index, expected) in expected.iter().enumerate() {
+                    let sample = source.read(index, &mut scratch).unwrap();
+                    let Some(Value::Numbers(tokens)) = sample.value("tokens.npy") else { panic!("no tokens") };
+                    let found: Vec<u32> = match kind {
+                        TokenType::U16 => tokens.iter::<u16>().unwrap().map(u32::from).collect(),
+                        _ => tokens.iter::<u32>().unwrap().collect(),
+                    };
+                    assert_eq!(&found, expected, "window {index} of {length} every {stride}");
+                    let key = sample.key().to_owned();
+                    assert_eq!(source.key(index, &mut Vec::new()).unwrap(), key);
+                    assert!(keys.insert(key));
+                }
+            }
+        }
+        assert_eq!(Tokens::open(folder.path().join("d.bin"), kind, 40, 1).unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn batches_have_the_tokens_and_documents_of_every_window_in_any_order() -> Result<()> {
+    for kind in [TokenType::U16, TokenType::U32] {
+        let folder = tempfile::tempdir().unwrap();
+        let expected = windows(&corpus(folder.path(), kind), 41, 40);
+        for dtype in [Dtype::U16, Dtype::I32, Dtype::I64] {
+            for workers in [1, 3] {
+                let source = Tokens::open(folder.path(), kind, 41, 40)?;
+                let loader = loader(source).shuffle(5).workers(workers).last_batch(LastBatch::Pad);
+                let mut batches =
+                    loader.field("tokens", field::Tokens::new(dtype, 41).end(END).vocabulary(1 << 15)).host()?;
+                let mut seen = Vec::new();
+                for batch in batches.epoch(0) {
+                    let batch = batch?;
+                    let parts = ["tokens", "tokens.document", "tokens.position"].map(|name| numbers(&batch, name));
+                    for (place, id) in batch.ids().enumerate() {
+                        let window = &expected[id as usize];
+                        let (documents, positions) = packed(window);
+                        let of = |part: &[i64]| part[41 * place..][..41].to_vec();
+                        assert_eq!(of(&parts[0]), window.iter().map(|t| i64::from(*t)).collect::<Vec<_>>());
+                        assert_eq!(of(&parts[1]), documents.into_iter().map(i64::from).collect::<Vec<_>>());
+                        assert_eq!(of(&parts[2]), positions.into_iter().map(i64::from).collect::<Vec<_>>());
+                    }
+                    seen.extend(batch.ids().zip(batch.valid()).filter(|(_, valid)| *valid).map(|(id, _)| id));
+                }
+                seen.sort_unstable();
+                assert_eq!(seen, (0..expected.len() as u64).collect::<Vec<_>>());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    corpus(folder.path(), TokenType::U16);
+    let open = |rank: usize, ranks: usize| -> Result<_> {
+        let source = Tokens::open(folder.path(), TokenType::U16, 20, 10)?;
+        let loader = loader(source).shuffle(2).rank(rank, ranks).last_batch(LastBatch::Drop).global_batch_size(8);
+        Ok(loader.field("tokens", field::Tokens::new(Dtype::I64, 20)))
+    };
+    let all = |loader: Loader| -> Result<Vec<Vec<i64>>> {
+        loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()
+    };
+    let one = all(open(0, 1)?)?;
+    let shares = [all(open(0, 2)?)?, all(open(1, 2)?)?];
+    for (number, batch) in one.iter().enumerate() {
+        let mut joined: Vec<_> = shares.iter().flat_map(|share| share[number].chunks(20)).collect();
+        let mut whole: Vec<_> = batch.chunks(20).collect();
+        joined.sort_unstable();
+        whole.sort_unstable();
+        assert_eq!(joined, whole, "batch {number}");
+    }
+    let mut batches = open(0, 1)?.host()?;
+    let state = {
+        let monitor = batches.monitor();
+        let mut epoch = batches.epoch(0);
+        epoch.by_ref().take(3).for_each(drop);
+        monitor.checkpoint()
+    };
+    assert_eq!(all(open(0, 1)?.resume(state))?, one[3..]);
+    Ok(())
+}
+
+/// With both strides there are eleven windows.
+#[test]
+fn a_run_is_not_resumed_with_windows_that_begin_elsewhere() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.bin");
+    fs::write(&path, stored(&text(0, 1030), TokenType::U16)).unwrap();
+    let open = |length: usize, stride: usize| -> Result<_> {
+        let source = Tokens::open(&path, TokenType::U16, length, stride)?;
+        assert_eq!(source.len(), 11);
+        Ok(loader(source).shuffle(2).field("tokens", field::Tokens::new(Dtype::I64, length)))
+    };
+    let mut batches = open(20, 100)?.host()?;
+    batches.epoch(0).take(1).for_each(drop);
+    let state = batches.checkpoint();
+    assert!(open(20, 100)?.resume(state.clone()).host().is_ok());
+    for (length, stride) in [(20, 99), (21, 100)] {
+        let e = open(length, stride)?.resume(state.clone()).host().unwrap_err();
+        assert!(e.cause().contains("the data set (key of sample"), "{e}");
+    }
+    Ok(())
+}
+
+#[test]
+fn files_of_another_type_and_damaged_files_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.bin");
+    let tokens = text(0, 100);
+    let refused = |content: &[u8], kind: TokenType| {
+        fs::write(&path, content).unwrap();
+        let e = Tokens::open(&path, kind, 10, 10).unwrap_err();
+        assert!(e.to_string().contains("x.bin"), "{e}");
+        e.cause().to_owned()
+    };
+    let wide = stored(&tokens, TokenType::U32);
+    assert!(
+        refused(&wide, TokenType::U16)
+            .contains("every second of the first 200 tokens is below 64, as in a file of u32")
+    );
+    // Vocabularies of more than 65,536 tokens are why there are files of u32.
+    let large: Vec<u32> = tokens.iter().map(|token| token * 5 % 152_000).collect();
+    assert!(large.iter().any(|&token| token > 65_536));
+    assert!(refused(&stored(&large, TokenType::U32), TokenType::U16).contains("as in a file of u32"));
+    let bytes: Vec<u32> = tokens.iter().map(|token| token % 256).collect();
+    assert!(refused(&stored(&bytes, TokenType::U32), TokenType::U16).contains("as in a file of u32"));
+    let narrow = stored(&tokens, TokenType::U16);
+    assert!(refused(&narrow, TokenType::U32).contains("tokens are 16777216 or more, as in a file of u16"));
+    for (place, word, shown) in [(4, 2_i32, "version 2 and 100 tokens"), (8, -1, "version 1 and none tokens")] {
+        let mut headed = llm_c(&tokens, TokenType::U16);
+        headed[place..place + 4].copy_from_slice(&word.to_le_bytes());
+        assert!(refused(&headed, TokenType::U16).contains(shown));
+    }
+    assert!(refused(&wide[..399], TokenType::U32).contains("399 bytes are not a whole number of tokens of u32"));
+    assert!(refused(&npy(&tokens, TokenType::U32), TokenType::U16).contains("was opened with u16"));
+    let mut cut = npy(&tokens, TokenType::U16);
+    cut.truncate(300);
+    assert!(
+        refused(&cut, TokenType::U16).contains("claims 100 tokens of 2 bytes from byte 128 on, and the file has 300")
+    );
+    let headed = llm_c(&tokens, TokenType::U16);
+    assert!(refused(&headed, TokenType::U32).contains("the header says u16"));
+    assert!(refused(&headed[..1100], TokenType::U16).contains("claims 100 tokens of 2 bytes from byte 1024 on"));
+    assert!(refused(&stored(&tokens[..9], TokenType::U16), TokenType::U16).contains("no file has 10 tokens of u16"));
+    for header in ["(100, 1)", "()"] {
+        let text = String::from_utf8_lossy(&npy(&tokens, TokenType::U16)[10..128]).replace("(100,)", header);
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend((text.len() as u16).to_le_bytes());
+        file.extend(text.as_bytes());
+        file.extend(stored(&tokens, TokenType::U16));
+        assert!(refused(&file, TokenType::U16).contains("an array of one axis is expected"));
+    }
+    for (length, stride) in [(0, 1), (1, 0), (1 << 40, 1)] {
+        let e = Tokens::open(&path, TokenType::U16, length, stride).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Config, "{e}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let e = Tokens::open(empty.path(), TokenType::U16, 1, 1).unwrap_err();
+    assert!(e.cause().contains("no .bin or .npy files of tokens in this folder"), "{e}");
+}
+
+#[test]
+fn tokens_that_a_field_cannot_hold_are_errors_that_name_the_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.bin");
+    let mut tokens = text(0, 100);
+    tokens[57] = 3_000_000_000;
+    fs::write(&path, stored(&tokens, TokenType::U32)).unwrap();
+    let failed = |kind: field::Tokens| {
+        let source = Tokens::open(&path, TokenType::U32, 10, 10).unwrap();
+        loader(source).field("tokens", kind).into_iter().find_map(Result::err).unwrap().to_string()
+    };
+    let large = failed(field::Tokens::new(Dtype::I32, 10));
+    assert!(
+        large.contains("sample 5 (x.bin/50..60)")
+            && large.contains("has the token 3000000000 at 7, which int32 cannot"),
+        "{large}"
+    );
+    let unknown = failed(field::Tokens::new(Dtype::I64, 10).vocabulary(50_257));
+    assert!(unknown.contains("at 7; the vocabulary has 50257 tokens"), "{unknown}");
+    assert!(failed(field::Tokens::new(Dtype::I64, 11)).contains("has 10 tokens, the loader expects 11"));
+    for (kind, text) in [
+        (field::Tokens::new(Dtype::F32, 10), "tokens of float32: known are u16, i32 and i64"),
+        (field::Tokens::new(Dtype::I64, 0), "windows of 0 tokens"),
+        (field::Tokens::new(Dtype::I64, 10).end(5).vocabulary(5), "is token 5, and the vocabulary has 5 tokens"),
+    ] {
+        let e = failed(kind);
+        assert!(e.contains(text), "{e}");
+    }
+    fs::write(&path, stored(&text(0, 100), TokenType::U16)).unwrap();
+    let source = Tokens::open(&path, TokenType::U16, 10, 10).unwrap();
+    let field = field::Tokens::new(Dtype::I64, 10).end(128_001);
+    let e = loader(source).field("tokens", field).into_iter().find_map(Result::err).unwrap();
+    assert!(e.cause().contains("has tokens of 16 bits, and a document ends with token 128001"), "{e}");
+}
