@@ -22,7 +22,7 @@ impl Store for Nowhere {
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        Ok(Object { url: url.to_owned(), len: u64::MAX, tag: Some("1".to_owned()) })
+        Ok(Object { url: url.to_owned(), len: u64::MAX, tag: Some("1".to_owned()), server: None })
     }
 
     fn read(&self, _: &Object, _: u64, _: &mut [u8]) -> Result<()> {
@@ -102,7 +102,7 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     let mut bytes = [0; SAMPLE as usize];
     let ours = rate(&reads, from, to, |_, at, sample| {
         keep.start(at);
-        let hit = keep.get(&object, sample * SAMPLE, &mut bytes);
+        let hit = keep.get(&object, sample * SAMPLE, &mut bytes).is_some();
         if !hit {
             keep.offer(&object, sample * SAMPLE, &bytes, sample, order.after(at));
         }

@@ -12,6 +12,8 @@ use object_store::client::{
 
 /// A request fails if nothing arrives for this long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+/// A part of an upload may take this long, and the server answers only after it.
+const SENDING: Duration = Duration::from_secs(300);
 const CONNECT: Duration = Duration::from_secs(10);
 /// Maximum bytes of an error's text that are read.
 const TEXT: usize = 1 << 16;
@@ -32,15 +34,46 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// Creates the clients of all stores.
-#[derive(Debug, Default)]
-pub(crate) struct Connector;
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Connector {
+    /// Requests are sent once, because the loader repeats them.
+    Read,
+    /// `object_store` repeats requests. With `conditional`, an upload never replaces an object: S3 takes
+    /// this condition, which `object_store` does not offer, and does not need it to be signed.
+    Write { conditional: bool },
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         // An error means that the program has already chosen another provider, which is fine too.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let options = options.clone().with_timeout_disabled().with_read_timeout(SILENCE).with_connect_timeout(CONNECT);
-        Ok(HttpClient::new(Service(ReqwestConnector::default().connect(&options)?)))
+        let silence = match self {
+            Connector::Read => SILENCE,
+            Connector::Write { .. } => SENDING,
+        };
+        let options = options.clone().with_timeout_disabled().with_read_timeout(silence).with_connect_timeout(CONNECT);
+        let client = ReqwestConnector::default().connect(&options)?;
+        Ok(match self {
+            Connector::Read => HttpClient::new(Service(client)),
+            Connector::Write { conditional: true } => HttpClient::new(Creating(client)),
+            Connector::Write { conditional: false } => client,
+        })
+    }
+}
+
+/// Completes uploads only if no object has their name.
+#[derive(Debug)]
+struct Creating(HttpClient);
+
+#[async_trait::async_trait]
+impl HttpService for Creating {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let completes = request.method() == http::Method::POST
+            && request.uri().query().is_some_and(|query| query.contains("uploadId="));
+        if completes {
+            request.headers_mut().insert(http::header::IF_NONE_MATCH, http::HeaderValue::from_static("*"));
+        }
+        self.0.execute(request).await
     }
 }
 

@@ -15,6 +15,9 @@ use crate::http::Connector;
 use crate::open::{Place, hub_endpoint, hub_name};
 use crate::store::{COMMIT, wait};
 
+/// Maximum number of pages of a listing. The hub's have 1,000 files each.
+const PAGES: usize = 100_000;
+
 /// The objects of the data set whose URL begins with `prefix`, by the hub's HTTP interface
 /// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of an object is the
 /// commit of the revision at this time, and reads ask for the file of this commit.
@@ -23,7 +26,7 @@ pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
         let failed = |e: Error| e.at_path(&prefix);
         let broken = |cause: String| failed(Error::new(ErrorKind::Io, cause));
         let client =
-            Connector.connect(&ClientOptions::new().with_allow_http(true)).map_err(|e| broken(e.to_string()))?;
+            Connector::Read.connect(&ClientOptions::new().with_allow_http(true)).map_err(|e| broken(e.to_string()))?;
         let (name, revision) = hub_name(place.root.split_once("://").map_or("", |(_, name)| name));
         let folder = place.path.as_ref();
         let api = format!("{}/api/{name}", hub_endpoint());
@@ -32,20 +35,26 @@ pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
         let commit = commit(&answer).ok_or_else(|| broken(format!("listing {address}: the answer has no commit")))?;
         let tag = Some(format!("{COMMIT}{commit}"));
         let mut next = Some(format!("{api}/tree/{commit}/{folder}?recursive=true"));
-        let (mut found, mut seen) = (Vec::new(), HashSet::new());
+        let (mut found, mut seen, mut paths) = (Vec::new(), HashSet::new(), HashSet::new());
         while let Some(page) = next {
             if !seen.insert(page.clone()) {
-                return Err(broken(format!("listing {page}: this page is its own successor")));
+                return Err(broken(format!("listing {page}: the pages follow each other in a circle")));
+            }
+            if seen.len() > PAGES {
+                return Err(broken(format!("listing {page}: more than {PAGES} pages")));
             }
             let (answer, after) = body_of(&client, &page).await.map_err(failed)?;
             let files =
                 files(&answer).ok_or_else(|| broken(format!("listing {page}: the answer is not a list of files")))?;
             for (path, len) in files {
+                if !paths.insert(path.clone()) {
+                    return Err(broken(format!("listing {page}: {path:?} is listed twice")));
+                }
                 let path = object_store::path::Path::parse(&path)
                     .map_err(|e| broken(format!("listing {page}: invalid name: {e}")))?;
                 let url = place.url(&path);
                 if url.starts_with(&prefix) {
-                    found.push(Object { url, len, tag: tag.clone() });
+                    found.push(Object { url, len, tag: tag.clone(), server: place.server.clone() });
                 }
             }
             next = after;
@@ -59,7 +68,9 @@ pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
 async fn body_of(client: &HttpClient, address: &str) -> Result<(Vec<u8>, Option<String>)> {
     let failed = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("listing {address}: {e}"));
     let mut request = http::Request::get(address);
-    if let Ok(token) = std::env::var("HF_TOKEN") {
+    // Pages of another server, to which a link may lead, do not get the token.
+    let own = address.strip_prefix(&hub_endpoint()).is_some_and(|path| path.starts_with('/'));
+    if let (Ok(token), true) = (std::env::var("HF_TOKEN"), own) {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(HttpRequestBody::empty()).map_err(|e| failed(&e))?;

@@ -33,6 +33,7 @@ mod open;
 mod profile;
 mod runtime;
 mod store;
+mod write;
 
 use std::sync::Arc;
 
@@ -63,6 +64,15 @@ pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
 ///
 /// let loader = Loader::new("mem://any/train").store("mem", warpfeed_stores::store(Arc::new(InMemory::new())));
 /// ```
+///
+/// All stores that are opened with the same URL should hold the same objects. Use [`store_at`] if
+/// they do not, so that a [`Cache`] never mixes them.
 pub fn store(store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
-    Arc::new(store::One(store))
+    Arc::new(store::One(store, None))
+}
+
+/// Reads from your own `store` like [`store`], on the server with this name. Any text will do, such
+/// as an endpoint: what a [`Cache`] keeps of one server is never used for another.
+pub fn store_at(server: &str, store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
+    Arc::new(store::One(store, Some(server.into())))
 }

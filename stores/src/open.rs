@@ -4,8 +4,8 @@ use std::env;
 use std::sync::Arc;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
@@ -14,11 +14,13 @@ use warpfeed::{Error, Result};
 use crate::error::convert;
 use crate::http::Connector;
 use crate::profile::Profile;
-use crate::runtime::Process;
+use crate::runtime::{Client, Process};
 
 /// A location in a store, as a URL names it.
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The server of the store, if the URL does not name it.
+    pub(crate) server: Option<Arc<str>>,
     pub(crate) path: Path,
     /// Prefix of the URLs of all objects of the store.
     pub(crate) root: String,
@@ -34,16 +36,36 @@ impl Place {
     /// # Errors
     /// If the URL is malformed, or the store lacks configuration.
     pub(crate) fn of(url: &str) -> Result<Self> {
+        Place::with(url, Access::Read)
+    }
+
+    /// The location that `url` names, with a client that repeats requests.
+    ///
+    /// # Errors
+    /// If the store cannot be written, and the errors of [`of`](Place::of).
+    pub(crate) fn to_write(url: &str) -> Result<Self> {
+        Place::with(url, Access::Write)
+    }
+
+    fn with(url: &str, access: Access) -> Result<Self> {
         let parts = Parts::of(url)?;
         let web = matches!(&*parts.scheme, "http" | "https" | "hf");
+        if web && access == Access::Write {
+            let cause = "this store is read-only: write to s3://, gs:// or az://, or to this machine";
+            return Err(Error::config(cause).at_path(url));
+        }
         let process = Process::current()?;
-        let store = process.client(parts.root.clone(), || {
+        let name = match access {
+            Access::Read => parts.root.clone(),
+            Access::Write => format!("write {}", parts.root),
+        };
+        let Client { store, server } = process.client(name, || {
             // Builders that start tasks need the runtime.
             let _inside = process.runtime.enter();
-            client(&parts, url).map_err(|e| convert(e, url, "opening the store"))
+            client(&parts, url, access).map_err(|e| convert(e, url, "opening the store"))
         })?;
         let path = path(parts.key, web).map_err(|cause| Error::config(cause).at_path(url))?;
-        Ok(Place { store, path, root: parts.root, web, conditional: true })
+        Ok(Place { store, server, path, root: parts.root, web, conditional: true })
     }
 
     /// The location of the file of the hub at `url`, in `commit`.
@@ -134,34 +156,60 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Requests are sent once, because the loader repeats them.
-fn once() -> RetryConfig {
-    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+/// Use of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
 }
 
-fn client(parts: &Parts<'_>, url: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
-    Ok(match &*parts.scheme {
-        "s3" | "s3a" => Arc::new(s3(parts.bucket)?),
-        "gs" => Arc::new(
-            GoogleCloudStorageBuilder::from_env()
-                .with_bucket_name(parts.bucket)
-                .with_retry(once())
-                .with_http_connector(Connector)
-                .build()?,
-        ),
-        "http" | "https" => Arc::new(web(&parts.root, HeaderMap::new())?),
-        "hf" => Arc::new(hub(parts.bucket)?),
-        _ => Arc::new(
-            MicrosoftAzureBuilder::from_env()
-                .with_url(url)
-                .with_retry(once())
-                .with_http_connector(Connector)
-                .build()?,
-        ),
-    })
+impl Access {
+    /// Reads are sent once, because the loader repeats them.
+    fn retries(self) -> RetryConfig {
+        match self {
+            Access::Read => RetryConfig { max_retries: 0, ..RetryConfig::default() },
+            Access::Write => RetryConfig::default(),
+        }
+    }
+
+    fn connector(self, conditional: bool) -> Connector {
+        match self {
+            Access::Read => Connector::Read,
+            Access::Write => Connector::Write { conditional },
+        }
+    }
 }
 
-fn s3(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
+fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<Client> {
+    let (store, server): (Arc<dyn ObjectStore>, _) = match &*parts.scheme {
+        "s3" | "s3a" => s3(parts.bucket, access)?,
+        "gs" => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(parts.bucket);
+            let server = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+            (
+                Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(false)).build()?),
+                server,
+            )
+        }
+        "http" | "https" => (Arc::new(web(&parts.root, HeaderMap::new())?), None),
+        "hf" => (Arc::new(hub(parts.bucket)?), Some(hub_endpoint()).filter(|server| server != HUB)),
+        _ => {
+            let builder = MicrosoftAzureBuilder::from_env().with_url(url);
+            let keys = [AzureConfigKey::AccountName, AzureConfigKey::Endpoint];
+            let server: Vec<_> = keys.iter().filter_map(|key| builder.get_config_value(key)).collect();
+            let emulated = builder.get_config_value(&AzureConfigKey::UseEmulator).filter(|used| used == "true");
+            let server: Vec<_> = server.into_iter().chain(emulated.map(|_| "emulator".to_owned())).collect();
+            let store = builder.with_retry(access.retries()).with_http_connector(access.connector(false)).build()?;
+            (Arc::new(store), Some(server.join(" ")))
+        }
+    };
+    let server = server.map(|server| server.trim_end_matches('/').to_owned()).filter(|server| !server.is_empty());
+    Ok(Client { store, server: server.map(Into::into) })
+}
+
+/// The client of a bucket, and its endpoint. Without one, the server is AWS's, on which the partition
+/// of the region and the name of the bucket determine the bucket.
+fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
     let profile = Profile::read();
@@ -181,16 +229,24 @@ fn s3(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
     {
         builder = builder.with_region(region);
     }
-    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
-    let endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint)).or_else(|| {
+    // The variable for S3 alone takes precedence, as in the builder.
+    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint);
+    let endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint)).or_else(|| {
         builder = std::mem::take(&mut builder).with_endpoint(profile.endpoint.as_ref()?);
         profile.endpoint
     });
     // An endpoint with http:// is intentional.
-    if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+    if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    builder.with_retry(once()).with_http_connector(Connector).build()
+    let server = endpoint.or_else(|| partition(&builder.get_config_value(&AmazonS3ConfigKey::Region)?));
+    Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(false)).build()?), server))
+}
+
+/// The partition of AWS with this region, unless it is the usual one. Each has its own buckets.
+fn partition(region: &str) -> Option<String> {
+    let other = ["cn-", "us-gov-", "us-iso-", "us-isob-"].into_iter().find(|prefix| region.starts_with(prefix));
+    other.map(|prefix| format!("aws {prefix}"))
 }
 
 fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::http::HttpStore> {
@@ -198,8 +254,8 @@ fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::htt
     HttpBuilder::new()
         .with_url(root)
         .with_client_options(options)
-        .with_retry(once())
-        .with_http_connector(Connector)
+        .with_retry(Access::Read.retries())
+        .with_http_connector(Connector::Read)
         .build()
 }
 
@@ -221,9 +277,11 @@ pub(crate) fn hub_name(bucket: &str) -> (&str, &str) {
     bucket.split_once('@').unwrap_or((bucket, "main"))
 }
 
+const HUB: &str = "https://huggingface.co";
+
 /// The server of the hub.
 pub(crate) fn hub_endpoint() -> String {
-    let endpoint = env::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".to_owned());
+    let endpoint = env::var("HF_ENDPOINT").unwrap_or_else(|_| HUB.to_owned());
     endpoint.trim_end_matches('/').to_owned()
 }
 
@@ -269,5 +327,7 @@ mod tests {
         assert_eq!(path("a/b%20c", true).unwrap().as_ref(), "a/b c");
         assert_eq!(path("a/b%20c", false).unwrap().as_ref(), "a/b%20c");
         assert_eq!(encoded("a/b c%3"), "a/b%20c%253");
+        assert_eq!(partition("eu-west-1"), None);
+        assert_ne!(partition("cn-north-1"), partition("us-gov-west-1"));
     }
 }

@@ -49,9 +49,16 @@ impl<T: Sync> PerProcess<T> {
     }
 }
 
+/// A client, and its server if the URLs that it reads do not name it.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) server: Option<Arc<str>>,
+}
+
 pub(crate) struct Process {
     pub(crate) runtime: Runtime,
-    clients: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    clients: Mutex<HashMap<String, Client>>,
 }
 
 impl Process {
@@ -73,11 +80,7 @@ impl Process {
     }
 
     /// The client with this name. `make` creates it on first use.
-    pub(crate) fn client(
-        &self,
-        name: String,
-        make: impl FnOnce() -> Result<Arc<dyn ObjectStore>>,
-    ) -> Result<Arc<dyn ObjectStore>> {
+    pub(crate) fn client(&self, name: String, make: impl FnOnce() -> Result<Client>) -> Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&name) {
             return Ok(client.clone());

@@ -2,26 +2,32 @@
 
 use std::future::Future;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-use warpfeed::source::{Object, Reply, Store};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use warpfeed::source::{Object, Reply, Store, Upload, is_stopped};
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::convert;
 use crate::http::SILENCE;
 use crate::open::{self, Place};
 use crate::runtime::Process;
+use crate::write::Uploading;
 
 /// A request that receives nothing for this long fails. The client's own limit is shorter, because
 /// its message is more precise.
 const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
+/// Interval at which a request looks whether it is still wanted.
+const SLICE: Duration = Duration::from_millis(50);
 /// Number of folders that are listed at a time.
 const LISTS: usize = 32;
 /// Prefix of the tag of an object without an ETag or a version. The second of its last change
@@ -35,12 +41,17 @@ pub(crate) const COMMIT: &str = "commit ";
 /// The stores of all URLs, configured by the environment.
 pub(crate) struct ByUrl;
 
-/// One store for all buckets.
-pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>);
+/// One store for all buckets, on the server with this name.
+pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str>>);
 
 /// Finds the location that a URL names.
 trait Find: Send + Sync {
     fn find(&self, url: &str) -> Result<Place>;
+
+    /// Finds the location for writing.
+    fn find_to_write(&self, url: &str) -> Result<Place> {
+        self.find(url)
+    }
 
     /// Finds the location of the version of `object` that was opened.
     fn find_version(&self, object: &Object) -> Result<Place> {
@@ -51,6 +62,10 @@ trait Find: Send + Sync {
 impl Find for ByUrl {
     fn find(&self, url: &str) -> Result<Place> {
         Place::of(url)
+    }
+
+    fn find_to_write(&self, url: &str) -> Result<Place> {
+        Place::to_write(url)
     }
 
     fn find_version(&self, object: &Object) -> Result<Place> {
@@ -67,7 +82,8 @@ impl Find for One {
         let end = url[start..].find('/').map_or(url.len(), |at| start + at);
         let key = url[end..].trim_start_matches('/');
         let path = open::path(key, false).map_err(|cause| Error::config(cause).at_path(url))?;
-        Ok(Place { store: self.0.clone(), path, root: url[..end].to_owned(), web: false, conditional: false })
+        let (store, server) = (self.0.clone(), self.1.clone());
+        Ok(Place { store, server, path, root: url[..end].to_owned(), web: false, conditional: false })
     }
 }
 
@@ -93,6 +109,14 @@ macro_rules! is_store {
             fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
                 fetch(self, object, range, reply);
             }
+
+            fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
+                Ok(Box::new(Uploading::new(self.find_to_write(url)?, url)))
+            }
+
+            fn remove(&self, url: &str) -> Result<()> {
+                remove(self, url)
+            }
         }
     };
 }
@@ -104,11 +128,40 @@ is_store!(One);
 /// runtime, where `block_on` would panic.
 pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let (send, received) = std::sync::mpsc::sync_channel(1);
-    Process::current()?.runtime.spawn(async move {
-        // The receiver exists until the answer arrives.
+    let running = Process::current()?.runtime.spawn(async move {
+        // The receiver exists until the answer arrives, or is no longer wanted.
         let _ = send.send(task.await);
     });
-    received.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a request to a store was dropped").transient()))
+    let _abort = Abort(vec![running.abort_handle()]);
+    let dropped = || Error::new(ErrorKind::Io, "a request to a store was dropped").transient();
+    received_in_time(&received)?.unwrap_or_else(|| Err(dropped()))
+}
+
+/// Ends requests when their caller no longer waits for them.
+struct Abort(Vec<AbortHandle>);
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        // Requests that are answered have ended.
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// The next message. `None` if the other side was dropped.
+///
+/// # Errors
+/// If the reads of this thread should end.
+fn received_in_time<T>(received: &Receiver<T>) -> Result<Option<T>> {
+    loop {
+        match received.recv_timeout(SLICE) {
+            Ok(message) => return Ok(Some(message)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(RecvTimeoutError::Timeout) if is_stopped() => {
+                return Err(Error::new(ErrorKind::Io, "a request to a store was cancelled"));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 /// Fails if `answer` receives nothing for too long.
@@ -149,7 +202,18 @@ fn object(stores: &impl Find, url: &str) -> Result<Object> {
     let url = url.to_owned();
     wait(async move {
         let meta = heard(place.store.head(&place.path), &url, "opening").await?;
-        Ok(Object { url, len: meta.size, tag: tag(&meta) })
+        Ok(Object { url, len: meta.size, tag: tag(&meta), server: place.server })
+    })
+}
+
+fn remove(stores: &impl Find, url: &str) -> Result<()> {
+    let place = stores.find_to_write(url)?;
+    let url = url.to_owned();
+    wait(async move {
+        match place.store.delete(&place.path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(convert(e, &url, "removing")),
+        }
     })
 }
 
@@ -176,8 +240,10 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
             let lost = |e| Error::new(ErrorKind::Io, format!("listing was interrupted: {e}")).at_path(&prefix);
             found.extend(part.map_err(lost)??);
         }
-        let objects =
-            found.iter().map(|meta| Object { url: place.url(&meta.location), len: meta.size, tag: tag(meta) });
+        let objects = found.iter().map(|meta| {
+            let (url, server) = (place.url(&meta.location), place.server.clone());
+            Object { url, len: meta.size, tag: tag(meta), server }
+        });
         let mut objects: Vec<_> = objects.filter(|object| object.url.starts_with(&prefix)).collect();
         objects.sort_by(|a, b| a.url.cmp(&b.url));
         if objects.is_empty() && place.web {
@@ -201,16 +267,18 @@ async fn below(place: &Place, folder: &Path, url: &str) -> Result<Vec<ObjectMeta
 fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
     let runtime = &Process::current()?.runtime;
     let (send, received) = std::sync::mpsc::channel();
+    let mut abort = Abort(Vec::new());
     for (number, (at, to)) in ranges.iter().enumerate() {
         let (place, object, range) = (stores.find_version(object)?, object.clone(), *at..*at + to.len() as u64);
         let (send, reply) = (send.clone(), Reply::new(|_| ()));
-        runtime.spawn(async move {
+        let running = runtime.spawn(async move {
             let _ = send.send((number, bytes(&place, &object, range, &reply).await));
         });
+        abort.0.push(running.abort_handle());
     }
     drop(send);
     let mut left = ranges.len();
-    for (number, bytes) in received {
+    while let Some((number, bytes)) = received_in_time(&received)? {
         ranges[number].1.copy_from_slice(&bytes?);
         left -= 1;
     }
@@ -228,9 +296,23 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: Reply) {
     };
     let object = object.clone();
     process.runtime.spawn(async move {
-        let bytes = bytes(&place, &object, range, &reply).await;
+        let bytes = {
+            let (answer, cancelled) = (pin!(bytes(&place, &object, range, &reply)), pin!(cancelled(&reply)));
+            match select(answer, cancelled).await {
+                Either::Left((bytes, _)) => bytes,
+                // Dropping the request frees its connection, also while the server is silent.
+                Either::Right(_) => Err(Error::new(ErrorKind::Io, "cancelled").at_path(&object.url).transient()),
+            }
+        };
         reply.done(bytes);
     });
+}
+
+/// Waits until nobody waits for the answer.
+async fn cancelled(reply: &Reply) {
+    while !reply.is_cancelled() {
+        sleep(SLICE).await;
+    }
 }
 
 /// The bytes of `range` of the version of `object` that was opened.
@@ -286,9 +368,6 @@ async fn bytes(place: &Place, object: &Object, range: Range<u64>, reply: &Reply)
     let mut body = answer.into_stream();
     while let Some(chunk) = heard(body.next().map(Option::transpose), url, &what).await? {
         reply.progress();
-        if reply.is_cancelled() {
-            return Err(Error::new(ErrorKind::Io, format!("{what}: cancelled")).at_path(url).transient());
-        }
         if bytes.len() as u64 + chunk.len() as u64 > len {
             return Err(wrong(bytes.len() as u64 + chunk.len() as u64));
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use warpfeed::order::{Order, Position, Rng, Shuffled};
-use warpfeed::source::{Lookahead, Object, Place, Reply, Store};
+use warpfeed::source::{Lookahead, Object, Place, Reply, Store, Tier};
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
@@ -51,7 +51,12 @@ impl Store for Objects {
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        Ok(Object { url: url.to_owned(), len: at(SAMPLES), tag: Some(self.version.lock().unwrap().to_string()) })
+        Ok(Object {
+            url: url.to_owned(),
+            len: at(SAMPLES),
+            tag: Some(self.version.lock().unwrap().to_string()),
+            server: None,
+        })
     }
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
@@ -92,7 +97,7 @@ fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
             expected.resize(bytes.len(), 0);
             content(version, at(sample), &mut expected);
             let has = keep.has(&object, at(sample), len(sample));
-            let found = keep.get(&object, at(sample), &mut bytes);
+            let found = keep.get(&object, at(sample), &mut bytes).is_some();
             if !found {
                 let (send, fetched) = mpsc::channel();
                 let range = at(sample)..at(sample) + len(sample);
@@ -111,8 +116,8 @@ fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
 
 /// Opens the folder apart from the caches that are open. A process has one for each folder and limits.
 fn like_another_process(folder: &Path, limit: u64) -> Cache {
-    static MEMORY: AtomicU64 = AtomicU64::new(1);
-    Cache::with_memory(folder, limit, MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
+    static MEMORY: AtomicU64 = AtomicU64::new(0);
+    Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
 }
 
 /// All files below a folder, with their lengths.
@@ -335,7 +340,7 @@ fn a_changed_object_is_read_again_and_old_bytes_never_come_back() {
     let keep = store.keep(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
     keep.offer(&untagged, 0, &[1; 5000], 0, Place::default());
-    assert!(!keep.get(&untagged, 0, &mut [0; 5000]));
+    assert!(keep.get(&untagged, 0, &mut [0; 5000]).is_none());
 }
 
 #[test]
@@ -427,9 +432,9 @@ fn objects_with_a_weak_version_or_none_are_not_kept() {
     let store = cache.store(Objects::new(1));
     let keep = store.keep(9, &lookahead()).unwrap();
     for (tag, kept) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
-        let object = Object { url: "mem://set/y".to_owned(), len: 9, tag: tag.map(str::to_owned) };
+        let object = Object { url: "mem://set/y".to_owned(), len: 9, tag: tag.map(str::to_owned), server: None };
         keep.offer(&object, 0, b"the bytes", 1, Place::default());
-        assert_eq!((keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9])), (kept, kept), "{tag:?}");
+        assert_eq!((keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()), (kept, kept), "{tag:?}");
     }
 }
 
@@ -480,4 +485,92 @@ fn reads_continue_if_the_disk_is_full() {
     });
     assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
     run.unwrap();
+}
+
+/// The lock is that of another process: a lock belongs to an open file.
+#[test]
+fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Objects::new(1);
+    let cache = Cache::with_memory(folder.path(), 1 << 30, at(60)).unwrap();
+    let store = cache.store(objects);
+    let (keep, object) = (store.keep(9, &lookahead()).unwrap(), store.object("mem://set/x").unwrap());
+    let bytes = |sample: u64| {
+        let mut bytes = vec![0; len(sample) as usize];
+        content(1, at(sample), &mut bytes);
+        bytes
+    };
+    // Without a next use the samples fill the memory in their order.
+    let mut kept = Vec::new();
+    for sample in 0..60 {
+        keep.offer(&object, at(sample), &bytes(sample), sample, Place::default());
+        kept.extend((keep.get(&object, at(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
+    }
+    assert!(kept.len() > 20, "{kept:?}");
+    let (done, end) = mpsc::channel::<()>();
+    let path = folder.path().join("lock");
+    let times = std::thread::scope(|scope| {
+        // The other thread also ends if this one panics.
+        let done = done;
+        scope.spawn(move || {
+            let lock = fs::File::options().write(true).open(path).unwrap();
+            while end.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                lock.lock().unwrap();
+                std::thread::sleep(Duration::from_millis(150));
+                lock.unlock().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        // Another thread writes to the folder all the time, and waits for the lock.
+        let writes = scope.spawn(|| {
+            for sample in 60..80 {
+                keep.offer(&object, at(sample), &bytes(sample), sample, Place::default());
+            }
+        });
+        let mut times = Vec::new();
+        while !writes.is_finished() {
+            for &sample in &kept {
+                let (mut found, begun) = (bytes(sample), std::time::Instant::now());
+                keep.start(Place::default());
+                // A sample that left the memory for a new one is read from the folder, or not at all.
+                let tier = keep.get(&object, at(sample), &mut found);
+                assert!(keep.has(&object, at(sample), len(sample)) || tier.is_none());
+                times.push(begun.elapsed());
+                assert!(tier.is_none() || found == bytes(sample));
+            }
+        }
+        drop(done);
+        times
+    });
+    // If reads waited for the lock, about one in each of the 20 writes would.
+    let slow = times.iter().filter(|&&time| time > Duration::from_millis(100)).count();
+    assert!(slow <= 4, "{slow} of {} reads took long", times.len());
+}
+
+#[test]
+fn a_cache_with_a_lower_limit_shrinks_by_a_bounded_number_of_blocks_for_each_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |limit: u64, number: u64| {
+        let cache = like_another_process(folder.path(), limit);
+        let keep = cache.store(Objects::new(1)).keep(number, &lookahead()).unwrap();
+        move |at: u64, len: usize| {
+            let object = Object { url: "mem://set/z".into(), len: 1 << 40, tag: Some("1".into()), server: None };
+            keep.offer(&object, at, &vec![1; len], at, Place::default());
+        }
+    };
+    let small = of(1 << 30, 1);
+    (0..600).for_each(|number| small(number * 4000, 3000));
+    assert_eq!(blocks(folder.path()).len(), 600);
+    // The new limit has room for one block. Those of nobody's order go first.
+    drop(small);
+    let less = of(5000, 2);
+    let left: Vec<_> = (0..4)
+        .map(|number| {
+            less(1_000_000_000 + number, 3000);
+            blocks(folder.path()).len()
+        })
+        .collect();
+    assert_eq!(left[..2], [600 - 256, 600 - 512]);
+    assert!(left[2..].iter().all(|&left| left <= 1), "{left:?}");
+    check(folder.path()).unwrap();
 }

@@ -26,7 +26,7 @@ impl Store for Objects {
 
     fn object(&self, url: &str) -> Result<Object> {
         let bytes = self.objects.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
-        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("v".to_owned()) })
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("v".to_owned()), server: None })
     }
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
@@ -127,6 +127,30 @@ fn what_is_kept_is_not_fetched_again_by_the_next_epoch_loader_or_rank() {
     batches(loader(1, 2), 2);
     let counts = cache.counts();
     assert_eq!((counts.misses, counts.disk - before.disk), (before.misses, 3 * 96 + 96));
+}
+
+#[test]
+fn the_statistics_of_a_loader_say_where_its_samples_came_from() {
+    let (_root, objects) = shards(None);
+    for (limit, memory) in [(1 << 30, 0), (0, 1 << 30)] {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::with_memory(folder.path(), limit, memory).unwrap();
+        let network = |epochs: u64| {
+            let loader =
+                Loader::new("mem://set").store("mem", cache.store(objects.clone())).augment(Augment::train(16));
+            let mut batches = loader.batch_size(8).shuffle(5).epochs(epochs).host().unwrap();
+            for epoch in 0..epochs {
+                batches.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
+            }
+            batches.stats().network.unwrap()
+        };
+        let (cold, warm) = (network(1), network(2));
+        assert_eq!((cold.hit_rate(), warm.hit_rate()), (Some(0.0), Some(1.0)));
+        assert_eq!((cold.memory_hits, cold.folder_hits, warm.used_bytes), (0, 0, 0));
+        let hits = (warm.memory_hits, warm.folder_hits);
+        assert_eq!(hits, if memory > 0 { (192, 0) } else { (0, 192) });
+        assert_eq!(warm.memory_bytes + warm.folder_bytes, 2 * cold.used_bytes);
+    }
 }
 
 #[test]

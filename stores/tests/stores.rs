@@ -7,7 +7,7 @@ use std::sync::Arc;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use warpfeed::pack::Pack;
+use warpfeed::pack::{Merge, Pack};
 use warpfeed::source::{Memory, Object, Options, OwnedSample, Reply, Source, Store, open};
 use warpfeed_stores::object_store;
 
@@ -71,4 +71,70 @@ fn an_object_that_changes_is_an_error_with_its_range() {
     assert!(e.cause().starts_with("bytes 3 to 9 of ") && e.path().unwrap().to_str() == Some(&url), "{e}");
     let e = by_url.object("mem://b/none").unwrap_err();
     assert!(e.cause().contains("does not exist"), "{e}");
+}
+
+#[test]
+fn a_set_is_packed_into_an_object_store_in_parts_and_by_uploads_of_many_parts() {
+    // Shards of 60 MB, which are uploaded in 8 parts, and one of less than a part.
+    let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 10_000_000]).label(n.into());
+    let source = Memory::new((0..13).map(sample).collect());
+    let local = tempfile::tempdir().unwrap();
+    fn pack(source: &Memory) -> Pack<'_> {
+        Pack::new(source).shard_samples(6).keep_bad(true)
+    }
+    pack(&source).to(local.path().join("x.tar")).unwrap();
+    let memory = Arc::new(InMemory::new());
+    let stores = || [("mem", warpfeed_stores::store(memory.clone() as Arc<dyn ObjectStore>))];
+    for part in [1, 0, 1] {
+        pack(&source).stores(stores()).part(part, 2).to("mem://b/sets/x.tar").unwrap();
+    }
+    let e = Options::new().stores(stores()).open("mem://b/sets").err().unwrap();
+    assert!(e.cause().contains("not complete: it has 2 finished parts"), "{e}");
+    let merged = Merge::new("mem://b/sets/x.tar").stores(stores()).run().unwrap();
+    assert_eq!((merged.report.samples, merged.orphans.len()), (13, 0));
+    let store = warpfeed_stores::store(memory.clone() as Arc<dyn ObjectStore>);
+    let objects = store.list("mem://b/sets/").unwrap();
+    assert_eq!(objects.len(), 4);
+    for object in objects {
+        let name = object.url.strip_prefix("mem://b/sets/").unwrap();
+        let mut bytes = vec![0; object.len as usize];
+        store.read(&object, 0, &mut bytes).unwrap();
+        assert!(bytes == fs::read(local.path().join(name)).unwrap(), "{name}");
+    }
+    let opened = Options::new().stores(stores()).open("mem://b/sets").unwrap();
+    assert!(samples(&*opened) == samples(&*open(local.path()).unwrap()));
+}
+
+#[test]
+fn an_upload_creates_replaces_or_is_dropped_and_a_removal_may_find_nothing() {
+    let store = warpfeed_stores::store(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>);
+    let write = |bytes: &[u8], new: bool| {
+        let mut upload = store.create("mem://b/x").unwrap();
+        bytes.chunks(700_001).for_each(|piece| upload.write(piece).unwrap());
+        upload.complete(new).unwrap()
+    };
+    let size = || store.object("mem://b/x").map(|object| object.len).ok();
+    for len in [0, 1, 8 << 20, (8 << 20) + 1, 40 << 20] {
+        let bytes: Vec<u8> = (0..len).map(|i: usize| (i % 251) as u8).collect();
+        assert!(write(&bytes, true) && size() == Some(len as u64), "{len} bytes");
+        assert!(!write(&bytes[..len / 2], true) && size() == Some(len as u64), "{len} bytes");
+        let object = store.object("mem://b/x").unwrap();
+        let mut read = vec![0; len];
+        store.read(&object, 0, &mut read).unwrap();
+        assert!(read == bytes, "{len} bytes");
+        assert!(write(&bytes[..len / 2], false) && size() == Some(len as u64 / 2), "{len} bytes");
+        store.remove("mem://b/x").unwrap();
+        store.remove("mem://b/x").unwrap();
+        assert_eq!(size(), None);
+    }
+    let mut dropped = store.create("mem://b/x").unwrap();
+    dropped.write(&vec![1; 20 << 20]).unwrap();
+    drop(dropped);
+    assert_eq!(size(), None);
+    let all = warpfeed_stores::all();
+    let (_, web) = all.iter().find(|(scheme, _)| *scheme == "https").unwrap();
+    for url in ["https://example.com/x.tar", "hf://datasets/a/b/x.tar"] {
+        let e = web.create(url).err().unwrap();
+        assert!(e.cause().contains("read-only"), "{e}");
+    }
 }

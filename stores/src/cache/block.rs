@@ -1,13 +1,16 @@
 //! One block in a file: a header with the full name of its bytes and their checksum, then the bytes.
 //!
 //! The format is little-endian: the magic number, the offset, the number of bytes, the length of the
-//! object, the data set, the sample, the lengths of the tag and of the URL as 32 bits, the CRC-32 of the bytes, the tag, the
-//! URL, and the CRC-32 of the header. A missing tag has the length `u32::MAX`. The last byte of the
-//! magic number is the version.
+//! object, the data set, the sample, the lengths of the tag and of the name as 32 bits, the CRC-32 of
+//! the bytes, the tag, the name, and the CRC-32 of the header. A missing tag has the length
+//! `u32::MAX`. The name is the URL, after the server between line feeds if there is one. The last
+//! byte of the magic number is the version.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use warpfeed::source::Object;
 
@@ -27,31 +30,32 @@ pub(super) struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// The name of the block: a 128-bit FNV-1a hash of the object's URL, length and tag, and of the
-    /// range. The header has all of these, so a collision is only a miss.
+    /// The name of the block: a 128-bit FNV-1a hash of the object's URL, length, tag and server, and of
+    /// the range. The header has all of these, so a collision is only a miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.at, self.len, u64::from(tag.is_some())];
         let numbers = numbers.into_iter().flat_map(u64::to_le_bytes);
         let url = self.object.url.bytes().chain([0]);
-        let bytes = url.chain(tag.unwrap_or_default().bytes()).chain(numbers);
+        let server = self.object.server.iter().flat_map(|server| [0].into_iter().chain(server.bytes()));
+        let bytes = url.chain(tag.unwrap_or_default().bytes()).chain(numbers).chain(server);
         bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
             (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
         })
     }
 
     fn header(&self, owner: Owner, checksum: u32) -> Vec<u8> {
-        let tag = self.object.tag.as_deref();
+        let (tag, name) = (self.object.tag.as_deref(), name(self.object));
         let mut header = MAGIC.to_vec();
         for number in [self.at, self.len, self.object.len, owner.set, owner.sample] {
             header.extend_from_slice(&number.to_le_bytes());
         }
         let tag_len = tag.map_or(u32::MAX, |tag| tag.len() as u32);
-        for number in [tag_len, self.object.url.len() as u32, checksum] {
+        for number in [tag_len, name.len() as u32, checksum] {
             header.extend_from_slice(&number.to_le_bytes());
         }
         header.extend_from_slice(tag.unwrap_or_default().as_bytes());
-        header.extend_from_slice(self.object.url.as_bytes());
+        header.extend_from_slice(name.as_bytes());
         let checksum = crc32fast::hash(&header);
         header.extend_from_slice(&checksum.to_le_bytes());
         header
@@ -59,14 +63,36 @@ impl Range<'_> {
 
     /// Bytes that the block occupies on a disk with pages of 4 KiB.
     pub(super) fn bytes(&self) -> u64 {
-        let names = self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len);
-        (self.len + (FIXED + names + 4) as u64).next_multiple_of(4096)
+        (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
     }
 
     /// Whether the header fits.
     pub(super) fn fits(&self) -> bool {
-        self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + FIXED + 4 <= MOST
+        self.names() + FIXED + 4 <= MOST
     }
+
+    /// Bytes of the names in the header.
+    fn names(&self) -> usize {
+        let server = self.object.server.as_ref().map_or(0, |server| server.len() + 2);
+        self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + server
+    }
+}
+
+/// Stands before and after the server in a name. No URL begins with it.
+const SERVER: char = '\n';
+
+/// The URL of an object, after its server if it has one.
+fn name(object: &Object) -> Cow<'_, str> {
+    match &object.server {
+        Some(server) => format!("{SERVER}{server}{SERVER}{}", object.url).into(),
+        None => object.url.as_str().into(),
+    }
+}
+
+/// The server and the URL of a name.
+fn split(name: &str) -> (Option<Arc<str>>, &str) {
+    let split = name.strip_prefix(SERVER).and_then(|name| name.split_once(SERVER));
+    split.map_or((None, name), |(server, url)| (Some(server.into()), url))
 }
 
 /// Writes a block.
@@ -158,7 +184,8 @@ impl Header {
             return Ok(None);
         }
         let tag = (tag_len != u32::MAX).then(|| tag.to_owned());
-        let object = Object { url: url.to_owned(), len: object_len, tag };
+        let (server, url) = split(url);
+        let object = Object { url: url.to_owned(), len: object_len, tag, server };
         Ok(Some(Header { object, at, len, owner, checksum }))
     }
 
@@ -190,7 +217,7 @@ mod tests {
     use super::*;
 
     fn object(tag: Option<&str>) -> Object {
-        Object { url: "s3://b/x.tar".to_owned(), len: 99, tag: tag.map(str::to_owned) }
+        Object { url: "s3://b/x.tar".to_owned(), len: 99, tag: tag.map(str::to_owned), server: None }
     }
 
     #[test]
@@ -241,8 +268,17 @@ mod tests {
             Object { len: 98, ..own.clone() },
             Object { url: "s3://b/x.taq".to_owned(), ..own.clone() },
             // One character moves from the URL to the tag.
-            Object { url: "s3://b/x.ta".to_owned(), len: 99, tag: Some("r1".to_owned()) },
+            Object { url: "s3://b/x.ta".to_owned(), tag: Some("r1".to_owned()), ..own.clone() },
+            Object { server: Some("http://127.0.0.1:9000".into()), ..own.clone() },
+            Object { server: Some("".into()), ..own.clone() },
         ];
+        for object in &others {
+            let other = Range { object, ..range };
+            let path = folder.path().join("other");
+            write(&mut File::create(&path).unwrap(), other, Owner::default(), b"the bytes").unwrap();
+            let header = Header::read(&mut File::open(&path).unwrap()).unwrap().unwrap();
+            assert_eq!(header.object, *object);
+        }
         let mut ranges = vec![Range { at: 8, ..range }, Range { len: 8, ..range }];
         ranges.extend(others.iter().map(|object| Range { object, ..range }));
         for other in ranges {

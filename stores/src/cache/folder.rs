@@ -368,7 +368,7 @@ impl Journal {
             }
             replace(index, &all);
         } else {
-            records.into_iter().for_each(|record| apply(index, record));
+            index.apply(&records);
         }
         self.read = self.read.max(16) + bytes.len() as u64;
         if self.read > 1 << 16 && self.read / RECORD as u64 > SPARSE * index.len() as u64 {
@@ -398,8 +398,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds records after [`sync`](Journal::sync), under the same lock.
-    pub(super) fn append(&mut self, folder: &Folder, index: &mut Index, records: &[Record]) -> io::Result<()> {
+    /// Adds records after [`sync`](Journal::sync), under the same lock. The caller applies them to the
+    /// index.
+    pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
         file.seek(SeekFrom::Start(self.read))?;
@@ -409,7 +410,6 @@ impl Journal {
             return Err(e);
         }
         self.read += bytes.len() as u64;
-        records.iter().for_each(|&record| apply(index, record));
         Ok(())
     }
 
@@ -431,10 +431,15 @@ impl Journal {
     }
 }
 
-fn apply(index: &mut Index, record: Record) {
-    match record {
-        Record::Add(key, bytes, owner) => index.add(key, bytes, owner),
-        Record::Remove(key) => index.remove(key),
+impl Index {
+    /// Applies changes of the blocks.
+    pub(super) fn apply(&mut self, records: &[Record]) {
+        for &record in records {
+            match record {
+                Record::Add(key, bytes, owner) => self.add(key, bytes, owner),
+                Record::Remove(key) => self.remove(key),
+            }
+        }
     }
 }
 

@@ -79,6 +79,8 @@ impl Follower {
 struct Set {
     /// Loaders that read the set. The last one counts.
     followers: Vec<Follower>,
+    /// Whether the followers changed after the blocks were ranked.
+    stale: bool,
     /// Blocks by the time of their next use.
     queue: BTreeSet<(u64, Key)>,
 }
@@ -127,8 +129,9 @@ impl Index {
         self.followers += 1;
         let number = self.followers;
         let follower = Follower { number, order, now: Place::default() };
-        self.sets.entry(set).or_default().followers.push(follower);
-        self.rank_set(set);
+        let set = self.sets.entry(set).or_default();
+        set.followers.push(follower);
+        set.stale = true;
         number
     }
 
@@ -136,32 +139,33 @@ impl Index {
     pub(super) fn unfollow(&mut self, set: u64, number: u64) {
         if let Some(set) = self.sets.get_mut(&set) {
             set.followers.retain(|follower| follower.number != number);
+            set.stale = true;
         }
-        self.rank_set(set);
-        self.sets.retain(|_, set| !set.followers.is_empty());
     }
 
     /// Notes that the loader with this number has reached `now`.
     pub(super) fn start(&mut self, set: u64, number: u64, now: Place) {
-        let followers = self.sets.get_mut(&set).map(|set| &mut set.followers);
-        let Some(follower) = followers.and_then(|all| all.iter_mut().find(|follower| follower.number == number)) else {
-            return;
-        };
-        let back = now < follower.now;
-        follower.now = now;
+        let Some(Set { followers, stale, .. }) = self.sets.get_mut(&set) else { return };
+        let Some(follower) = followers.iter_mut().find(|follower| follower.number == number) else { return };
         // Passed uses are updated one by one. After a step back, earlier uses lie ahead again, so
         // all blocks are ranked again.
-        if back {
-            self.rank_set(set);
-        }
+        *stale |= now < follower.now;
+        follower.now = now;
     }
 
-    /// Updates the next use of all blocks of a set.
-    fn rank_set(&mut self, set: u64) {
-        let keys: Vec<_> = self.iter().filter(|(_, _, owner)| owner.set == set).map(|(key, ..)| key).collect();
+    /// Updates the next use of all blocks of the sets whose followers have changed. This takes long for
+    /// millions of blocks, so it waits until a block has to be removed.
+    fn rank_stale(&mut self) {
+        if !self.sets.values().any(|set| set.stale) {
+            return;
+        }
+        let is_stale = |owner: Owner| self.sets.get(&owner.set).is_some_and(|set| set.stale);
+        let keys: Vec<_> = self.iter().filter(|(_, _, owner)| is_stale(*owner)).map(|(key, ..)| key).collect();
         for key in keys {
             self.rank(key);
         }
+        self.sets.retain(|_, set| !set.followers.is_empty());
+        self.sets.values_mut().for_each(|set| set.stale = false);
     }
 
     /// Updates the next use of a block.
@@ -236,11 +240,12 @@ impl Index {
         if bytes > self.limit {
             return None;
         }
-        self.pass();
         let mut excess = (self.bytes + bytes).saturating_sub(self.limit);
         if excess == 0 {
             return Some(Vec::new());
         }
+        self.rank_stale();
+        self.pass();
         let follower = self.sets.get(&owner.set).and_then(|set| set.followers.last());
         let next =
             follower.and_then(|follower| Some((follower, follower.next(owner.sample, from.unwrap_or(follower.now))?)));

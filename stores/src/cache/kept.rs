@@ -1,4 +1,8 @@
 //! The blocks of one process: memory, then the shared folder.
+//!
+//! Reads never wait for a slow disk or for the lock of the folder. Memory and the index of the folder
+//! have a mutex each, which is held for calculations only. A change of the folder takes the mutex of
+//! the journal first, then the lock of the folder, and the mutex of the index last and briefly.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -8,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpfeed::Result;
-use warpfeed::source::{Lookahead, Object, Place};
+use warpfeed::source::{Lookahead, Object, Place, Tier};
 
 use super::Counts;
 use super::block::{self, Range};
@@ -20,22 +24,36 @@ pub(super) struct Kept {
     folder: Option<Folder>,
     /// Whether new blocks are written. False after the first error, such as a full disk.
     writable: AtomicBool,
-    tiers: Mutex<Tiers>,
+    memory: Mutex<Memory>,
+    /// Held while this process changes the folder, so its threads queue here and not at the lock of
+    /// the folder.
+    journal: Mutex<Journal>,
+    disk: Mutex<Disk>,
+    loaders: AtomicU64,
     /// The process that opened it. After a fork, the child has no threads, and a mutex may be
     /// locked forever.
     process: u32,
     counts: Counters,
 }
 
-struct Tiers {
-    memory: Index,
+/// Maximum number of blocks that are removed for one new block. After the limit was lowered, or for a
+/// large block among small ones, the next writes remove the rest.
+const EVICTIONS: usize = 256;
+
+struct Memory {
+    index: Index,
     blocks: HashMap<Key, Block>,
-    disk: Index,
-    journal: Journal,
+    /// The number of each loader in the index.
+    followers: HashMap<u64, u64>,
+}
+
+/// What this process knows of the folder.
+struct Disk {
+    index: Index,
     /// Blocks in the journal that have no file.
     lost: HashSet<Key>,
-    /// The numbers of a loader in both indices.
-    followers: HashMap<u64, (u64, u64)>,
+    /// The number of each loader in the index.
+    followers: HashMap<u64, u64>,
 }
 
 /// A block in memory.
@@ -74,7 +92,7 @@ impl Kept {
             }
         };
         let kept = Self::new(folder, writable, disk, memory);
-        kept.with_lock(|_, _| Ok(()));
+        kept.with_lock(|_, _, _| Ok(()));
         Ok(kept)
     }
 
@@ -87,21 +105,21 @@ impl Kept {
         Kept {
             folder,
             writable: AtomicBool::new(writable),
-            tiers: Mutex::new(Tiers {
-                memory: Index::new(memory),
-                blocks: HashMap::new(),
-                disk: Index::new(disk),
-                journal: Journal::default(),
-                lost: HashSet::new(),
-                followers: HashMap::new(),
-            }),
+            memory: Mutex::new(Memory { index: Index::new(memory), blocks: HashMap::new(), followers: HashMap::new() }),
+            journal: Mutex::default(),
+            disk: Mutex::new(Disk { index: Index::new(disk), lost: HashSet::new(), followers: HashMap::new() }),
+            loaders: AtomicU64::new(0),
             process: std::process::id(),
             counts: Counters::default(),
         }
     }
 
-    fn tiers(&self) -> MutexGuard<'_, Tiers> {
-        self.tiers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_here(&self) -> bool {
@@ -115,19 +133,18 @@ impl Kept {
         here
     }
 
-    /// Runs `change` with the folder locked and the index up to date. After an error, nothing more
-    /// is written.
-    fn with_lock(&self, change: impl FnOnce(&Folder, &mut Tiers) -> io::Result<()>) {
+    /// Runs `change` with the folder locked and the index up to date. Only `change` adds and removes
+    /// blocks meanwhile. After an error, nothing more is written.
+    fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
-        let mut tiers = self.tiers();
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = folder.lock().and_then(|lock| {
             // Another process was suspended while it held the lock, so this change is skipped.
             let Some(_lock) = lock else { return Ok(()) };
-            let Tiers { disk, journal, .. } = &mut *tiers;
-            journal.sync(folder, disk)?;
-            change(folder, &mut tiers)
+            journal.sync(folder, &mut self.disk().index)?;
+            change(folder, &mut journal, &self.disk)
         });
-        drop(tiers);
+        drop(journal);
         if let Err(e) = changed {
             self.stop_writing(&folder.path, &e);
         }
@@ -140,23 +157,23 @@ impl Kept {
     }
 
     /// Fills `to` with the bytes of `object` from `at` on, if exactly this range is kept.
-    pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool {
+    pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
         if !self.is_here() || !versioned(object) {
-            return false;
+            return None;
         }
         let range = Range { object, at, len: to.len() as u64 };
         let key = range.key();
         if self.get_in_memory(key, range, to) {
             self.counts.memory.fetch_add(1, Relaxed);
             self.counts.memory_bytes.fetch_add(range.len, Relaxed);
-            return true;
+            return Some(Tier::Memory);
         }
         if self.get_in_folder(key, range, to) {
             self.counts.disk.fetch_add(1, Relaxed);
             self.counts.disk_bytes.fetch_add(range.len, Relaxed);
-            return true;
+            return Some(Tier::Folder);
         }
-        false
+        None
     }
 
     /// Counts `bytes` that came from the store.
@@ -171,25 +188,25 @@ impl Kept {
             return false;
         }
         let key = Range { object, at, len }.key();
-        let tiers = self.tiers();
-        if tiers.blocks.contains_key(&key) {
+        if self.memory().blocks.contains_key(&key) {
             return true;
         }
         // The blocks of other processes are in the folder before this index knows them.
-        let unknown = !tiers.disk.contains(key) || tiers.lost.contains(&key);
-        drop(tiers);
+        let disk = self.disk();
+        let unknown = !disk.index.contains(key) || disk.lost.contains(&key);
+        drop(disk);
         let Some(folder) = &self.folder else { return false };
         !unknown || folder.block(key).exists()
     }
 
     fn get_in_memory(&self, key: Key, range: Range<'_>, to: &mut [u8]) -> bool {
-        let mut tiers = self.tiers();
-        let Some(block) = tiers.blocks.get(&key) else { return false };
+        let mut memory = self.memory();
+        let Some(block) = memory.blocks.get(&key) else { return false };
         if block.object != *range.object || block.at != range.at || block.bytes.len() != to.len() {
             return false;
         }
         to.copy_from_slice(&block.bytes);
-        tiers.memory.used(key);
+        memory.index.used(key);
         true
     }
 
@@ -197,13 +214,13 @@ impl Kept {
         let Some(folder) = &self.folder else { return false };
         match File::open(folder.block(key)).and_then(|mut file| block::read(&mut file, range, to)) {
             Ok(true) => {
-                self.tiers().disk.used(key);
+                self.disk().index.used(key);
                 return true;
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let mut tiers = self.tiers();
-                if tiers.disk.contains(key) {
-                    tiers.lost.insert(key);
+                let mut disk = self.disk();
+                if disk.index.contains(key) {
+                    disk.lost.insert(key);
                 }
                 return false;
             }
@@ -213,10 +230,12 @@ impl Kept {
             Err(e) => tracing::warn!("{}: {e}; fetched again", folder.block(key).display()),
         }
         self.counts.damaged.fetch_add(1, Relaxed);
-        self.with_lock(|folder, tiers| {
+        self.with_lock(|folder, journal, disk| {
             remove(folder, key)?;
-            let Tiers { disk, journal, .. } = tiers;
-            journal.append(folder, disk, &[Record::Remove(key)])
+            let records = [Record::Remove(key)];
+            journal.append(folder, &records)?;
+            disk.lock().unwrap_or_else(PoisonError::into_inner).index.apply(&records);
+            Ok(())
         });
         false
     }
@@ -231,25 +250,25 @@ impl Kept {
             return;
         }
         let key = range.key();
-        let mut tiers = self.tiers();
-        if tiers.blocks.contains_key(&key) {
+        let mut memory = self.memory();
+        if memory.blocks.contains_key(&key) {
             return;
         }
-        let Some(going) = tiers.memory.admit(range.len, owner, from) else {
-            drop(tiers);
+        let Some(going) = memory.index.admit(range.len, owner, from) else {
+            drop(memory);
             self.write(range, bytes, owner, from);
             return;
         };
         let going: Vec<_> = going
             .into_iter()
             .filter_map(|key| {
-                tiers.memory.remove(key);
-                tiers.blocks.remove(&key)
+                memory.index.remove(key);
+                memory.blocks.remove(&key)
             })
             .collect();
-        tiers.memory.add(key, range.len, owner);
-        tiers.blocks.insert(key, Block { object: object.clone(), at, owner, bytes: bytes.to_vec() });
-        drop(tiers);
+        memory.index.add(key, range.len, owner);
+        memory.blocks.insert(key, Block { object: object.clone(), at, owner, bytes: bytes.to_vec() });
+        drop(memory);
         for Block { object, at, owner, bytes } in going {
             let range = Range { object: &object, at, len: bytes.len() as u64 };
             self.write(range, &bytes, owner, None);
@@ -261,9 +280,9 @@ impl Kept {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.bytes());
         {
-            let mut tiers = self.tiers();
-            let again = tiers.lost.contains(&key);
-            if !again && (tiers.disk.contains(key) || tiers.disk.admit(size, owner, from).is_none()) {
+            let mut disk = self.disk();
+            let again = disk.lost.contains(&key);
+            if !again && (disk.index.contains(key) || disk.index.admit(size, owner, from).is_none()) {
                 return;
             }
         }
@@ -275,19 +294,32 @@ impl Kept {
             self.stop_writing(&folder.path, &e);
             return;
         }
-        self.with_lock(|folder, tiers| {
-            let Tiers { disk, journal, lost, .. } = tiers;
-            if lost.remove(&key) && disk.contains(key) {
-                return folder.publish(&partial, key);
-            }
-            let Some(going) = disk.admit(size, owner, from).filter(|_| !disk.contains(key)) else { return Ok(()) };
+        self.with_lock(|folder, journal, disk| {
+            let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
+            let going = {
+                let Disk { index, lost, .. } = &mut *lock();
+                if lost.remove(&key) && index.contains(key) {
+                    None
+                } else {
+                    let Some(going) = index.admit(size, owner, from).filter(|_| !index.contains(key)) else {
+                        return Ok(());
+                    };
+                    Some(going)
+                }
+            };
+            let Some(mut going) = going else { return folder.publish(&partial, key) };
+            let fits = going.len() <= EVICTIONS;
+            going.truncate(EVICTIONS);
             // Files are removed before their records, so every file has a record.
             going.iter().try_for_each(|&key| remove(folder, key))?;
             let mut records: Vec<_> = going.into_iter().map(Record::Remove).collect();
-            records.push(Record::Add(key, size, owner));
-            journal.append(folder, disk, &records)?;
-            folder.publish(&partial, key)?;
-            self.counts.written.fetch_add(range.len, Relaxed);
+            records.extend(fits.then_some(Record::Add(key, size, owner)));
+            journal.append(folder, &records)?;
+            lock().index.apply(&records);
+            if fits {
+                folder.publish(&partial, key)?;
+                self.counts.written.fetch_add(range.len, Relaxed);
+            }
             Ok(())
         });
         // The file still exists if another process has written the block, or if the lock was not
@@ -300,10 +332,11 @@ impl Kept {
         if !self.is_here() {
             return 0;
         }
-        let mut tiers = self.tiers();
-        let numbers = (tiers.memory.follow(set, order.clone()), tiers.disk.follow(set, order.clone()));
-        let number = tiers.followers.keys().max().map_or(0, |last| last + 1);
-        tiers.followers.insert(number, numbers);
+        let number = self.loaders.fetch_add(1, Relaxed);
+        let Memory { index, followers, .. } = &mut *self.memory();
+        followers.insert(number, index.follow(set, order.clone()));
+        let Disk { index, followers, .. } = &mut *self.disk();
+        followers.insert(number, index.follow(set, order.clone()));
         number
     }
 
@@ -311,22 +344,20 @@ impl Kept {
         if !self.is_here() {
             return;
         }
-        let mut tiers = self.tiers();
-        if let Some((memory, disk)) = tiers.followers.remove(&number) {
-            tiers.memory.unfollow(set, memory);
-            tiers.disk.unfollow(set, disk);
-        }
+        let Memory { index, followers, .. } = &mut *self.memory();
+        followers.remove(&number).into_iter().for_each(|number| index.unfollow(set, number));
+        let Disk { index, followers, .. } = &mut *self.disk();
+        followers.remove(&number).into_iter().for_each(|number| index.unfollow(set, number));
     }
 
     pub(super) fn start(&self, set: u64, number: u64, place: Place) {
         if !self.is_here() {
             return;
         }
-        let mut tiers = self.tiers();
-        if let Some(&(memory, disk)) = tiers.followers.get(&number) {
-            tiers.memory.start(set, memory, place);
-            tiers.disk.start(set, disk, place);
-        }
+        let Memory { index, followers, .. } = &mut *self.memory();
+        followers.get(&number).into_iter().for_each(|&number| index.start(set, number, place));
+        let Disk { index, followers, .. } = &mut *self.disk();
+        followers.get(&number).into_iter().for_each(|&number| index.start(set, number, place));
     }
 
     pub(super) fn counts(&self) -> Counts {

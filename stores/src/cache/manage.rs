@@ -20,7 +20,8 @@ pub struct Contents {
     pub blocks: u64,
     /// Bytes that they occupy on the disk, in whole pages.
     pub bytes: u64,
-    /// Number of blocks and their bytes by the folder of their object's URL.
+    /// Number of blocks and their bytes by the folder of their object's URL, and the server if the
+    /// URL does not name it.
     pub sets: BTreeMap<String, (u64, u64)>,
     /// Damaged blocks; [`check`] drops them.
     pub damaged: u64,
@@ -96,7 +97,8 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         contents.bytes += bytes;
         let url = &header.object.url;
         let set = url.rsplit_once('/').map_or(&url[..], |(set, _)| set);
-        let set = contents.sets.entry(set.to_owned()).or_default();
+        let server = header.object.server.as_ref().map(|server| format!(" at {server}")).unwrap_or_default();
+        let set = contents.sets.entry(format!("{set}{server}")).or_default();
         *set = (set.0 + 1, set.1 + bytes);
     }
     Ok((contents, blocks))

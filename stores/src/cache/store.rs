@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use warpfeed::Result;
-use warpfeed::source::{Keep, Lookahead, Object, Place, Reply, Store};
+use warpfeed::source::{Keep, Lookahead, Object, Place, Reply, Store, Tier, Upload};
 
 use super::Cache;
 use super::index::Owner;
@@ -25,12 +25,13 @@ impl Store for Cached {
 
     /// Keeps nothing: reads outside a known order are those of indexes and of whole shards.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        if self.cache.0.get(object, at, to) { Ok(()) } else { self.store.read(object, at, to) }
+        if self.cache.0.get(object, at, to).is_some() { Ok(()) } else { self.store.read(object, at, to) }
     }
 
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        let missing =
-            ranges.iter_mut().filter_map(|(at, to)| (!self.cache.0.get(object, *at, to)).then_some((*at, &mut **to)));
+        let missing = ranges
+            .iter_mut()
+            .filter_map(|(at, to)| self.cache.0.get(object, *at, to).is_none().then_some((*at, &mut **to)));
         let mut missing: Vec<_> = missing.collect();
         if missing.is_empty() { Ok(()) } else { self.store.read_ranges(object, &mut missing) }
     }
@@ -38,6 +39,14 @@ impl Store for Cached {
     /// Reads from the store, because the caller has already asked the cache for each sample.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
         self.store.fetch(object, range, reply);
+    }
+
+    fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
+        self.store.create(url)
+    }
+
+    fn remove(&self, url: &str) -> Result<()> {
+        self.store.remove(url)
     }
 
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
@@ -64,7 +73,7 @@ impl Keep for Following {
         self.cache.0.has(object, at, len)
     }
 
-    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> bool {
+    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
         self.cache.0.get(object, at, to)
     }
 

@@ -1,0 +1,107 @@
+//! Promise: a listing of the Hugging Face hub is whole or an error. Refusals and cut pages are asked for
+//! again, circles and pages that are no listings are refused by name, and the token stays on the hub.
+#![allow(unsafe_code)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::Server;
+use warpfeed::source::{Options, Source, Stop};
+
+/// A complete answer with this body, and a link to the next page.
+fn page(body: &str, next: Option<&str>) -> String {
+    let link = next.map(|next| format!("Link: <{next}>; rel=\"next\"\r\n")).unwrap_or_default();
+    format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n{link}\r\n{body}", body.len())
+}
+
+fn status(status: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+}
+
+fn files(names: &[&str]) -> String {
+    let file = |name: &&str| format!(r#"{{"type":"file","path":"train/{name}","size":5}}"#);
+    format!("[{}]", names.iter().map(file).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn a_listing_of_the_hub_is_whole_or_an_error() {
+    let (server, address) = Server::start();
+    let (other, elsewhere) = Server::start();
+    // SAFETY: the only test of this program, and the servers read no variable.
+    unsafe {
+        std::env::set_var("HF_ENDPOINT", &address);
+        std::env::set_var("HF_TOKEN", "hf_secret");
+    }
+    let options = Options::new().stores(warpfeed_stores::all());
+    let commit = page(r#"{"sha":"c1"}"#, None);
+    let tree = |name: &str| format!("/api/datasets/o/{name}/tree/c1/train?recursive=true");
+    let set = |name: &str, revision: Vec<String>, pages: Vec<(String, Vec<String>)>| {
+        let mut scripts = server.scripts.lock().unwrap();
+        scripts.insert(format!("/api/datasets/o/{name}/revision/main"), revision);
+        scripts.extend(pages);
+        drop(scripts);
+        options.open(format!("hf://datasets/o/{name}/train"))
+    };
+    let urls = |source: &dyn Source| -> Vec<String> {
+        (0..source.len()).map(|index| source.path(index).unwrap().display().to_string()).collect()
+    };
+    let (one, two) = (files(&["a.jpg", "b.jpg"]), files(&["c.jpg"]));
+
+    // Refused, cut in the middle of a body, and refused again: the listing is asked for again.
+    let next = format!("{address}/api/page2");
+    let cut = page(&one, Some(&next)).replace(&one, &one[..20]);
+    let answers =
+        vec![status("429 Too Many Requests"), cut, status("503 Service Unavailable"), page(&one, Some(&next))];
+    let pages = vec![(tree("busy"), answers), ("/api/page2".to_owned(), vec![status("500 Oops"), page(&two, None)])];
+    let source = set("busy", vec![status("503 Slow Down"), commit.clone()], pages).unwrap();
+    assert_eq!(urls(&*source), ["a", "b", "c"].map(|name| format!("hf://datasets/o/busy/train/{name}.jpg")));
+    assert!(
+        source.network().unwrap().refusals >= 3 && source.network().unwrap().retries >= 5,
+        "{:?}",
+        source.network()
+    );
+
+    // Circles of one and two pages, files that are listed twice, and pages that are no listings.
+    let third = format!("{address}/api/page3");
+    let back = format!("{address}{}", tree("circle"));
+    for (name, first, second, words) in [
+        ("itself", page(&one, Some(&format!("{address}{}", tree("itself")))), None, "follow each other in a circle"),
+        ("circle", page(&one, Some(&third)), Some(page(&two, Some(&back))), "follow each other in a circle"),
+        ("twice", page(&one, Some(&third)), Some(page(&one, None)), "\"train/a.jpg\" is listed twice"),
+        ("cut", page(&one[..30], None), None, "the answer is not a list of files"),
+        ("html", page("<html>", None), None, "the answer is not a list of files"),
+        (
+            "sizeless",
+            page(r#"[{"type":"file","path":"train/a.jpg"}]"#, None),
+            None,
+            "the answer is not a list of files",
+        ),
+        ("outside", page(r#"[{"type":"file","path":"train/../../a.jpg","size":1}]"#, None), None, "invalid name"),
+        ("private", status("401 Unauthorized"), None, "set HF_TOKEN for a private data set"),
+        ("absent", status("404 Not Found"), None, "check the name"),
+    ] {
+        let mut pages = vec![(tree(name), vec![first])];
+        pages.extend(second.map(|second| ("/api/page3".to_owned(), vec![second])));
+        let e = set(name, vec![commit.clone()], pages).err().unwrap_or_else(|| panic!("{name} opens"));
+        assert!(e.cause().contains(words) && !e.is_transient(), "{name}: {e}");
+        assert!(e.path().unwrap().to_str().unwrap().starts_with(&format!("hf://datasets/o/{name}")), "{e}");
+        assert!(!format!("{e:?}").contains("hf_secret"), "{e:?}");
+    }
+    let e = set("empty", vec![page("{}", None)], vec![]).err().unwrap();
+    assert!(e.cause().contains("the answer has no commit"), "{e}");
+
+    // The next page is on another server, which does not see the token.
+    other.scripts.lock().unwrap().insert("/page2".to_owned(), vec![page(&two, None)]);
+    let pages = vec![(tree("away"), vec![page(&one, Some(&format!("{elsewhere}/page2")))])];
+    assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);
+    let told = |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
+    assert_eq!((told(&server), told(&other)), (true, false));
+
+    // A server that always refuses does not hold up giving up.
+    let begun = Instant::now();
+    let stop = Stop::new(move || begun.elapsed() > Duration::from_millis(300));
+    let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];
+    assert!(stop.during(|| set("never", vec![commit.clone()], pages)).is_err());
+    assert!(begun.elapsed() < Duration::from_secs(3));
+}

@@ -1,0 +1,79 @@
+//! Promise: a loader that reads from a server closes in a moment, although the server does not answer. Its
+//! requests end with it.
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::Server;
+use warpfeed::pack::Pack;
+use warpfeed::source::{Memory, Options, OwnedSample, Stop};
+use warpfeed::{Augment, Epochs, Loader};
+
+/// Most of the time that a user waits.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// A BMP of 8 by 8 pixels.
+fn picture(number: u8) -> Vec<u8> {
+    let mut bytes = b"BM".to_vec();
+    for word in [54 + 192u32, 0, 54, 40, 8, 8, 1 | 24 << 16, 0, 192, 0, 0, 0, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend([number; 192]);
+    bytes
+}
+
+#[test]
+fn a_loader_closes_in_a_moment_and_opening_is_given_up_although_the_server_is_silent() {
+    let (server, address) = Server::start();
+    let root = tempfile::tempdir().unwrap();
+    let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("bmp", picture(n)).label(n.into());
+    Pack::new(&Memory::new((0..80).map(sample).collect())).to(root.path().join("s.tar")).unwrap();
+    server.put("/set/s.tar", fs::read(root.path().join("s.tar")).unwrap());
+    let url = format!("{address}/set/s.tar");
+    let loader = || Loader::new(&url).stores(warpfeed_stores::all()).augment(Augment::pass_through(8, 8)).batch_size(4);
+    for planned in [true, false] {
+        server.silent.store(false, Ordering::SeqCst);
+        // Without room for a plan, the workers read.
+        let loader = if planned { loader() } else { loader().memory_limit(1 << 20) };
+        let mut epochs = Epochs::new(loader.workers(2).host().unwrap());
+        server.silent.store(true, Ordering::SeqCst);
+        epochs.begin(0);
+        let begun = Instant::now();
+        let mut idle = || (begun.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
+        while epochs.next(&mut idle).is_some_and(|batch| batch.is_ok()) {}
+        let begun = Instant::now();
+        drop(epochs);
+        assert!(begun.elapsed() < MOMENT, "closed after {:?}, planned {planned}", begun.elapsed());
+        none_waits(&server);
+    }
+
+    let asked = Arc::new(AtomicBool::new(false));
+    let is_asked = asked.clone();
+    let stop = Stop::new(move || is_asked.load(Ordering::SeqCst));
+    let options = Options::new().stores(warpfeed_stores::all());
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| stop.during(|| options.open(&url).map(|_| ())));
+        thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        asked.store(true, Ordering::SeqCst);
+        let e = opening.join().unwrap().unwrap_err();
+        assert!(e.cause().contains("cancelled"), "{e}");
+        assert!(begun.elapsed() < MOMENT, "given up after {:?}", begun.elapsed());
+    });
+    none_waits(&server);
+}
+
+/// Waits until no request waits for the server.
+fn none_waits(server: &Server) {
+    let begun = Instant::now();
+    // An idle connection serves the next request, so it may stay.
+    while server.waiting.load(Ordering::SeqCst) > 0 {
+        assert!(begun.elapsed() < MOMENT, "{} requests still wait", server.waiting.load(Ordering::SeqCst));
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,150 @@
+//! A server with the interfaces of HTTP and S3, for tests.
+#![allow(dead_code, unreachable_pub)] // each test uses its part
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// A web server of objects, with byte ranges, versions, and S3's `ListObjectsV2` of one page.
+#[derive(Default)]
+pub struct Server {
+    /// Version and bytes by path, such as `/bucket/key`.
+    pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
+    /// Every so many requests for bytes is refused, cut short, or answered with other bytes' length.
+    pub faults: AtomicU64,
+    pub requests: AtomicU64,
+    /// Whether listings have ETags without quotes, as those of Azure.
+    pub bare: AtomicBool,
+    /// Whether requests for bytes are never answered.
+    pub silent: AtomicBool,
+    /// Requests that wait for such an answer.
+    pub waiting: AtomicU64,
+    /// Complete answers by path, in their order; the last one stays.
+    pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
+    /// The headers of every request, after its first line.
+    pub seen: Mutex<Vec<String>>,
+}
+
+impl Server {
+    pub fn start() -> (Arc<Server>, String) {
+        let (server, listener) = (Arc::new(Server::default()), TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let own = server.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let server = own.clone();
+                thread::spawn(move || server.serve(&stream.unwrap()));
+            }
+        });
+        (server, address)
+    }
+
+    pub fn put(&self, path: &str, bytes: Vec<u8>) {
+        let mut objects = self.objects.lock().unwrap();
+        let version = objects.get(path).map_or(0, |(version, _)| version + 1);
+        objects.insert(path.to_owned(), (version, bytes));
+    }
+
+    /// Answers the requests of one connection until it ends or a body is cut.
+    fn serve(&self, mut stream: &TcpStream) -> Option<()> {
+        let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+        loop {
+            let request = lines.next()?.ok()?;
+            let mut headers = BTreeMap::new();
+            loop {
+                let line = lines.next()?.ok()?;
+                let Some((name, value)) = line.split_once(':') else { break };
+                headers.insert(name.to_lowercase(), value.trim().to_owned());
+            }
+            let mut words = request.split(' ');
+            let (method, target) = (words.next()?, words.next()?);
+            self.seen.lock().unwrap().push(format!("{request} {headers:?}"));
+            if headers.contains_key("range") && self.silent.load(Ordering::SeqCst) {
+                // The client ends the connection when it gives up.
+                self.waiting.fetch_add(1, Ordering::SeqCst);
+                lines.next();
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                return None;
+            }
+            if let Some(answer) = self.scripted(target) {
+                stream.write_all(answer.as_bytes()).ok()?;
+                return None;
+            }
+            let (answer, kept) = self.answer(method, target, &headers);
+            stream.write_all(&answer).ok()?;
+            if !kept {
+                return None;
+            }
+        }
+    }
+
+    /// The next answer to `target` that a test has set.
+    fn scripted(&self, target: &str) -> Option<String> {
+        let mut scripts = self.scripts.lock().unwrap();
+        let answers = scripts.get_mut(target)?;
+        Some(if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() })
+    }
+
+    /// The answer, and whether the connection stays open.
+    fn answer(&self, method: &str, target: &str, headers: &BTreeMap<String, String>) -> (Vec<u8>, bool) {
+        let head = |status: &str, more: &str, len: usize| {
+            let time = "Last-Modified: Mon, 23 Nov 2026 07:00:00 GMT";
+            format!("HTTP/1.1 {status}\r\n{time}\r\nContent-Length: {len}\r\n{more}\r\n").into_bytes()
+        };
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        if query.contains("list-type=2") {
+            let xml = self.listing(path, query);
+            return ([head("200 OK", "", xml.len()), xml.into_bytes()].concat(), true);
+        }
+        let objects = self.objects.lock().unwrap();
+        let Some((version, bytes)) = objects.get(path) else { return (head("404 Not Found", "", 0), true) };
+        let tag = format!("\"v{version}\"");
+        if headers.get("if-match").is_some_and(|wanted| *wanted != tag) {
+            return (head("412 Precondition Failed", "", 0), true);
+        }
+        let more = format!("ETag: {tag}\r\n");
+        if method == "HEAD" {
+            return (head("200 OK", &more, bytes.len()), true);
+        }
+        let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+        let (start, end) =
+            range.map_or((0, bytes.len()), |(start, end)| (start.parse().unwrap(), end.parse::<usize>().unwrap() + 1));
+        let body = &bytes[start..end];
+        let partial = format!("{more}Content-Range: bytes {start}-{}/{}\r\n", end - 1, bytes.len());
+        let number = self.requests.fetch_add(1, Ordering::SeqCst);
+        match (self.faults.load(Ordering::SeqCst), number % 7) {
+            (1.., 1) => (head("503 Slow Down", "", 0), true),
+            (1.., 3) => {
+                ([&head("206 Partial Content", &partial, body.len())[..], &body[..body.len() / 2]].concat(), false)
+            }
+            (1.., 5) => (Vec::new(), false),
+            _ => ([&head("206 Partial Content", &partial, body.len())[..], body].concat(), true),
+        }
+    }
+
+    fn listing(&self, bucket: &str, query: &str) -> String {
+        let of =
+            |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)).unwrap_or("").replace("%2F", "/");
+        let (prefix, delimited) = (of("prefix="), !of("delimiter=").is_empty());
+        let (mut keys, mut folders) = (String::new(), std::collections::BTreeSet::new());
+        let root = format!("{}/", bucket.trim_end_matches('/'));
+        for (path, (version, bytes)) in self.objects.lock().unwrap().iter() {
+            let Some(key) = path.strip_prefix(&root).filter(|key| key.starts_with(&prefix)) else { continue };
+            if let (true, Some((folder, _))) = (delimited, key[prefix.len()..].split_once('/')) {
+                folders.insert(format!("{prefix}{folder}/"));
+                continue;
+            }
+            let quote = if self.bare.load(Ordering::SeqCst) { "" } else { "&quot;" };
+            let (time, len) = ("2026-11-23T07:00:00.000Z", bytes.len());
+            keys += &format!(
+                "<Contents><Key>{key}</Key><LastModified>{time}</LastModified><ETag>{quote}v{version}{quote}</ETag><Size>{len}</Size></Contents>"
+            );
+        }
+        let folders: String =
+            folders.iter().map(|f| format!("<CommonPrefixes><Prefix>{f}</Prefix></CommonPrefixes>")).collect();
+        format!("<ListBucketResult><IsTruncated>false</IsTruncated>{keys}{folders}</ListBucketResult>")
+    }
+}
