@@ -19,8 +19,8 @@ pub(crate) struct DataArgs {
     /// Cache the listing of a folder in the file FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
-    /// Column with the image paths (tables only) [default: path, file, image, filename or
-    /// file_name]
+    /// Column with the image paths (tables only) [default: path, file, image, filename, file_name
+    /// or img]
     #[arg(long, value_name = "COLUMN")]
     picture_column: Option<String>,
     /// Base folder of the paths (tables only) [default: the table's folder]
@@ -84,14 +84,18 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
+/// The stores of URLs.
+pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
+    #[cfg(feature = "stores")]
+    return warpfeed_stores::all();
+    #[cfg(not(feature = "stores"))]
+    Vec::new()
+}
+
 impl DataArgs {
     /// Opens the data set at `path`.
     pub(crate) fn open(&self, path: &Path) -> warpfeed::Result<Arc<dyn Source>> {
-        #[cfg(feature = "stores")]
-        let stores = warpfeed_stores::all();
-        #[cfg(not(feature = "stores"))]
-        let stores: [(&str, _); 0] = [];
-        self.open_in(path, stores)
+        self.open_in(path, stores())
     }
 
     /// Opens the data set at `path`, if it is a URL in one of `stores`.

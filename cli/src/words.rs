@@ -4,7 +4,8 @@
 //! the program set flags.
 
 /// Options whose flags have the same name.
-const OPTIONS: [&str; 8] = ["batch_size", "force", "keep_bad", "prefetch", "seed", "shard_size", "strict", "workers"];
+const OPTIONS: [&str; 9] =
+    ["batch_size", "force", "keep_bad", "prefetch", "seed", "shard_samples", "shard_size", "strict", "workers"];
 
 /// Options whose flags have a different name.
 const CALLS: [(&str, &str); 6] = [
@@ -17,7 +18,7 @@ const CALLS: [(&str, &str); 6] = [
 ];
 
 /// Other phrases.
-const PHRASES: [(&str, &str); 8] = [
+const PHRASES: [(&str, &str); 9] = [
     ("Loader::annotations_follow(Exif::Stored) or (Exif::Upright) says", "--annotations-follow stored or upright says"),
     ("Loader::classes or Loader::classes_file", "--classes FILE"),
     ("(`Loader::trace`)", "(--trace FILE)"),
@@ -26,6 +27,7 @@ const PHRASES: [(&str, &str); 8] = [
     ("open one of the two with `Tar::open` or `Folder::open`", "choose with --format tar or --format folder"),
     ("; Coco::with_pictures takes another folder", ""),
     ("; `Lmdb::with_layout` reads others", ""),
+    ("Lmdb::bgr or Lmdb::rgb says which", "write encoded pictures, as convert_imageset --encoded does"),
 ];
 
 /// Returns `message` with flags in place of options.

@@ -49,6 +49,8 @@ const SAMPLES: usize = 2000;
 const BYTES: usize = 512 << 20;
 /// Number of batches ahead if the GPU decodes.
 const GPU_PREFETCH: usize = 4;
+/// Bytes of decoded pages that a window may need, of the 256 MiB that are kept.
+const PAGES: usize = 192 << 20;
 /// Size of the blocks for measuring memory, in bytes; larger than the caches.
 const BLOCK: usize = 64 << 20;
 
@@ -91,11 +93,19 @@ impl Args {
         };
         let (path, batch, side) =
             (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
+        // A page of Parquet has several pictures, and a full shuffle would decode one for each of them.
+        let window = (source.kind() == "parquet").then(|| sample.window(source.len()));
+        let (shuffle, python_shuffle) = match window {
+            Some(window) => {
+                (format!(".shuffle_window({window}).seed(42)"), format!("shuffle=42, shuffle_window={window}"))
+            }
+            None => (".shuffle(42)".to_owned(), "shuffle=42".to_owned()),
+        };
         let settings = format!(
-            "Loader::new({path:?}).batch_size({batch}).shuffle(42).augment(Augment::train({side})).workers({workers}).prefetch({prefetch}){ending}"
+            "Loader::new({path:?}).batch_size({batch}){shuffle}.augment(Augment::train({side})).workers({workers}).prefetch({prefetch}){ending}"
         );
         let python = format!(
-            "warpfeed.Loader({path:?}, batch_size={batch}, shuffle=42, augment=warpfeed.Augment.train({side}), \
+            "warpfeed.Loader({path:?}, batch_size={batch}, {python_shuffle}, augment=warpfeed.Augment.train({side}), \
              num_workers={workers}, prefetch={prefetch}{options})"
         );
 
@@ -221,6 +231,11 @@ struct Alone {
 }
 
 impl Alone {
+    /// Samples of a window whose decoded pages fit into the memory that a source in pages keeps.
+    fn window(&self, samples: usize) -> usize {
+        (PAGES / (self.bytes / self.samples.max(1)).max(1)).clamp(1, samples.max(1))
+    }
+
     fn measure(source: &dyn Source, size: u32) -> Result<Self> {
         let len = source.len();
         if len == 0 {

@@ -3,9 +3,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use warpfeed::decode::Size;
-use warpfeed::pack::{Pack, RawSize, Recode, Refused};
+use warpfeed::pack::{Merge, Pack, RawSize, Recode, Refused, Report};
 
-use crate::data::DataArgs;
+use crate::data::{DataArgs, stores};
 use crate::log::say;
 use crate::size::{bytes, parse_bytes};
 use crate::{Outcome, progress};
@@ -14,8 +14,12 @@ use crate::{Outcome, progress};
 ///
 /// By default JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
 /// read them. The new files are written under temporary names and renamed at the end, so an
-/// interrupted run never leaves an incomplete file. If images do not decode, the command lists them
-/// and packs nothing; see --keep-bad.
+/// interrupted run never leaves an incomplete file. With shards, the same command continues an
+/// interrupted run. If images do not decode, the command lists them and packs nothing; see
+/// --keep-bad.
+///
+/// Several machines that share a folder or a store pack the --part 0/64, 1/64, ... of one set. --merge then
+/// checks them and makes them a set.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,11 +30,17 @@ Examples:
   warpfeed pack pictures same.tar --keep-bytes
   # Smaller photographs:
   warpfeed pack photos small.lmdb --max-side 500
+  # A part on each machine (or --part auto in an array of SLURM), then the set:
+  warpfeed pack photos train.tar --shard-size 1GB --part 3/64
+  warpfeed pack --merge train.tar
+  # Into an object store:
+  warpfeed pack photos s3://bucket/train.tar --shard-size 1GB
   # Decoded pixels of small pictures:
   warpfeed pack --from pictures --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
-    /// Data set and output; the output's name ends in .lmdb or .tar
-    #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], conflicts_with_all = ["from", "to"])]
+    /// Data set and output; the output's name ends in .lmdb or .tar and may be an s3://, gs:// or
+    /// az:// URL of shards
+    #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], required_unless_present = "merge", conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
     /// Data set, instead of FROM
     #[arg(long, value_name = "PATH", requires = "to")]
@@ -41,6 +51,22 @@ pub(crate) struct Args {
     /// Maximum size of a tar shard, such as 1GB or 512MiB [default: one file]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shard_size: Option<u64>,
+    /// Number of samples of a tar shard, instead of --shard-size
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "shard_size")]
+    shard_samples: Option<u64>,
+    /// Pack one part of the shards: 3/64 is the fourth of 64; auto takes it from an array of SLURM
+    /// or AWS Batch; auto/64 also from an indexed job of Kubernetes
+    #[arg(long, value_name = "PART", value_parser = Part::parse)]
+    part: Option<Part>,
+    /// Make the packed parts of OUT a set
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part"])]
+    merge: Option<PathBuf>,
+    /// Compare only the sizes of shards, not their checksums (with --merge)
+    #[arg(long, requires = "merge")]
+    quick: bool,
+    /// Pack only the samples with the keys in this file, one on each line
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
     /// Replace an existing output when the new one is complete
     #[arg(long)]
     force: bool,
@@ -84,6 +110,9 @@ const SHOWN: usize = 10;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
+        if let Some(target) = &self.merge {
+            return merge(target, self.force, self.quick);
+        }
         let (from, to) = match (&self.paths[..], &self.from, &self.to) {
             ([from, to], ..) | (_, Some(from), Some(to)) => (from, to),
             _ => unreachable!("clap requires both"),
@@ -103,48 +132,116 @@ impl Args {
             .force(self.force)
             .keep_bad(self.keep_bad)
             .strict(self.strict)
+            .stores(stores())
             .progress(|progress| bar.set_position(progress.samples));
         if let Some(bytes) = self.shard_size {
             pack = pack.shard_size(bytes);
         }
+        if let Some(samples) = self.shard_samples {
+            pack = pack.shard_samples(samples);
+        }
+        if let Some(keys) = &self.keys {
+            pack = pack.keys(lines(keys)?);
+        }
+        if let Some(part) = self.part {
+            let (part, parts) = part.find()?;
+            pack = pack.part(part, parts);
+        }
         let report = pack.to(to);
         bar.finish_and_clear();
         let report = report?;
-
-        warn("could not be recoded and stay unchanged", report.refused_count, &report.refused);
-        warn("are damaged but decode", report.damaged_count, &report.damaged);
-        if report.duplicate_keys > 0 {
-            say(format_args!("warpfeed: warning: {} samples repeat the key of an earlier one", report.duplicate_keys));
-        }
-
-        let done = [
-            (report.repacked, "repacked"),
-            (report.encoded, "re-encoded"),
-            (report.raw, "as arrays"),
-            (report.kept, "kept"),
-            (report.refused_count - report.undecodable_count, "kept (not recodable)"),
-            (report.undecodable_count, "kept (undecodable)"),
-        ];
-        let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-        let (place, pattern) = match &report.written.paths[..] {
-            [only] => (only.display().to_string(), None),
-            [first, .., last] => (format!("{} to {}", first.display(), last.display()), pattern(first, last)),
-            [] => (to.display().to_string(), None),
-        };
-        writeln!(
-            std::io::stdout(),
-            "{place}: {} samples, {}; images {} from {}: {}",
-            report.samples,
-            bytes(report.written.bytes),
-            bytes(report.bytes_out),
-            bytes(report.bytes_in),
-            done.collect::<Vec<_>>().join(", ")
-        )?;
-        if let Some(pattern) = pattern {
-            writeln!(std::io::stdout(), "open as '{pattern}'")?;
-        }
-        Ok(ExitCode::SUCCESS)
+        tell(to, &report, self.part.is_none())
     }
+}
+
+/// Part of a set, as the user gives it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Part {
+    /// A part and the number of parts.
+    Of(u64, u64),
+    /// That of the cluster, and the number of parts if given.
+    Auto(Option<u64>),
+}
+
+impl Part {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (part, parts) = text.split_once('/').map_or((text, None), |(part, parts)| (part, Some(parts)));
+        let parts = parts.map(|parts| parts.parse::<u64>().ok().filter(|&parts| parts > 0));
+        match (part, parts) {
+            ("auto", None) => Ok(Part::Auto(None)),
+            ("auto", Some(Some(parts))) => Ok(Part::Auto(Some(parts))),
+            (part, Some(Some(parts))) if part.parse().is_ok_and(|part: u64| part < parts) => {
+                Ok(Part::Of(part.parse().expect("parsed before"), parts))
+            }
+            _ => Err("expected a part and the number of parts, such as 3/64 (from 0/64 to 63/64), auto, or auto/64"
+                .to_owned()),
+        }
+    }
+
+    /// The part, and the number of parts.
+    pub(crate) fn find(self) -> warpfeed::Result<(u64, u64)> {
+        match self {
+            Part::Of(part, parts) => Ok((part, parts)),
+            Part::Auto(parts) => warpfeed::pack::part_from_env(parts),
+        }
+    }
+}
+
+/// The lines of the file at `path` that are not empty.
+fn lines(path: &Path) -> warpfeed::Result<Vec<String>> {
+    let text = std::fs::read_to_string(path).map_err(|e| warpfeed::Error::io(path, &e))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    Ok(text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
+fn merge(target: &Path, force: bool, quick: bool) -> Outcome {
+    let merged = Merge::new(target).stores(stores()).force(force).quick(quick).run()?;
+    if !merged.orphans.is_empty() {
+        say(format_args!(
+            "warpfeed: warning: {} files do not belong to the set and are ignored:",
+            merged.orphans.len()
+        ));
+        merged.orphans.iter().take(SHOWN).for_each(|path| say(format_args!("  {}", path.display())));
+    }
+    tell(target, &merged.report, true)
+}
+
+/// Prints what was packed into `to`. `set` is false for a part.
+fn tell(to: &Path, report: &Report, set: bool) -> Outcome {
+    warn("could not be recoded and stay unchanged", report.refused_count, &report.refused);
+    warn("are damaged but decode", report.damaged_count, &report.damaged);
+    if report.duplicate_keys > 0 {
+        say(format_args!("warpfeed: warning: {} samples repeat the key of an earlier one", report.duplicate_keys));
+    }
+
+    let done = [
+        (report.repacked, "repacked"),
+        (report.encoded, "re-encoded"),
+        (report.raw, "as arrays"),
+        (report.kept, "kept"),
+        (report.refused_count - report.undecodable_count, "kept (not recodable)"),
+        (report.undecodable_count, "kept (undecodable)"),
+    ];
+    let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+    let (place, pattern) = match &report.written.paths[..] {
+        [only] => (only.display().to_string(), None),
+        [first, .., last] => (format!("{} to {}", first.display(), last.display()), pattern(first, last)),
+        [] => (to.display().to_string(), None),
+    };
+    let pattern = pattern.filter(|_| set);
+    writeln!(
+        std::io::stdout(),
+        "{place}: {} samples, {}; images {} from {}: {}",
+        report.samples,
+        bytes(report.written.bytes),
+        bytes(report.bytes_out),
+        bytes(report.bytes_in),
+        done.collect::<Vec<_>>().join(", ")
+    )?;
+    if let Some(pattern) = pattern {
+        writeln!(std::io::stdout(), "open as '{pattern}'")?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Warns about `count` images and lists them.

@@ -46,7 +46,8 @@ fn a_folder_of_two_formats_opens_as_the_one_that_is_named() {
         assert_eq!((report["source"].as_str(), report["samples"].as_u64()), (Some(format), Some(12)));
     }
     let unknown = fails(dir.path(), 2, &["inspect", "set", "--format", "zip"]);
-    assert!(unknown.contains("[possible values: lmdb, tar, coco, yolo, voc, table, folder]"), "{unknown}");
+    let formats: Vec<_> = warpfeed::source::DATA_FORMATS.iter().map(|format| format.name).collect();
+    assert!(unknown.contains(&format!("[possible values: {}]", formats.join(", "))), "{unknown}");
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
             Ok(vec![])
         }
         fn object(&self, url: &str) -> warpfeed::Result<Object> {
-            Ok(Object { url: url.to_owned(), len: 1 << 30, tag: Some("1".to_owned()) })
+            Ok(Object { url: url.to_owned(), len: 1 << 30, tag: Some("1".to_owned()), server: None })
         }
         fn read(&self, _: &Object, _: u64, to: &mut [u8]) -> warpfeed::Result<()> {
             to.fill(0);
@@ -216,6 +217,23 @@ fn inspect_counts() {
     let bytes: usize = files(&dir.path().join("set")).values().map(Vec::len).sum();
     assert_eq!(report["bytes"]["sum"], bytes);
     assert_eq!(report["unreadable"], 0);
+}
+
+#[test]
+fn inspect_says_how_many_samples_each_class_has() {
+    let dir = tree();
+    let each = |images: &str, classes: &str| {
+        ok(dir.path(), &["synth", "--out", images, "--images", images, "--classes", classes]);
+        ok(dir.path(), &["inspect", images])
+    };
+    for (images, classes, line) in [
+        ("2", "2", "classes      2, each with 1 sample\n"),
+        ("3", "2", "classes      2, each with 1 to 2 samples\n"),
+        ("6", "3", "classes      3, each with 2 samples\n"),
+    ] {
+        let shown = each(images, classes);
+        assert!(shown.contains(line), "{line:?} in\n{shown}");
+    }
 }
 
 /// Adds a text file named .jpg and a truncated JPEG. Returns their keys.
@@ -426,6 +444,31 @@ fn pack_refuses_to_lose_data() {
     fs::remove_dir(dir.path().join("taken.tar.partial")).unwrap();
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "something besides the set and its LMDB: {left:?}");
+}
+
+#[test]
+fn parts_are_packed_merged_and_verified() {
+    let dir = tree();
+    fn part(part: &str) -> [&str; 7] {
+        ["pack", "set", "parts/x.tar", "--shard-samples", "2", "--part", part]
+    }
+    ok(dir.path(), &part("1/2"));
+    let err = fails(dir.path(), 1, &["pack", "--merge", "parts/x.tar"]);
+    assert!(err.contains("parts 0 of 2 are missing"), "{err}");
+    ok(dir.path(), &part("0/2"));
+    let out = ok(dir.path(), &["pack", "--merge", "parts/x.tar"]);
+    assert!(out.contains("12 samples") && out.contains("open as 'parts/x-{000000..000005}.tar'"), "{out}");
+    ok(dir.path(), &["pack", "set", "whole/x.tar", "--shard-samples", "2"]);
+    assert!(files(&dir.path().join("parts")) == files(&dir.path().join("whole")));
+    let output = warpfeed(dir.path(), &["verify", "parts", "--part", "2/3"]);
+    assert!(output.status.success() && text(&output.stderr).contains("4 samples, 0 bad"), "{output:?}");
+    for wrong in ["2/2", "x", "1", "auto/0", "-1/2"] {
+        let err = fails(dir.path(), 2, &["verify", "set", &format!("--part={wrong}")]);
+        assert!(err.contains("such as 3/64"), "{err}");
+    }
+    fs::write(dir.path().join("keys.txt"), "typo\n").unwrap();
+    let err = fails(dir.path(), 1, &["pack", "set", "few.tar", "--keys", "keys.txt"]);
+    assert!(err.contains("no sample has the key \"typo\""), "{err}");
 }
 
 #[test]
