@@ -2,7 +2,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warpfeed::Augment;
-use warpfeed::transform::{AutoAugment, ColorJitter, Interpolation, Mix, Policy, RandomAffine, RandomErasing};
+use warpfeed::transform::{
+    AutoAugment, Border, ColorJitter, Filter, Interpolation, Mix, Policy, RandomAffine, RandomErasing,
+};
 
 use crate::error::of_call;
 
@@ -35,15 +37,15 @@ fn begin(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Augment> {
         }
         "center_crop" => Augment::center_crop(args.extract::<(_,)>()?.0),
         "resize" => {
-            let (width, height) = args.extract()?;
+            let ((height, width),) = args.extract()?;
             Augment::resize(width, height)
         }
         "pass_through" => {
-            let (width, height) = args.extract()?;
+            let ((height, width),) = args.extract()?;
             Augment::pass_through(width, height)
         }
         "letterbox" => {
-            let (width, height) = args.extract()?;
+            let ((height, width),) = args.extract()?;
             Augment::letterbox(width, height)
         }
         "scale_jitter" => {
@@ -51,8 +53,21 @@ fn begin(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Augment> {
             Augment::scale_jitter(side, low, high)
         }
         "iou_crop" => {
-            let (width, height) = args.extract()?;
+            let ((height, width),) = args.extract()?;
             Augment::iou_crop(width, height)
+        }
+        "random_crop" => Augment::random_crop(args.extract::<(_,)>()?.0),
+        "random_resize" => {
+            let (side, low, high) = args.extract()?;
+            Augment::random_resize(side, low, high)
+        }
+        "shortest_size" => {
+            let (sides, longest) = args.extract::<(Vec<u32>, u32)>()?;
+            Augment::shortest_size(&sides, longest)
+        }
+        "preset" => {
+            let (name, side) = args.extract::<(String, u32)>()?;
+            Augment::preset(&name, side)
         }
         other => return no_call("Augment", other),
     })
@@ -61,7 +76,7 @@ fn begin(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Augment> {
 fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Augment> {
     Ok(match name {
         "output" => {
-            let (width, height) = args.extract()?;
+            let ((height, width),) = args.extract()?;
             augment.output(width, height)
         }
         "scale" => {
@@ -74,7 +89,18 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
         }
         "flip" => augment.flip(args.extract::<(_,)>()?.0),
         "vertical_flip" => augment.vertical_flip(args.extract::<(_,)>()?.0),
-        "fill" => augment.fill(args.extract::<([u8; 3],)>()?.0),
+        "fill" => {
+            let (red, green, blue) = args.extract()?;
+            augment.fill([red, green, blue])
+        }
+        "padding" => augment.padding(args.extract::<(_,)>()?.0),
+        "border" => augment.border(border(&args.extract::<(String,)>()?.0)?),
+        "pad_if_needed" => augment.pad_if_needed(),
+        "interpolation" => augment.interpolation(filter(&args.extract::<(String,)>()?.0)?),
+        "from_epoch" => {
+            let (epoch, later) = args.extract::<(u64, Bound<'_, PyAny>)>()?;
+            augment.from_epoch(epoch, self::augment(&later)?)
+        }
         "jitter" => augment.jitter(jitter(&args.get_item(0)?)?),
         "erase" => augment.erase(erasing(&args.get_item(0)?)?),
         "mix" => augment.mix(mix(&args.get_item(0)?)?),
@@ -143,6 +169,32 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
         }
         other => return no_call("Augment", other),
     })
+}
+
+fn filter(name: &str) -> PyResult<Filter> {
+    match name {
+        "bilinear" => Ok(Filter::Bilinear),
+        "bicubic" => Ok(Filter::Bicubic),
+        "lanczos" => Ok(Filter::Lanczos),
+        "nearest" => Ok(Filter::Nearest),
+        other => {
+            let text = format!("the filter is \"bilinear\", \"bicubic\", \"lanczos\" or \"nearest\", not {other:?}");
+            Err(PyValueError::new_err(text))
+        }
+    }
+}
+
+fn border(name: &str) -> PyResult<Border> {
+    match name {
+        "constant" => Ok(Border::Constant),
+        "edge" => Ok(Border::Edge),
+        "reflect" => Ok(Border::Reflect),
+        "symmetric" => Ok(Border::Symmetric),
+        other => {
+            let text = format!("the border is \"constant\", \"edge\", \"reflect\" or \"symmetric\", not {other:?}");
+            Err(PyValueError::new_err(text))
+        }
+    }
 }
 
 fn interpolation(name: &str) -> PyResult<Interpolation> {
@@ -218,7 +270,12 @@ fn erasing(recorded: &Bound<'_, PyAny>) -> PyResult<RandomErasing> {
                 let (low, high) = args.extract()?;
                 erasing.ratio(low, high)
             }
-            "value" => erasing.value(args.extract::<([f32; 3],)>()?.0),
+            "value" => {
+                let (red, green, blue) = args.extract()?;
+                erasing.value([red, green, blue])
+            }
+            "noise" => erasing.noise(args.extract::<(_,)>()?.0),
+            "random_colour" => erasing.random_colour(args.extract::<(_,)>()?.0),
             other => return no_call("RandomErasing", other),
         };
     }

@@ -6,6 +6,8 @@ use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 /// Objects that are taken as pictures, for messages.
 pub(crate) const PICTURE: &str = "the bytes of an encoded picture, or an array of pixels (height, width, 3) of uint8";
+/// What a Python data set may give in addition.
+pub(crate) const ALSO: &str = ", a path, a tensor (3, height, width) of uint8, or an image of Pillow";
 
 /// The name of a value's type, for messages.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {

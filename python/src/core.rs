@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -9,10 +9,12 @@ use warpfeed::{Batches, Epochs, Error, HostBatch, Loader, MemoryPlan, Monitor};
 
 use crate::batch::{Batch, Delivered};
 use crate::error::{Raised as _, raised};
+use crate::function::{Calls, Function};
 use crate::kept::{Kept, noting};
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
+use crate::stored::{self, Stored};
 use crate::waiting::{Process, SLICE, Turns, aside, patiently};
 use crate::words::in_python;
 
@@ -39,8 +41,17 @@ macro_rules! of {
 /// State that one thread at a time uses, detached from the interpreter.
 struct State {
     open: Open,
-    /// Number of calls of `begin`. An iterator compares it to notice a newer iterator.
+    /// The turn that uses the loader. An iterator compares it to notice a newer iterator.
     turn: u64,
+}
+
+/// What the next iterator begins with. No Python code runs under its lock, so signal handlers and
+/// the user's order may change it while another iterator begins.
+#[derive(Clone, Copy)]
+struct Next {
+    epoch: u64,
+    /// Number of changes. A turn has the number of the change that made it.
+    changes: u64,
 }
 
 /// State shared with calls that run on other threads.
@@ -48,6 +59,10 @@ struct Inner {
     state: Turns<State>,
     /// Set before the loader is closed, so that threads that wait for a batch release `state`.
     closing: AtomicBool,
+    /// The user's function on each image.
+    function: Option<Arc<Calls>>,
+    /// Used while the loader's threads end.
+    ending: Turns<()>,
 }
 
 impl Inner {
@@ -55,9 +70,17 @@ impl Inner {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Ends the loader's threads, as soon as no thread uses the state.
+    /// Ends the loader's threads, as soon as no thread uses the state. Returns once they have ended,
+    /// also if another call ends them.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
+        // Workers may wait for it.
+        self.function.iter().for_each(|function| function.stop());
+        let _ending = loop {
+            if let Some(turn) = self.ending.within_a_slice() {
+                break turn;
+            }
+        };
         loop {
             if let Some(mut state) = self.state.within_a_slice() {
                 let open = std::mem::replace(&mut state.open, Open::Closed);
@@ -72,14 +95,16 @@ impl Inner {
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Core {
     inner: Arc<Inner>,
+    next: Mutex<Next>,
     monitor: Monitor,
     process: Process,
     lending: Lending,
     /// The device that batches are on.
     device: Option<usize>,
-    /// The user's order.
+    /// The user's order, and whether each epoch asks for it as it begins.
     order: Option<Arc<PythonOrder>>,
-    /// The user's data sets.
+    renews: bool,
+    /// The user's data sets, and their function if it runs in this process.
     sources: Vec<Arc<Kept>>,
 }
 
@@ -99,6 +124,28 @@ impl Core {
         called?.raised(py)
     }
 
+    fn lock(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the epoch of the next iterator. Returns what it was, and the turn of this change.
+    fn change(&self, epoch: impl FnOnce(u64) -> u64) -> (Next, u64) {
+        let mut next = self.lock();
+        let before = *next;
+        *next = Next { epoch: epoch(before.epoch), changes: before.changes + 1 };
+        (before, next.changes)
+    }
+
+    /// The first batch of `epoch`, or that of `at`. `None` if a resumed run has left the epoch behind.
+    fn first(&self, py: Python<'_>, epoch: u64, at: Option<(u64, u64)>) -> PyResult<Option<u64>> {
+        match at {
+            Some((_, first)) => Ok(Some(first)),
+            None => {
+                self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().first_batch(epoch)), closed()))
+            }
+        }
+    }
+
     /// Asks the user's order for `epoch`.
     fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.order.as_ref().map_or(Ok(()), |order| order.prepare(py, epoch).map(|_| ()))
@@ -107,6 +154,10 @@ impl Core {
 
 fn closed<T>() -> warpfeed::Result<T> {
     Err(Error::config("the loader is closed"))
+}
+
+fn newer<T>() -> warpfeed::Result<T> {
+    Err(Error::config("a newer iterator of this loader has begun an epoch; a loader is in one epoch at a time"))
 }
 
 #[pymethods]
@@ -119,7 +170,13 @@ impl Core {
         if let Some(order) = &order {
             order.prepare(py, 0)?;
         }
-        let (loader, sources) = noting(|| options::loader(options, order.as_ref()));
+        let renews = order.is_some() && !options::crosses_borders(options)?;
+        let function = match options.get_item("transform")? {
+            Some(function) => Some(function.cast::<Function>()?.get().0.clone()),
+            None => None,
+        };
+        let (loader, mut sources) = noting(|| options::loader(options, order.as_ref()));
+        sources.extend(function.as_ref().and_then(|function| function.kept()));
         let loader = loader?;
         let (open, monitor, plan) = aside(py, move |_| match device {
             None => {
@@ -130,30 +187,79 @@ impl Core {
             Some(ordinal) => on_device(loader, ordinal, stream),
         })?;
         let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\"";
-        let inner = Inner { state: Turns::new(State { open, turn: 0 }), closing: AtomicBool::new(false) };
+        let epoch = of!(&open, epochs => epochs.batches().first_epoch(), 0);
+        // A resumed epoch has the order that was compared with the checkpoint.
+        order.iter().for_each(|order| order.begin(epoch));
+        let state = Turns::new(State { open, turn: 0 });
+        let inner = Inner { state, closing: AtomicBool::new(false), ending: Turns::new(()), function };
         Ok(Core {
             inner: Arc::new(inner),
+            next: Mutex::new(Next { epoch, changes: 0 }),
             monitor,
             process: Process::new("loader", advice),
             lending: Lending::new(copy, &plan),
             device,
             order,
+            renews,
             sources,
         })
     }
 
-    /// Begins `epoch`, at batch `first` if it is given. Returns the turn, for calls of `next`.
-    #[pyo3(signature = (epoch, first=None))]
-    fn begin(&self, py: Python<'_>, epoch: u64, first: Option<u64>) -> PyResult<u64> {
-        self.prepare(py, epoch)?;
-        self.with(py, |state| {
-            of!(&mut state.open, epochs => match first {
-                None => epochs.begin(epoch),
-                Some(first) => epochs.begin_from(epoch, first),
-            }, return closed());
-            state.turn += 1;
-            Ok(state.turn)
-        })
+    /// Begins the next epoch, or starts at `at` (epoch, batch). Returns the turn, for calls of
+    /// `next`, and the number of batches.
+    ///
+    /// The epoch is taken before the user's order is asked. So the order and signal handlers may
+    /// call the loader, and iterators that begin at the same time have different epochs. If it
+    /// fails, the next iterator has the epoch again.
+    #[pyo3(signature = (at=None))]
+    fn begin(&self, py: Python<'_>, at: Option<(u64, u64)>) -> PyResult<(u64, u64)> {
+        self.process.check().raised(py)?;
+        let (before, turn) = self.change(|next| at.map_or(next, |(epoch, _)| epoch).saturating_add(1));
+        let epoch = at.map_or(before.epoch, |(epoch, _)| epoch);
+        let asked = self.first(py, epoch, at).and_then(|first| match (&self.order, first) {
+            (Some(order), Some(0)) if self.renews => order.ask(py, epoch).map(Some),
+            // An epoch that continues keeps its order. One that is over needs none.
+            (Some(order), Some(_)) => order.prepare(py, epoch).map(|_| None),
+            _ => Ok(None),
+        });
+        let begun = asked.and_then(|renewed| {
+            self.with(py, |state| {
+                if state.turn > turn {
+                    return newer();
+                }
+                if let Some(order) = &self.order {
+                    // The run in progress may use an earlier answer for the same epoch.
+                    of!(&mut state.open, epochs => epochs.end(), return closed());
+                    order.replace(epoch, renewed);
+                    order.begin(epoch);
+                }
+                let count = of!(&mut state.open, epochs => {
+                    match at {
+                        None => epochs.begin(epoch),
+                        Some((_, first)) => epochs.begin_from(epoch, first),
+                    }
+                    epochs.left()
+                }, return closed());
+                state.turn = turn;
+                Ok((turn, count))
+            })
+        });
+        if begun.is_err() {
+            let mut next = self.lock();
+            if next.changes == turn {
+                next.epoch = before.epoch;
+            }
+        }
+        begun
+    }
+
+    /// Number of batches that an iterator has that begins the next epoch, or starts at `at` (epoch,
+    /// batch).
+    #[pyo3(signature = (at=None))]
+    fn coming(&self, py: Python<'_>, at: Option<(u64, u64)>) -> PyResult<u64> {
+        let epoch = at.map_or_else(|| self.epoch(), |(epoch, _)| epoch);
+        let Some(first) = self.first(py, epoch, at)? else { return Ok(0) };
+        Ok(self.num_batches(py, epoch)?.saturating_sub(first))
     }
 
     /// Returns the first `count` batches of epoch 0, or all of a shorter epoch, for repeated use.
@@ -174,7 +280,9 @@ impl Core {
             Ok(batches)
         }
         self.process.check().raised(py)?;
-        let inner = self.inner.clone();
+        let (inner, (_, turn)) = (self.inner.clone(), self.change(|epoch| epoch));
+        self.prepare(py, 0)?;
+        let order = self.order.clone();
         let delivered: Vec<Delivered> = aside(py, move |stop| {
             let mut idle = || (!stop.load(Ordering::Relaxed) && !inner.is_closing()).then_some(SLICE);
             let mut state = loop {
@@ -183,7 +291,11 @@ impl Core {
                     None => idle().ok_or(()).or_else(|()| closed())?,
                 };
             };
-            state.turn += 1;
+            if state.turn > turn {
+                return newer();
+            }
+            state.turn = turn;
+            order.iter().for_each(|order| order.replay(0));
             Ok(match &mut state.open {
                 Open::Host(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
                 #[cfg(feature = "cuda")]
@@ -204,9 +316,7 @@ impl Core {
             }
             let mut state = self.inner.state.within_a_slice()?;
             if state.turn != turn {
-                return Some(Some(Err(Error::config(
-                    "a newer iterator of this loader has begun an epoch; a loader is in one epoch at a time",
-                ))));
+                return Some(Some(newer()));
             }
             let (until, mut gave_up) = (Instant::now() + SLICE, false);
             let mut idle = || {
@@ -243,11 +353,17 @@ impl Core {
     }
 
     /// Ends all threads. Batches that the program holds stay valid. A call that waits on another
-    /// thread fails with the error of a closed loader.
-    fn close(&self, py: Python<'_>) {
-        if self.process.is_this() {
-            py.detach(|| self.inner.close());
+    /// thread fails with the error of a closed loader. If a signal ends the wait, the threads still
+    /// end, and the next call waits for them.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.process.is_this() {
+            return Ok(());
         }
+        let inner = self.inner.clone();
+        aside(py, move |_| {
+            inner.close();
+            Ok(())
+        })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -264,9 +380,14 @@ impl Core {
         self.sources.iter().for_each(|source| source.clear());
     }
 
-    /// The first epoch to run.
-    fn first_epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().first_epoch()), closed()))
+    /// The epoch of the next iterator.
+    fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
+    /// Sets the epoch of the next iterator.
+    fn set_epoch(&self, epoch: u64) {
+        self.change(|_| epoch);
     }
 
     /// Batches of `epoch`.
@@ -289,6 +410,13 @@ impl Core {
     /// Names of the classes by label.
     fn classes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().classes().to_vec()), closed()))
+    }
+
+    /// Sample `id` as it is stored.
+    fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
+        self.process.check().raised(py)?;
+        let monitor = self.monitor.clone();
+        aside(py, move |_| monitor.sample(id, stored::of))
     }
 
     /// The number of the joined data set that has the sample `id`.
@@ -348,12 +476,32 @@ impl Core {
         Ok(json(&py.detach(|| self.monitor.checkpoint())))
     }
 
-    /// Continues from `checkpoint`.
+    /// Continues from `checkpoint`. If the order that is known for its epoch is another one, the user's
+    /// order is asked again: the program may have restored its state since.
     fn resume(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
-        self.with(py, |state| {
-            state.turn += 1;
-            of!(&mut state.open, epochs => epochs.resume(&checkpoint), closed())
+        let epoch = checkpoint.epoch();
+        let order = self.order.as_ref().filter(|_| checkpoint.batch() > 0);
+        let known = order.map(|order| order.prepare(py, epoch)).transpose()?;
+        let resume = |renewed| {
+            self.with(py, |state| {
+                of!(&mut state.open, epochs => epochs.end(), return closed());
+                if let Some(order) = order {
+                    order.replace(epoch, renewed);
+                }
+                of!(&mut state.open, epochs => epochs.resume(&checkpoint)?, return closed());
+                self.order.iter().for_each(|order| order.begin(epoch));
+                (_, state.turn) = self.change(|_| epoch);
+                Ok(())
+            })
+        };
+        let Some((order, known)) = order.filter(|_| self.renews).zip(known) else { return resume(None) };
+        resume(None).or_else(|first| {
+            let asked = order.ask(py, epoch)?;
+            if asked == known {
+                return Err(first);
+            }
+            resume(Some(asked)).inspect_err(|_| order.replace(epoch, Some(known)))
         })
     }
 

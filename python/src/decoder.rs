@@ -110,15 +110,17 @@ impl DecoderCore {
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Ends all threads. Batches that the program holds stay valid.
-    fn close(&self, py: Python<'_>) {
-        if self.shared.process.is_this() {
-            py.detach(|| {
-                // Releases the lock before it waits for the threads.
-                let open = self.lock().take();
-                drop(open);
-            });
+    /// Ends all threads. Batches that the program holds stay valid. If a signal ends the wait, the
+    /// threads still end.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.shared.process.is_this() {
+            return Ok(());
         }
+        let open = self.lock().take();
+        aside(py, move |_| {
+            drop(open);
+            Ok(())
+        })
     }
 }
 

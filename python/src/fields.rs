@@ -2,7 +2,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warpfeed::Dtype;
-use warpfeed::field::{BoxFormat, Boxes, FieldKind, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows};
+use warpfeed::batch::Layout;
+use warpfeed::field::{
+    BoxFormat, Boxes, FieldKind, Geometry, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows, Tokens,
+};
 
 use crate::error::of_option;
 use crate::value::{dtype, word};
@@ -54,6 +57,7 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
             None => Image::new().into(),
         },
         "label" => Label::new().into(),
+        "geometry" => Geometry::new().into(),
         "mask" => mask(&described)?.into(),
         "map" => map(&described)?.into(),
         "points" => {
@@ -64,6 +68,7 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
             points.into()
         }
         "boxes" => boxes(&described)?.into(),
+        "tokens" => tokens(&described)?.into(),
         "multi_hot" => multi_hot(&described)?.into(),
         other => return Err(PyTypeError::new_err(format!("no kind of field {other:?}"))),
     })
@@ -109,7 +114,8 @@ fn map(described: &Described<'_>) -> PyResult<Map> {
         Some(channels) => Map::of_channels(channels),
         None => Map::new(),
     };
-    let map = map.fill(described.value("fill")?);
+    let layout = word("layout", &described.get("layout")?, &[("nhwc", Layout::Nhwc), ("nchw", Layout::Nchw)])?;
+    let map = map.fill(described.value("fill")?).layout(layout);
     Ok(if described.is_set("nearest")? { map.nearest() } else { map })
 }
 
@@ -144,6 +150,17 @@ fn boxes(described: &Described<'_>) -> PyResult<Boxes> {
         boxes = boxes.masks();
     }
     Ok(if described.is_set("truncated")? { boxes.truncated() } else { boxes })
+}
+
+fn tokens(described: &Described<'_>) -> PyResult<Tokens> {
+    let mut tokens = Tokens::new(described.dtype()?, described.value("length")?);
+    if let Some(end) = described.value("end")? {
+        tokens = tokens.end(end);
+    }
+    if let Some(vocabulary) = described.value("vocabulary")? {
+        tokens = tokens.vocabulary(vocabulary);
+    }
+    Ok(tokens)
 }
 
 fn multi_hot(described: &Described<'_>) -> PyResult<MultiHot> {

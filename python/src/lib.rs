@@ -2,9 +2,10 @@
 //!
 //! 1. `options`: keyword arguments become a [`warpfeed::Loader`]; `augment`, `fields`, `value`:
 //!    values of these; `source`: a data set or a Python object becomes a source; `buffer`: bytes
-//!    and arrays; `order`: a function becomes an order.
+//!    and arrays; `order`: a function becomes an order; `function`: a function on each image, in
+//!    worker processes.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
-//!    DLPack. `decoder`: one batch for each request.
+//!    DLPack. `stored`: one sample of its data set. `decoder`: one batch for each request.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`:
 //!    both use Python's names.
 //! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
@@ -19,6 +20,7 @@ mod core;
 mod decoder;
 mod error;
 mod fields;
+mod function;
 mod kept;
 mod lending;
 mod log;
@@ -28,6 +30,7 @@ mod pack;
 mod program;
 mod source;
 mod stats;
+mod stored;
 #[allow(unsafe_code)]
 mod tensor;
 #[allow(unsafe_code)]
@@ -48,9 +51,11 @@ mod _warpfeed {
     #[pymodule_export]
     use super::decoder::{Answer, DecoderCore};
     #[pymodule_export]
+    use super::function::Function;
+    #[pymodule_export]
     use super::log::{drain_log, start_log};
     #[pymodule_export]
-    use super::pack::pack;
+    use super::pack::{merge, pack, part_from_env};
     #[pymodule_export]
     use super::program::{in_python, labels, rank_from_env, run_program, split, version};
     #[pymodule_export]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use warpfeed::batch::Layout;
 use warpfeed::source::{Options, Store};
 use warpfeed::trace::Schedule;
@@ -14,6 +14,7 @@ use warpfeed_stores::Cache;
 use crate::augment::augment;
 use crate::error::{Raised, of_option, refused};
 use crate::fields::field;
+use crate::function::{Called, Function};
 use crate::order::PythonOrder;
 use crate::source;
 use crate::value::{dtype, word};
@@ -28,13 +29,30 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     let mut loader = input(&data, options)?;
     if let Some(order) = order {
         loader = loader.order(order.clone());
+        if !crosses_borders(options)? {
+            loader = loader.epochs(0);
+        }
     }
     set_all(loader, options)
 }
 
+/// Whether the first batches of the next epoch may be prepared while one ends. A Python order may
+/// depend on the state of the training, so the program must say how many epochs it takes.
+pub(crate) fn crosses_borders(options: &Bound<'_, PyDict>) -> PyResult<bool> {
+    match options.get_item("epochs")? {
+        Some(epochs) => Ok(epochs.extract::<u64>().map_or(true, |epochs| epochs > 0)),
+        None => Ok(options.get_item("order")?.is_none()),
+    }
+}
+
 /// The decoder that `options` describe.
 pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
-    let decoder = set_all(Loader::new(""), options)?.decoder();
+    let mut decoder = set_all(Loader::new(""), options)?.decoder();
+    if let Some(geometry) = options.get_item("geometry")?
+        && geometry.extract()?
+    {
+        decoder = decoder.geometry();
+    }
     match options.get_item("max_queued")? {
         Some(value) => {
             Ok(decoder.max_queued(value.extract::<usize>().map_err(|e| of_option("max_queued", &value, e))?))
@@ -47,10 +65,10 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
 fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
-        if !matches!(&*name, "data" | "order" | "max_queued" | "cache_dir" | "cache_bytes") {
+        if !matches!(&*name, "data" | "order" | "max_queued" | "geometry" | "cache_dir" | "cache_bytes") {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
                 // Their errors name the call or the field.
-                "augment" | "fields" => e,
+                "augment" | "views" | "fields" => e,
                 _ => of_option(&name, &value, e),
             })?;
         }
@@ -115,6 +133,17 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(opening)
 }
 
+/// The numbers of an object that gives them as pieces of bytes.
+fn numbers<T>(value: &Bound<'_, PyAny>, number: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
+    let mut numbers = Vec::with_capacity(value.len()?);
+    for piece in value.try_iter()? {
+        let piece = piece?;
+        let (each, _) = piece.cast::<PyBytes>()?.as_bytes().as_chunks();
+        numbers.extend(each.iter().map(|bytes| number(*bytes)));
+    }
+    Ok(numbers)
+}
+
 fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     Ok(match name {
         "batch_size" | "max_batch" => loader.batch_size(value.extract()?),
@@ -132,8 +161,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "seed" => loader.seed(value.extract()?),
         "shuffle" => loader.shuffle(value.extract()?),
         "shuffle_window" => loader.shuffle_window(value.extract()?),
-        "subset" => loader.subset(value.extract::<Vec<u64>>()?),
-        "weights" => loader.weights(value.extract::<Vec<f64>>()?),
+        "subset" => loader.subset(numbers(value, u64::from_ne_bytes)?),
+        "weights" => loader.weights(numbers(value, f64::from_ne_bytes)?),
         "balanced" if value.extract()? => loader.balanced(),
         "by_class_name" if value.extract()? => loader.by_class_name(),
         "keep_labels" if value.extract()? => loader.keep_labels(),
@@ -158,7 +187,13 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             let (mean, std) = value.extract()?;
             loader.normalize(Normalize { mean, std })
         }
+        "transform" => loader.transform(Called(value.cast::<Function>()?.get().0.clone())),
+        "transform_moves_pixels" => loader.transform_moves_pixels(value.extract()?),
         "augment" => loader.augment(augment(value)?),
+        "views" => {
+            let views = value.extract::<Vec<Bound<'_, PyAny>>>()?;
+            loader.views(views.iter().map(augment).collect::<PyResult<Vec<_>>>()?)
+        }
         "fields" => {
             let mut loader = loader;
             for (name, kind) in value.cast::<PyDict>()?.iter() {

@@ -1,5 +1,6 @@
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -9,21 +10,32 @@ use crate::kept::Kept;
 use crate::thread_state::attached;
 
 /// Number of epochs whose order is cached, and the number of samples up to which more are. Short
-/// epochs are prepared several ahead.
+/// epochs are prepared several ahead, but not more than there are batches ahead. The orders in use
+/// always stay: the function may depend on state, and then would return another order in mid-epoch.
 const KEPT: usize = 4;
 const KEPT_SAMPLES: usize = 1 << 20;
+const MOST_KEPT: usize = 1024;
 
 /// An order by a Python function, which returns the indices of an epoch's samples.
 ///
 /// The mutex is never held while a thread waits for the interpreter.
 pub(crate) struct PythonOrder {
     function: Arc<Kept>,
-    epochs: Mutex<VecDeque<(u64, Arc<[Occurrence]>)>>,
+    orders: Mutex<Orders>,
+}
+
+/// The orders of some epochs, oldest first.
+#[derive(Default)]
+struct Orders {
+    known: VecDeque<(u64, Arc<[Occurrence]>)>,
+    /// The epoch of the run's position, and the epoch that is being replayed.
+    position: Option<u64>,
+    replayed: Option<u64>,
 }
 
 impl PythonOrder {
     pub(crate) fn new(function: Py<PyAny>) -> Self {
-        PythonOrder { function: Kept::new(function), epochs: Mutex::default() }
+        PythonOrder { function: Kept::new(function), orders: Mutex::default() }
     }
 
     pub(crate) fn function(&self) -> &Kept {
@@ -35,6 +47,19 @@ impl PythonOrder {
         if let Some(occurrences) = self.known(epoch) {
             return Ok(occurrences);
         }
+        let asked = self.ask(py, epoch)?;
+        let mut orders = self.lock();
+        // Another thread may have called it at the same time. The first answer counts.
+        if let Some(occurrences) = orders.get(epoch) {
+            return Ok(occurrences);
+        }
+        orders.keep(epoch, asked.clone());
+        Ok(asked)
+    }
+
+    /// Calls the function, even if its answer for `epoch` is known: the function may depend on state
+    /// that the program has changed since.
+    pub(crate) fn ask(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         let function =
             self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
         let indices: Vec<u64> = function.call1((epoch,))?.extract()?;
@@ -46,34 +71,66 @@ impl PythonOrder {
             *time += 1;
             Occurrence { index, variant }
         };
-        let occurrences: Arc<[Occurrence]> = indices.into_iter().map(occurrence).collect();
-        let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have called it at the same time. The first answer counts.
-        if let Some((_, occurrences)) = epochs.iter().find(|(have, _)| *have == epoch) {
-            return Ok(occurrences.clone());
+        Ok(indices.into_iter().map(occurrence).collect())
+    }
+
+    /// Replaces the order of `epoch` if there is a new one. No run may use it meanwhile.
+    pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
+        if let Some(renewed) = renewed {
+            let mut orders = self.lock();
+            orders.known.retain(|(have, _)| *have != epoch);
+            orders.keep(epoch, renewed);
         }
-        let samples = |epochs: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
-            epochs.iter().map(|(_, kept)| kept.len() + 1).sum::<usize>() + occurrences.len()
-        };
-        while epochs.len() >= KEPT && samples(&epochs) > KEPT_SAMPLES {
-            epochs.pop_front();
-        }
-        epochs.push_back((epoch, occurrences.clone()));
-        Ok(occurrences)
+    }
+
+    /// Notes that the run continues in `epoch`.
+    pub(crate) fn begin(&self, epoch: u64) {
+        let mut orders = self.lock();
+        (orders.position, orders.replayed) = (Some(epoch), None);
+    }
+
+    /// Notes that `epoch` is replayed. The position of the run does not change.
+    pub(crate) fn replay(&self, epoch: u64) {
+        self.lock().replayed = Some(epoch);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
-        let epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        epochs.iter().find(|(have, _)| *have == epoch).map(|(_, occurrences)| occurrences.clone())
+        self.lock().get(epoch)
     }
 
     /// # Panics
-    /// With the function's exception. The loader makes it an error of the epoch.
+    /// With the function's exception. The loader makes it an error of the epoch, so no panic hook
+    /// reports it.
     fn occurrences(&self, epoch: u64) -> Arc<[Occurrence]> {
         self.known(epoch).unwrap_or_else(|| {
             let asked = attached(|py| self.prepare(py, epoch).map_err(|e| format!("order: {e}")));
-            asked.unwrap_or_else(|| Err("order: the interpreter is shutting down".to_owned())).expect("the order")
+            let asked = asked.unwrap_or_else(|| Err("order: the interpreter is shutting down".to_owned()));
+            asked.unwrap_or_else(|e| resume_unwind(Box::new(e)))
         })
+    }
+}
+
+impl Orders {
+    fn get(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
+        // Each sample asks, mostly for the epoch that came last.
+        self.known.iter().rev().find(|(have, _)| *have == epoch).map(|(_, occurrences)| occurrences.clone())
+    }
+
+    /// Adds the order of `epoch`, and removes the oldest ones beyond the limits that are not in use.
+    fn keep(&mut self, epoch: u64, occurrences: Arc<[Occurrence]>) {
+        let samples = |known: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
+            known.iter().map(|(_, kept)| kept.len() + 1).sum::<usize>() + occurrences.len()
+        };
+        while self.known.len() >= MOST_KEPT || (self.known.len() >= KEPT && samples(&self.known) > KEPT_SAMPLES) {
+            let used = |epoch: u64| self.position == Some(epoch) || self.replayed == Some(epoch);
+            let Some(oldest) = self.known.iter().position(|(epoch, _)| !used(*epoch)) else { break };
+            self.known.remove(oldest);
+        }
+        self.known.push_back((epoch, occurrences));
     }
 }
 
@@ -87,6 +144,12 @@ impl Order for PythonOrder {
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        self.occurrences(epoch)[position as usize]
+        let occurrences = self.occurrences(epoch);
+        occurrences.get(position as usize).copied().unwrap_or_else(|| {
+            let found = occurrences.len();
+            resume_unwind(Box::new(format!(
+                "order: epoch {epoch} had more than {position} samples, and now has {found}"
+            )))
+        })
     }
 }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use warpfeed::pack::{Pack, Progress, RawSize, Recode, Refused, Report};
+use warpfeed::pack::{Merge, Pack, Progress, RawSize, Recode, Refused, Report};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Error, decode};
 
 use crate::error::Raised as _;
 use crate::options::opening;
 use crate::source;
+use crate::waiting::aside;
 
 /// Interval between reports of progress and checks for signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -33,6 +34,17 @@ impl Source for Stoppable {
             return Err(Error::in_source("packing was stopped"));
         }
         self.source.read(index, scratch)
+    }
+
+    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> warpfeed::Result<String> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(Error::in_source("packing was stopped"));
+        }
+        self.source.key(index, scratch)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        self.source.fingerprint()
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
@@ -68,6 +80,10 @@ pub(crate) fn pack<'py>(
     let recode = recode(&get("recode")?)?;
     let workers: usize = get("num_workers")?.extract()?;
     let shard_size: Option<u64> = options.get_item("shard_size")?.map(|bytes| bytes.extract()).transpose()?;
+    let shard_samples: Option<u64> = options.get_item("shard_samples")?.map(|number| number.extract()).transpose()?;
+    let part: Option<(u64, u64)> = options.get_item("part")?.map(|part| part.extract()).transpose()?;
+    let samples: Option<Vec<u64>> = options.get_item("samples")?.map(|samples| samples.extract()).transpose()?;
+    let keys: Option<Vec<String>> = options.get_item("keys")?.map(|keys| keys.extract()).transpose()?;
     let (force, keep_bad): (bool, bool) = (get("force")?.extract()?, get("keep_bad")?.extract()?);
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
     let (packed, raised) = py.detach(|| {
@@ -82,11 +98,22 @@ pub(crate) fn pack<'py>(
             source.stopped.store(raised.is_some(), Ordering::Relaxed);
         };
         let pack = Pack::new(&source).recode(recode).workers(workers).force(force).keep_bad(keep_bad);
-        let pack = pack.strict(strict).retries(retries);
-        let pack = match shard_size {
-            Some(bytes) => pack.shard_size(bytes),
-            None => pack,
-        };
+        let mut pack = pack.strict(strict).retries(retries).stores(warpfeed_stores::all());
+        if let Some(bytes) = shard_size {
+            pack = pack.shard_size(bytes);
+        }
+        if let Some(samples) = shard_samples {
+            pack = pack.shard_samples(samples);
+        }
+        if let Some((part, parts)) = part {
+            pack = pack.part(part, parts);
+        }
+        if let Some(samples) = samples {
+            pack = pack.samples(samples);
+        }
+        if let Some(keys) = keys {
+            pack = pack.keys(keys);
+        }
         let packed = pack.progress(tell).to(&target);
         (packed, raised)
     });
@@ -94,6 +121,22 @@ pub(crate) fn pack<'py>(
         Some(raised) => Err(raised),
         None => told_of(py, &packed.raised(py)?),
     }
+}
+
+/// Merges the parts of `target`.
+#[pyfunction]
+pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -> PyResult<Bound<'_, PyDict>> {
+    let merge = Merge::new(target).stores(warpfeed_stores::all()).force(force).quick(quick);
+    let merged = aside(py, move |_| merge.run())?;
+    let told = told_of(py, &merged.report)?;
+    told.set_item("orphans", &merged.orphans)?;
+    Ok(told)
+}
+
+/// The part of this task of an array, and the number of parts.
+#[pyfunction]
+pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {
+    warpfeed::pack::part_from_env(parts).raised(py)
 }
 
 /// Checks for signals and calls the user's function.
@@ -116,7 +159,7 @@ fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
         }
         ("max_side", Some(side), _) => Recode::MaxSide(side),
         ("raw", Some(shorter), None) => Recode::Raw(RawSize::Shorter(shorter)),
-        ("raw", Some(width), Some(height)) => Recode::Raw(RawSize::Exact(decode::Size::new(width, height))),
+        ("raw", Some(height), Some(width)) => Recode::Raw(RawSize::Exact(decode::Size::new(width, height))),
         (other, ..) => return Err(PyTypeError::new_err(format!("no recoding {other:?}"))),
     })
 }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use warpfeed::format::ANY_FIELDS;
-use warpfeed::source::{Coco, Concat, Options, Sample, Source, TableOptions, Voc, Yolo};
+use warpfeed::source::{self, Coco, Concat, Options, Sample, Source, TableOptions, TokenType, Tokens, Voc, Yolo};
 use warpfeed::{Error, Result};
 
-use crate::buffer::{Buffer, PICTURE, type_name};
+use crate::buffer::{ALSO, Buffer, PICTURE, type_name};
 use crate::error::Raised as _;
 use crate::kept::{Kept, keep};
 use crate::thread_state::attached;
+use crate::value::word;
 use crate::waiting::aside;
 
 /// Opens `data` as a source: the data set at a path, a set of `warpfeed._sources`, or a Python
@@ -76,6 +77,13 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
                 })
             })
         }
+        "tokens" => {
+            let of = get("dtype")?;
+            let kind = word("dtype", &of, &[("u16", TokenType::U16), ("u32", TokenType::U32)])?;
+            let (length, stride) = (get("length")?.extract()?, get("stride")?.extract()?);
+            let mapped: bool = get("mmap")?.extract()?;
+            aside(py, move |_| shared(Tokens::with(path, kind, (length, stride), mapped)))
+        }
         "voc" => aside(py, move |_| shared(Voc::open(path))),
         other => Err(PyTypeError::new_err(format!("no set {other:?}"))),
     }
@@ -122,6 +130,9 @@ struct PythonSource {
 struct Parts {
     key: Range<usize>,
     fields: Vec<(Range<usize>, Range<usize>)>,
+    /// Files whose bytes become fields, by the number of the field. They are read without the
+    /// interpreter's lock.
+    files: Vec<(usize, PathBuf)>,
     label: Option<i64>,
 }
 
@@ -138,6 +149,12 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     // themselves.
     let encoded = is_picture || name.contains('.') || warpfeed::format::is_picture(name);
     let at = append(scratch, name.as_bytes());
+    let value = &converted(value, is_picture || warpfeed::format::is_picture(name_of(name)))?;
+    if let Ok(path) = value.extract::<PathBuf>() {
+        parts.files.push((parts.fields.len(), path));
+        parts.fields.push((at, 0..0));
+        return Ok(());
+    }
     let (name, bytes) = match Buffer::of(value, encoded)? {
         Some(Buffer::Bytes(bytes)) => (at, append(scratch, bytes.as_bytes())),
         // A picture has at least two dimensions.
@@ -153,11 +170,38 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     Ok(())
 }
 
+/// The last part of a field's name, which names the format.
+fn name_of(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(_, end)| end)
+}
+
+/// `value` as bytes, an array or a path: tensors, images of Pillow and texts are converted by
+/// `warpfeed._given`.
+fn converted<'py>(value: &Bound<'py, PyAny>, is_picture: bool) -> PyResult<Bound<'py, PyAny>> {
+    if value.is_instance_of::<PyBytes>() {
+        return Ok(value.clone());
+    }
+    let module = value.py().import("warpfeed._given")?;
+    module.getattr(if is_picture { "picture" } else { "field" })?.call1((value,))
+}
+
 fn not_encoded(value: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
-        "__getitem__ returned {}; want {PICTURE}, alone, in a pair (picture, label) or in a dict of fields",
+        "__getitem__ returned {}; want {PICTURE}{ALSO}, alone, in a pair (picture, label) or in a dict of fields",
         type_name(value)
     ))
+}
+
+/// The number of a class.
+fn label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    value.extract().map_err(|e: PyErr| {
+        let shown = value.repr().map_or_else(|_| type_name(value), |shown| shown.to_string());
+        let cause =
+            format!("the label is {}; want the number of a class, or None", shown.chars().take(80).collect::<String>());
+        let error = PyTypeError::new_err(cause);
+        error.set_cause(value.py(), Some(e));
+        error
+    })
 }
 
 fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResult<Parts> {
@@ -167,12 +211,14 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             let name: String = name.extract()?;
             match &*name {
                 "key" | "__key__" => parts.key = append(scratch, value.str()?.to_string_lossy().as_bytes()),
-                "label" | "cls" => parts.label = Some(value.extract()?),
+                // None stands for a missing label.
+                "label" | "cls" if value.is_none() => {}
+                "label" | "cls" => parts.label = Some(label(&value)?),
                 _ => field(&name, &value, &mut parts, scratch)?,
             }
         }
     } else {
-        let (picture, label) = match item.cast::<PyTuple>() {
+        let (picture, given) = match item.cast::<PyTuple>() {
             Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, Some(pair.get_item(1)?)),
             Ok(tuple) => {
                 let len = tuple.len();
@@ -184,7 +230,7 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
         };
         field(ANY_FIELDS[0], &picture, &mut parts, scratch)?;
         // None stands for a missing label.
-        parts.label = label.filter(|label| !label.is_none()).map(|label| label.extract()).transpose()?;
+        parts.label = given.filter(|given| !given.is_none()).map(|given| label(&given)).transpose()?;
     }
     if parts.key.is_empty() {
         parts.key = append(scratch, index.to_string().as_bytes());
@@ -211,7 +257,12 @@ impl Source for PythonSource {
                 Error::in_source(cause).with_source(e)
             })
         });
-        let parts = read.unwrap_or_else(|| Err(Error::in_source("the interpreter is shutting down")))?;
+        let mut parts = read.unwrap_or_else(|| Err(Error::in_source("the interpreter is shutting down")))?;
+        for (number, path) in &parts.files {
+            let start = scratch.len();
+            source::append_file(path, scratch)?;
+            parts.fields[*number].1 = start..scratch.len();
+        }
         let scratch = &scratch[..];
         let text = |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("Python's text is UTF-8");
         let mut sample = Sample::new(text(&parts.key));

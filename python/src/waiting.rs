@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use warpfeed::source::Stop;
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::Raised as _;
@@ -29,7 +30,8 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
     }
 }
 
-/// Runs `work` on a new thread and waits for it. A signal ends the wait and tells `work` to stop.
+/// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and ends
+/// its reads from stores.
 /// Its value is then dropped on that thread.
 pub(crate) fn aside<T: Send + 'static>(
     py: Python<'_>,
@@ -39,7 +41,11 @@ pub(crate) fn aside<T: Send + 'static>(
     let (told, (give, given)) = (stop.clone(), sync_channel(1));
     std::thread::Builder::new()
         .name("warpfeed-aside".into())
-        .spawn(move || drop(give.send(work(&told))))
+        .spawn(move || {
+            let of = told.clone();
+            let stop = Stop::new(move || of.load(Ordering::Relaxed));
+            drop(give.send(stop.during(|| work(&told))));
+        })
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}")))
         .raised(py)?;
     let wait = move || match given.recv_timeout(SLICE) {

@@ -8,7 +8,7 @@
 use warpfeed_cli::respell;
 
 /// Setters that are keyword arguments of the same name.
-const OPTIONS: [&str; 32] = [
+const OPTIONS: [&str; 34] = [
     "balanced",
     "batch_size",
     "by_class_name",
@@ -32,11 +32,13 @@ const OPTIONS: [&str; 32] = [
     "repeat",
     "retries",
     "seed",
+    "shard_samples",
     "shard_size",
     "shuffle",
     "shuffle_window",
     "soft_labels",
     "strict",
+    "transform_moves_pixels",
     "truncated",
     "unlabelled",
     "weights",
@@ -44,21 +46,25 @@ const OPTIONS: [&str; 32] = [
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 30] = [
+const NAMES: [(&str, &str); 36] = [
+    ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
     ("Loader::annotations_follow(Exif::Stored) or (Exif::Upright)", "annotations_follow=\"stored\" or \"upright\""),
     ("rank(rank, world_size)", "rank=... and world_size=..."),
     ("DecodeOn::Auto", "decode_on=\"auto\""),
     ("Loader::classes or Loader::classes_file", "classes=[...] or classes_file=\"...\""),
+    ("Loader::transform, which", "transform=f, which"),
     ("Loader::trace", "trace="),
     ("Coco::with_pictures takes another folder", "warpfeed.Coco(json, pictures=...) takes another folder"),
     ("TableOptions::picture(", "TableOptions(picture="),
     ("TableOptions::file(", "TableOptions(files="),
     ("open one of the two with `Tar::open` or `Folder::open`, or move them apart", "move them apart"),
     ("; `Lmdb::with_layout` reads others", ""),
+    ("Lmdb::bgr or Lmdb::rgb says which", "write encoded pictures, as convert_imageset --encoded does"),
     (". For an order within each source, use order::Mixture::of", ""),
     (", make the stream with warpfeed::cuda::stream, or give the batch back with release_on", ""),
+    ("with Concat::by_class_name", "with warpfeed.Concat(parts, by_class_name=True)"),
     ("source::Concat", "warpfeed.Concat"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
@@ -69,6 +75,8 @@ const NAMES: [(&str, &str); 30] = [
     ("Boxes::new(", "Boxes("),
     ("Rows::new(", "Rows("),
     ("field::Boxes", "warpfeed.Boxes"),
+    ("use Border::Constant", "leave out border"),
+    ("Filter::Bilinear", "the filter \"bilinear\""),
     ("Augment::", "Augment."),
     ("Rows::", "Rows."),
     ("Boxes::", "Boxes."),

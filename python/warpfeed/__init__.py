@@ -13,17 +13,18 @@
             ...
 """
 
+from . import collate as collate
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
 from ._decoder import Decoded, Decoder, Pending
 from ._error import ConfigError, MissingError, StorageError, TimedOutError, WarpfeedError
-from ._fields import Boxes
+from ._fields import Boxes, Geometry
 from ._fields import Image as Image
-from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows
+from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows, TokenIds
 from ._loader import Loader
-from ._pack import pack
+from ._pack import merge, pack
 from ._report import Report, Stats
-from ._sources import Coco, Concat, TableOptions, Voc, Yolo
+from ._sources import Coco, Concat, TableOptions, Tokens, Voc, Yolo
 from ._split import split
 from ._warpfeed import Span as span
 from ._warpfeed import Tensor, version
@@ -42,6 +43,7 @@ __all__ = [
     "Decoded",
     "Decoder",
     "FieldBatch",
+    "Geometry",
     "Label",
     "Loader",
     "Map",
@@ -60,10 +62,13 @@ __all__ = [
     "TableOptions",
     "Tensor",
     "TimedOutError",
+    "TokenIds",
+    "Tokens",
     "Voc",
     "WarpfeedError",
     "Yolo",
     "__version__",
+    "merge",
     "pack",
     "span",
     "split",

@@ -7,14 +7,41 @@ can be pickled. The values are checked when a loader opens.
 from __future__ import annotations
 
 import operator
-from typing import Any, Literal
+from typing import Any, Literal, Sequence, Union, overload
 
 __all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
 
 
 Colour = tuple[int, int, int]
 Interpolation = Literal["nearest", "bilinear"]
+Filter = Literal["bilinear", "bicubic", "lanczos", "nearest"]
+Border = Literal["constant", "edge", "reflect", "symmetric"]
 Range = tuple[float, float]
+#: The side of a square, or (height, width), as in torchvision.
+Size = Union[int, Sequence[int]]
+
+
+def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[int, int]:
+    """Height and width from the arguments of a method."""
+    if size is None and other is None and height is not None and width is not None:
+        return operator.index(height), operator.index(width)
+    given = [repr(size)] if other is None else [repr(size), repr(other)]
+    given += [f"{key}={value!r}" for key, value in (("height", height), ("width", width)) if value is not None]
+    call = f"{name}({', '.join(given)})"
+    wanted = f"want a tuple (height, width), as in torchvision, one number for a square, or {name}(height=..., width=...)"
+    if height is not None or width is not None or size is None:
+        raise TypeError(f"{call}: {wanted}")
+    if other is not None:
+        if isinstance(size, int) and size == other:
+            return size, size
+        raise TypeError(f"{call}: the order of two numbers is ambiguous; {wanted}")
+    if hasattr(size, "__index__"):
+        return operator.index(size), operator.index(size)
+    sides = tuple(size) if isinstance(size, (tuple, list)) else ()
+    if len(sides) not in (1, 2):
+        raise TypeError(f"{call}: {wanted}")
+    # torchvision takes (side,) as a square.
+    return operator.index(sides[0]), operator.index(sides[-1])
 
 
 def _colour(colour: Colour) -> Colour:
@@ -108,7 +135,17 @@ class RandomErasing(_Calls):
 
     def value(self, red: float, green: float, blue: float) -> RandomErasing:
         """The fill value after normalisation; 0 by default."""
-        return self._with("value", (float(red), float(green), float(blue)))  # type: ignore[no-any-return]
+        return self._with("value", float(red), float(green), float(blue))  # type: ignore[no-any-return]
+
+    def noise(self, deviation: float = 1.0) -> RandomErasing:
+        """Fills with noise around ``value``, drawn for each channel of each pixel. The default is
+        timm's mode ``pixel``."""
+        return self._with("noise", float(deviation))  # type: ignore[no-any-return]
+
+    def random_colour(self, deviation: float = 1.0) -> RandomErasing:
+        """Fills each rectangle with a random colour around ``value``. The default is timm's mode
+        ``rand``."""
+        return self._with("random_colour", float(deviation))  # type: ignore[no-any-return]
 
 
 class Mix(_Calls):
@@ -148,8 +185,9 @@ class Mix(_Calls):
 class Augment(_Calls):
     """The steps between decoding and the batch, and the size of the result.
 
-    Begin with ``train``, ``eval``, ``center_crop``, ``resize`` or ``pass_through``; for detection
-    with ``letterbox``, ``scale_jitter`` or ``iou_crop``. Then add options::
+    Begin with ``train``, ``eval``, ``center_crop``, ``random_crop``, ``resize`` or ``pass_through``;
+    for detection with ``letterbox``, ``scale_jitter``, ``shortest_size`` or ``iou_crop``; for
+    segmentation with ``random_resize``; or with a ``preset``. Then add options::
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 
@@ -160,39 +198,101 @@ class Augment(_Calls):
 
     def __init__(self) -> None:
         raise TypeError(
-            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .resize or .pass_through; for "
-            "detection .letterbox, .scale_jitter or .iou_crop"
+            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .random_crop, .resize or "
+            ".pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for segmentation "
+            ".random_resize; or .preset(name, side)"
         )
 
     @classmethod
-    def train(cls, side: int) -> Augment:
-        """torchvision's ``RandomResizedCrop(side)`` and ``RandomHorizontalFlip()``."""
-        return cls._make((("train", (side,)),))  # type: ignore[no-any-return]
+    def train(cls, size: Size) -> Augment:
+        """torchvision's ``RandomResizedCrop(size)`` and ``RandomHorizontalFlip()``. ``size`` is one number
+        for a square, or (height, width)."""
+        return cls._cropped("train", (), size)
 
     @classmethod
-    def eval(cls, shorter: int, side: int) -> Augment:
-        """torchvision's ``Resize(shorter)`` and ``CenterCrop(side)``."""
-        return cls._make((("eval", (shorter, side)),))  # type: ignore[no-any-return]
+    def eval(cls, shorter: int, size: Size) -> Augment:
+        """torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is one number for a square,
+        or (height, width)."""
+        return cls._cropped("eval", (shorter,), size)
 
     @classmethod
-    def center_crop(cls, side: int) -> Augment:
-        """The central ``side`` by ``side`` pixels without resizing."""
-        return cls._make((("center_crop", (side,)),))  # type: ignore[no-any-return]
+    def center_crop(cls, size: Size) -> Augment:
+        """torchvision's ``CenterCrop(size)``: the central pixels without resizing. ``size`` is one number
+        for a square, or (height, width)."""
+        return cls._cropped("center_crop", (), size)
 
     @classmethod
-    def resize(cls, width: int, height: int) -> Augment:
-        """The whole picture, resized; the aspect ratio may change."""
-        return cls._make((("resize", (width, height)),))  # type: ignore[no-any-return]
+    def _cropped(cls, name: str, before: tuple[int, ...], size: Size) -> Augment:
+        if not isinstance(size, (tuple, list)):
+            return cls._make(((name, (*before, size)),))  # type: ignore[no-any-return]
+        height, width = _size(f"Augment.{name}", size, None, None, None)
+        begun: Augment = cls._make(((name, (*before, max(height, width))),))
+        return begun if height == width else begun.output((height, width))
 
     @classmethod
-    def pass_through(cls, width: int, height: int) -> Augment:
-        """The whole picture, unchanged; another size is an error."""
-        return cls._make((("pass_through", (width, height)),))  # type: ignore[no-any-return]
+    def random_crop(cls, size: Size) -> Augment:
+        """torchvision's ``RandomCrop(size)``; ``padding``, ``border`` and ``pad_if_needed`` are its
+        other arguments. ``size`` is one number for a square, or (height, width)."""
+        return cls._cropped("random_crop", (), size)
 
     @classmethod
-    def letterbox(cls, width: int, height: int) -> Augment:
-        """The whole picture, resized to fit and centred; the rest is filled."""
-        return cls._make((("letterbox", (width, height)),))  # type: ignore[no-any-return]
+    def random_resize(cls, side: int, low: int, high: int) -> Augment:
+        """torchvision's reference training for segmentation: the shorter side is resized to ``low`` to
+        ``high - 1``, then a random part of ``side`` by ``side`` pixels is used. The rest is filled."""
+        return cls._make((("random_resize", (side, low, high)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def shortest_size(cls, sides: Sequence[int], longest: int) -> Augment:
+        """torchvision's ``RandomShortestSize(sides, longest)``, in the upper left corner of an output of
+        ``longest`` by ``longest``. The rest is filled."""
+        indices = tuple(operator.index(side) for side in sides)
+        return cls._make((("shortest_size", (indices, longest)),))  # type: ignore[no-any-return]
+
+    @classmethod
+    def preset(cls, name: str, side: int) -> Augment:
+        """A recipe of torchvision's reference training, such as ``classification-ta_wide``,
+        ``detection-lsj`` or ``segmentation``. The documentation lists the names."""
+        return cls._make((("preset", (str(name), side)),))  # type: ignore[no-any-return]
+
+    @overload
+    @classmethod
+    def resize(cls, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    @classmethod
+    def resize(cls, /, *, height: int, width: int) -> Augment: ...
+
+    @classmethod
+    def resize(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+        """The whole picture, resized to one number for a square, or (height, width); the aspect
+        ratio may change."""
+        return cls._make((("resize", (_size("Augment.resize", size, other, height, width),)),))  # type: ignore[no-any-return]
+
+    @overload
+    @classmethod
+    def pass_through(cls, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    @classmethod
+    def pass_through(cls, /, *, height: int, width: int) -> Augment: ...
+
+    @classmethod
+    def pass_through(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+        """The whole picture, unchanged; another size than (height, width) is an error."""
+        return cls._make((("pass_through", (_size("Augment.pass_through", size, other, height, width),)),))  # type: ignore[no-any-return]
+
+    @overload
+    @classmethod
+    def letterbox(cls, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    @classmethod
+    def letterbox(cls, /, *, height: int, width: int) -> Augment: ...
+
+    @classmethod
+    def letterbox(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+        """The whole picture, resized to fit into (height, width) and centred; the rest is filled."""
+        return cls._make((("letterbox", (_size("Augment.letterbox", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @classmethod
     def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
@@ -203,20 +303,57 @@ class Augment(_Calls):
         is placed in the upper left corner."""
         return cls._make((("scale_jitter", (side, float(low), float(high))),))  # type: ignore[no-any-return]
 
+    @overload
     @classmethod
-    def iou_crop(cls, width: int, height: int) -> Augment:
+    def iou_crop(cls, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    @classmethod
+    def iou_crop(cls, /, *, height: int, width: int) -> Augment: ...
+
+    @classmethod
+    def iou_crop(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
         """torchvision's ``RandomIoUCrop()`` and ``Resize((height, width))``: a random crop that
         shows enough of the sample's boxes. It needs a field of :class:`Boxes`."""
-        return cls._make((("iou_crop", (width, height)),))  # type: ignore[no-any-return]
+        return cls._make((("iou_crop", (_size("Augment.iou_crop", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     def fill(self, red: int, green: int, blue: int) -> Augment:
         """The colour where the picture does not cover the output; black by default. Only for
-        ``letterbox`` and ``scale_jitter``."""
-        return self._with("fill", _colour((red, green, blue)))  # type: ignore[no-any-return]
+        ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize`` and ``shortest_size``."""
+        return self._with("fill", *_colour((red, green, blue)))  # type: ignore[no-any-return]
 
-    def output(self, width: int, height: int) -> Augment:
-        """Sets the output size, for outputs that are not square."""
-        return self._with("output", width, height)  # type: ignore[no-any-return]
+    def padding(self, pixels: int) -> Augment:
+        """Width of the border around the picture; 0 by default. Only for ``random_crop``."""
+        return self._with("padding", pixels)  # type: ignore[no-any-return]
+
+    def border(self, shows: Border) -> Augment:
+        """What the border shows; the fill colour by default. Only for ``random_crop``. Masks, boxes
+        and other fields that follow the picture need the constant border."""
+        return self._with("border", str(shows))  # type: ignore[no-any-return]
+
+    def pad_if_needed(self) -> Augment:
+        """Widens the border of pictures that are too small. Only for ``random_crop``."""
+        return self._with("pad_if_needed")  # type: ignore[no-any-return]
+
+    def interpolation(self, filter: Filter) -> Augment:
+        """Filter of the resize; ``"bilinear"`` by default. All but ``"nearest"`` are antialiased. With
+        another filter than the default, workers decode and resize all pictures."""
+        return self._with("interpolation", str(filter))  # type: ignore[no-any-return]
+
+    def from_epoch(self, epoch: int, augment: Augment) -> Augment:
+        """Uses ``augment`` from ``epoch`` on, which has the same output size. Later calls are for later
+        epochs."""
+        return self._with("from_epoch", operator.index(epoch), augment)  # type: ignore[no-any-return]
+
+    @overload
+    def output(self, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    def output(self, /, *, height: int, width: int) -> Augment: ...
+
+    def output(self, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+        """Sets the output size: one number for a square, or (height, width)."""
+        return self._with("output", _size("output", size, other, height, width))  # type: ignore[no-any-return]
 
     def scale(self, low: float, high: float) -> Augment:
         """The random box's share of the area; 0.08 to 1 by default. Only for ``train``."""
@@ -298,6 +435,19 @@ class Augment(_Calls):
         """The colours of DINO, with the probabilities of a blur and of solarizing: (1, 0) and
         (0.1, 0.2) for the global views, (0.5, 0) for local ones."""
         return self._with("dino", float(blur), float(solarize))  # type: ignore[no-any-return]
+
+    @classmethod
+    def simclr_views(cls, size: Size) -> list[Augment]:
+        """The two views of SimCLR, for ``Loader(views=...)``: crops with :meth:`simclr`."""
+        return [cls.train(size).simclr() for _ in range(2)]
+
+    @classmethod
+    def dino_views(cls, global_size: Size, local_size: Size, count: int) -> list[Augment]:
+        """The views of DINO, for ``Loader(views=...)``: two that show 0.4 to 1 of the picture, and
+        ``count`` that show 0.05 to 0.4."""
+        large = cls.train(global_size).scale(0.4, 1.0)
+        small = cls.train(local_size).scale(0.05, 0.4).dino(0.5, 0.0)
+        return [large.dino(1.0, 0.0), large.dino(0.1, 0.2), *[small] * count]
 
     def affine(
         self,

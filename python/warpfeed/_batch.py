@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable
 
-__all__ = ["Batch", "FieldBatch"]
+if TYPE_CHECKING:
+    from ._delivery import Delivery
+
+__all__ = ["Batch", "Collated", "FieldBatch"]
 
 
 class _Facts:
     """Properties of a batch besides its fields."""
 
     _native: Any = None
+    _delivery: Delivery | None = None
 
     def _known(self) -> Any:
         if self._native is None:
@@ -38,8 +42,16 @@ class _Facts:
         return list(self._known().keys())
 
     @property
-    def valid(self) -> list[bool]:
-        """Whether each sample counts: False for padding and for replacements of skipped samples."""
+    def valid(self) -> Any:
+        """Whether each sample counts, (N) bool on the device of the batch: False for padding and for
+        replacements of skipped samples. It is a NumPy array without ``output="torch"``.
+
+        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of a data set once, also
+        over ranks."""
+        counted = self._counted()
+        return counted if self._delivery is None else self._delivery.flags(counted)
+
+    def _counted(self) -> list[bool]:
         return list(self._known().valid())
 
     @property
@@ -69,9 +81,9 @@ def facts_of(native: Any) -> Any:
 class Batch(_Facts, tuple[Any, ...]):
     """A batch of images and labels: ``images, labels = batch``."""
 
-    def __new__(cls, fields: Iterable[Any] = (), native: Any = None) -> Batch:
+    def __new__(cls, fields: Iterable[Any] = (), native: Any = None, delivery: Delivery | None = None) -> Batch:
         made = super().__new__(cls, fields)
-        made._native = native
+        made._native, made._delivery = native, delivery
         return made
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -91,9 +103,11 @@ class Batch(_Facts, tuple[Any, ...]):
 class FieldBatch(_Facts, dict[str, Any]):
     """A batch with fields besides images and labels, by name."""
 
-    def __init__(self, fields: Any = (), native: Any = None, absent: Any = None) -> None:
+    def __init__(
+        self, fields: Any = (), native: Any = None, absent: Any = None, delivery: Delivery | None = None
+    ) -> None:
         super().__init__(fields)
-        self._native = native
+        self._native, self._delivery = native, delivery
         self._absent: dict[str, Exception] = absent or {}
 
     def __missing__(self, name: str) -> Any:
@@ -102,3 +116,22 @@ class FieldBatch(_Facts, dict[str, Any]):
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)
+
+
+class Collated(FieldBatch):
+    """The batch as ``collate`` receives it: a dict of all fields, with the facts of the batch.
+
+    Attributes:
+        kinds: the option ``fields`` of the loader: kinds by name.
+        image_axes: the axes of the images that are the height and the width.
+    """
+
+    def __init__(self, fields: Any, native: Any, absent: Any, delivery: Delivery, kinds: Any) -> None:
+        super().__init__(fields, native, absent, delivery)
+        self.kinds, self.image_axes = dict(kinds), delivery.image_axes
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        shape = self["image"].shape
+        return int(shape[self.image_axes[0]]), int(shape[self.image_axes[1]])

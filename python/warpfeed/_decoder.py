@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generator, Iterable, Literal, NoReturn, Union
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, Literal, NoReturn, Union
 
 from . import _delivery, _options, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
-from ._error import WarpfeedError
+from ._error import ConfigError, WarpfeedError
+from ._joined import Joined
 from ._report import Report, Stats
+from ._types import Device, Dtype, Normalize
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,10 +32,35 @@ class Decoded:
             image there is black.
     """
 
-    def __init__(self, images: Any, native: Any) -> None:
+    def __init__(self, images: Any, native: Any, geometry: tuple[Any, Any] | None = None) -> None:
         self.images = images
+        self._geometry = geometry
         self.errors: dict[int, Exception] = dict(native.errors())
         self._len = len(native)
+
+    @property
+    def geometry(self) -> Any:
+        """Where each picture lies in its image, (n, 2, 3) f32, as the field :class:`Geometry`; 0 for a bad
+        picture. Boxes of the image are mapped back by ``(corner - matrix[:, 2]) / matrix.diagonal()``.
+
+        Raises:
+            ConfigError: for a decoder without ``geometry=True``.
+        """
+        return self._of_geometry()[0]
+
+    @property
+    def sizes(self) -> Any:
+        """Height and width of each upright picture, (n, 2) i32; 0 for a bad picture.
+
+        Raises:
+            ConfigError: for a decoder without ``geometry=True``.
+        """
+        return self._of_geometry()[1]
+
+    def _of_geometry(self) -> tuple[Any, Any]:
+        if self._geometry is None:
+            raise ConfigError("the decoder has no geometry: open it with geometry=True")
+        return self._geometry
 
     def __len__(self) -> int:
         return self._len
@@ -130,6 +157,8 @@ class Decoder:
         decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded for batches on a
             device.
         timeout: seconds that a request waits while the program holds every batch; 30 by default.
+        geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to answers, to map predictions
+            back to the pictures.
         memory_limit, max_pixels: as for :class:`Loader`.
         max_sample_bytes: largest picture in bytes. A larger one is dropped at once, and is an error
             at its place.
@@ -144,9 +173,9 @@ class Decoder:
         *,
         max_batch: int = 64,
         augment: Augment | None = None,
-        device: Any = None,
-        dtype: Any = None,
-        normalize: Any = None,
+        device: Device | None = None,
+        dtype: Dtype | None = None,
+        normalize: Normalize | None = None,
         layout: Any = None,
         output: Literal["torch", "numpy", "dlpack"] | None = None,
         copy: bool | None = None,
@@ -157,6 +186,7 @@ class Decoder:
         timeout: float | None = None,
         pin_memory: bool = False,
         strict: bool = False,
+        geometry: bool = False,
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
@@ -166,12 +196,17 @@ class Decoder:
         self._delivery = _delivery.Delivery(output, device, layout, copy)
         #: The number of the CUDA device; None for host memory.
         self.device = self._delivery.device
+        self._has_geometry = geometry
         options = {**_options.native(given, without=_delivery.OPTIONS), "layout": self._delivery.layout}
         self._core = _warpfeed.DecoderCore(options, self._delivery.native())
         close_at_exit(self)
 
     def _made(self, native: Any) -> Decoded:
-        return Decoded(self._delivery.field(native, "image", True), native)
+        images = self._delivery.field(native, "image", True)
+        if not self._has_geometry:
+            return Decoded(images, native)
+        geometry, sizes = (self._delivery.field(native, name, False) for name in ("geometry", "geometry.size"))
+        return Decoded(images, native, (geometry, sizes))
 
     @property
     def max_batch(self) -> int:
@@ -203,6 +238,22 @@ class Decoder:
             TypeError: for a picture that is neither bytes nor an array.
         """
         return Pending(self, self._core.submit(list(pictures)))
+
+    def joined(self, f: Callable[[Decoded], Any], *, max_delay_ms: float) -> Joined:
+        """Joins the pictures of several requests into batches for ``f``, such as a model.
+
+        A batch begins when it has ``max_batch`` pictures, or ``max_delay_ms`` after its first request.
+        ``f(decoded)`` returns one result for each picture, such as the rows of a tensor::
+
+            joined = decoder.joined(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
+            results = await asyncio.wrap_future(joined.submit(uploads))
+
+        ``f`` runs on a thread of its own, for one batch at a time.
+
+        Raises:
+            ConfigError: for a delay that is not from 0 to 60000.
+        """
+        return Joined(self, f, max_delay_ms)
 
     def stats(self) -> Stats:
         """Returns the statistics so far: a dict, which prints as a table."""

@@ -9,6 +9,7 @@ from typing import Any
 from . import _ranks, _warpfeed
 from ._error import ConfigError
 from ._options import is_flag
+from ._types import Device
 
 #: The options that this module serves.
 OPTIONS = ("output", "device", "layout", "copy")
@@ -31,9 +32,10 @@ def _torch() -> Any:
 class Delivery:
     """Delivers the fields of an open loader or decoder."""
 
-    def __init__(self, output: str | None, device: Any, layout: Any, copy: bool | None) -> None:
-        by_default = "torch" if _torch() is not None else "numpy"
-        output, chosen = output or by_default, output is not None
+    def __init__(self, output: str | None, device: Device | None, layout: Any, copy: bool | None) -> None:
+        chosen = output is not None
+        # Importing torch takes seconds and half a gigabyte, so other outputs leave it alone.
+        output = output or ("torch" if _torch() is not None else "numpy")
         if output not in ("torch", "numpy", "dlpack"):
             raise ConfigError(f"output={output!r}: known are 'torch', 'numpy' and 'dlpack'")
         if output == "torch" and _torch() is None:
@@ -52,9 +54,19 @@ class Delivery:
         self._output, self._copy = output, copy
 
     @property
+    def is_torch(self) -> bool:
+        """Whether fields are torch's tensors."""
+        return self._output == "torch"
+
+    @property
     def layout(self) -> str:
         """The native option ``layout``."""
         return "nchw" if self._layout == "nchw" else "nhwc"
+
+    @property
+    def image_axes(self) -> tuple[int, int]:
+        """The axes of the images that are the height and the width."""
+        return (1, 2) if self._layout == "nhwc" else (2, 3)
 
     def stream(self) -> int:
         """The handle of torch's current stream on the device, or 0 (the default) without torch."""
@@ -77,8 +89,28 @@ class Delivery:
             return _to_numpy(batch, name, channels_last)
         return batch.tensor(name, channels_last, own=True)
 
+    def flags(self, flags: list[bool]) -> Any:
+        """Flags of the samples of a batch, on its device."""
+        if self._output != "torch":
+            import numpy as np
 
-def _ordinal(device: Any) -> int | None:
+            return np.array(flags, bool)
+        torch = _torch()
+        device = "cpu" if self.device is None else f"cuda:{self.device}"
+        if all(flags):
+            # A device needs no copy for these.
+            return torch.ones(len(flags), dtype=torch.bool, device=device)
+        return torch.tensor(flags).to(device, non_blocking=True)
+
+    def picture(self, height: int, width: int, pixels: bytearray) -> Any:
+        """The pixels of a stored picture."""
+        import numpy as np
+
+        image = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
+        return image if self._output != "torch" else _torch().from_numpy(image).permute(2, 0, 1).contiguous()
+
+
+def _ordinal(device: Device | None) -> int | None:
     """The number of the CUDA device that ``device`` means; None for host memory."""
     if device is None:
         return None

@@ -8,12 +8,14 @@ is its encoding: ``x.npy``, ``x.json``, ``x.txt``, and without a suffix a little
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
-from ._options import dtype_name
+from ._error import ConfigError
+from ._options import dtype_name, texts
+from ._types import Dtype
 
-__all__ = ["Boxes", "Image", "Label", "Map", "Mask", "MultiHot", "Numbers", "Points", "Rows"]
+__all__ = ["Boxes", "Geometry", "Image", "Label", "Map", "Mask", "MultiHot", "Numbers", "Points", "Rows", "TokenIds"]
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -22,12 +24,23 @@ def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
     return tuple((int(one), int(other)) for one, other in pairs)
 
 
+def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
+    """Pairs of a name and a type. A text of two letters would be taken for a pair of them."""
+    wanted = f"columns={columns!r}: want a dict of types by name, such as {{'class': 'i64'}}"
+    if isinstance(columns, (str, bytes)) or not hasattr(columns, "__iter__"):
+        raise TypeError(wanted)
+    pairs = tuple(columns)
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        raise TypeError(wanted)
+    return tuple((name, dtype) for name, dtype in pairs)
+
+
 @dataclass(frozen=True)
 class Image:
     """A picture: the sample's own, or the one in its field ``of``. It is delivered like the images.
 
-    All pictures of a sample get the same crop and flip. Two views of one picture are two samples of
-    the batch: see "Two views" in docs/augmentation.md.
+    All pictures of a sample get the same crop and flip. For several views of one picture use the
+    option ``views`` of the loader.
     """
 
     of: str | None = None
@@ -45,10 +58,24 @@ class Label:
 
 
 @dataclass(frozen=True)
+class Geometry:
+    """Where the picture lies in the image, to map predictions back: a matrix (N, 2, 3) f32, and
+    ``<name>.size``, (N, 2) i32, the height and width of the upright picture.
+
+    The matrix maps (x, y, 1) of the picture to (x, y) of the image, in pixels from the edges, with
+    crop, resize, padding and flips. A box of the image is mapped back by
+    ``(corner - matrix[:, 2]) / matrix.diagonal()``; after a flip the corners trade places.
+    """
+
+    def _describe(self) -> dict[str, Any]:
+        return {"kind": "geometry"}
+
+
+@dataclass(frozen=True)
 class Numbers:
     """An array of one shape: ``Numbers("f32", [768])`` is (N, 768); a shape of ``[]`` gives (N)."""
 
-    dtype: Any
+    dtype: Dtype
     shape: Sequence[int] = ()
 
     def __post_init__(self) -> None:
@@ -70,7 +97,7 @@ class Rows:
         truncated: drops further rows. Without it a sample with more rows is an error.
     """
 
-    dtype: Any
+    dtype: Dtype
     row: Sequence[int] = ()
     most: int = 1
     padding: float | int | None = None
@@ -111,7 +138,7 @@ class Mask:
         classes: makes values other than 0 to ``classes`` - 1 and ``fill`` an error.
     """
 
-    dtype: Any
+    dtype: Dtype
     of: str | None = None
     fill: int = 0
     classes: int | None = None
@@ -124,7 +151,8 @@ class Mask:
 @dataclass(frozen=True)
 class Map:
     """Floats in the coordinates of the picture, such as depth or heat: (N, H, W) f32, or with
-    ``channels`` (N, H, W, C). The filter is that of pictures: antialiased bilinear.
+    ``channels`` in the layout of the images: (N, C, H, W), or (N, H, W, C) with ``layout="nhwc"``. The
+    filter is that of pictures: antialiased bilinear.
 
     The sample's field is an ``.npy`` of shape (height, width), or (height, width, C).
 
@@ -138,10 +166,14 @@ class Map:
     nearest: bool = False
     fill: float = 0.0
     _flow: bool = field(default=False, repr=False)
+    _layout: str = field(default="nhwc", repr=False)
+
+    def _laid_out(self, layout: str) -> Map:
+        return replace(self, _layout=layout)
 
     @classmethod
     def flow(cls, nearest: bool = False, fill: float = 0.0) -> Map:
-        """Optical flow, (N, H, W, 2): the displacement of each pixel to the right and down, in
+        """Optical flow, two channels: the displacement of each pixel to the right and down, in
         pixels. The resize scales it, and a flip changes the sign along its axis."""
         return cls(2, nearest, fill, True)
 
@@ -151,7 +183,7 @@ class Map:
 
     def _describe(self) -> dict[str, Any]:
         described = {"channels": self.channels, "nearest": self.nearest, "fill": float(self.fill)}
-        return {"kind": "map", **described, "flow": self._flow}
+        return {"kind": "map", **described, "flow": self._flow, "layout": self._layout}
 
 
 @dataclass(frozen=True)
@@ -227,7 +259,7 @@ class Boxes:
 
     def __post_init__(self) -> None:
         columns = self.columns.items() if isinstance(self.columns, Mapping) else self.columns
-        object.__setattr__(self, "columns", tuple((name, dtype) for name, dtype in columns))
+        object.__setattr__(self, "columns", _columns(columns))
         object.__setattr__(self, "flip_pairs", _pairs(self.flip_pairs))
 
     def _describe(self) -> dict[str, Any]:
@@ -250,13 +282,52 @@ class MultiHot:
     """
 
     classes: Sequence[str] | int
-    dtype: Any = "f32"
+    dtype: Dtype = "f32"
     separator: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, int):
-            object.__setattr__(self, "classes", tuple(self.classes))
+            object.__setattr__(self, "classes", texts("classes", self.classes))
 
     def _describe(self) -> dict[str, Any]:
         classes = self.classes if isinstance(self.classes, int) else list(self.classes)
         return {"kind": "multi_hot", "classes": classes, "dtype": dtype_name(self.dtype), "separator": self.separator}
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """Tokens of a window of :class:`Tokens`, (N, length).
+
+    With ``end`` there are two more arrays, (N, length) i32: ``<name>.document`` numbers the documents of
+    a window from 0, and ``<name>.position`` is the position of a token in its document, or in the window
+    for the document that began before it. Attention within packed documents is
+    ``document[:, :, None] == document[:, None, :]``.
+
+    Args:
+        length: number of tokens.
+        dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
+        end: the token that ends a document; it is the last token of its document.
+        vocabulary: number of tokens of the vocabulary. A token that is not below it is an error.
+    """
+
+    length: int
+    dtype: Any = "i64"
+    end: int | None = None
+    vocabulary: int | None = None
+
+    def _describe(self) -> dict[str, Any]:
+        described = {"length": self.length, "end": self.end, "vocabulary": self.vocabulary}
+        return {"kind": "tokens", **described, "dtype": dtype_name(self.dtype)}
+
+
+def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
+    """Refuses a field that follows the picture, in a loader whose ``transform`` may move pixels."""
+    for name, kind in fields.items():
+        if isinstance(kind, (Mask, Map, Points, Boxes, Geometry)):
+            raise ConfigError(
+                f"fields={{{name!r}: {type(kind).__name__}(...)}} follows the picture, but not transform=f"
+                + (", which moves pixels (transform_moves_pixels=True). Move them with augment, which the field follows"
+                   if moves else
+                   ". If f leaves each pixel in its place, as a change of colours does, pass transform_moves_pixels=False. "
+                   "Otherwise move pixels with augment, which the field follows")
+            )  # fmt: skip

@@ -10,14 +10,16 @@ from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
 
 from . import _delivery, _options, _ranks, _warpfeed
 from ._augment import Augment
-from ._batch import Batch, FieldBatch, facts_of
+from ._batch import Batch, Collated, FieldBatch, facts_of
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._fields import Image
+from ._fields import Image, Map, TokenIds, check_none_follows
+from ._function import Function
 from ._report import Report, Stats
-from ._sources import TableOptions
-from ._trainers import Dataset, Sampler
-from ._transforms import Fields, Transforms
+from ._sources import TableOptions, Tokens
+from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
+from ._transforms import Collate, Fields, Transforms
+from ._types import Device, Dtype, Normalize, Trace
 
 __all__ = ["Loader"]
 
@@ -42,14 +44,18 @@ class Loader:
     Args:
         data: the path of a data set: a folder of class folders, a flat folder, an LMDB, tar shards
             or a pattern such as ``train-{000..099}.tar``, a table (CSV, TSV, JSON lines), or a
-            COCO, YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc` or
+            COCO, YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens` or
             :class:`Concat`; an object with ``__len__`` and ``__getitem__`` that returns a picture,
-            ``(picture, label)`` or a ``dict`` of fields, where a picture is ``bytes`` or an array
-            of pixels; or a mixture, ``[(data, share), ...]``.
+            ``(picture, label)`` or a ``dict`` of fields, where a picture is ``bytes``, a path, an array or
+            a tensor of pixels, or an image of Pillow; or a mixture, ``[(data, share), ...]``.
         batch_size: number of samples in a batch of this rank; 32 by default.
         shuffle: True for the seed ``seed``, or the seed itself, from 1. ``shuffle=0`` is an error,
             because it could mean False or seed 0.
         augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
+        views: augmentations of several views of each picture, in place of the image: the batch is a
+            dict whose ``views`` is a list of tensors, one for each augmentation with its size. Each
+            view draws random numbers of its own. :meth:`Augment.simclr_views` and
+            :meth:`Augment.dino_views` return such lists.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, a number or a ``torch.device``. Batches on a
             device are ordered on torch's current stream.
         dtype: element type of the images: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"``, or torch's or
@@ -60,11 +66,27 @@ class Loader:
             ``"nhwc"`` is (N, H, W, 3), the default otherwise; ``"nchw"`` is contiguous.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; by default torch if it is installed,
             otherwise NumPy.
+        transform: a function ``f(image, rng)`` on each image after ``augment``: a NumPy array (H, W, 3)
+            of uint8 and a ``numpy.random.Generator``, which depends only on (seed, epoch, sample).
+            It returns an array of the same shape. It runs in worker processes that are started with
+            the method "spawn", so it must be picklable; pixels are shared, not pickled. A pipeline
+            of albumentations is such a function.
+        processes: number of processes for ``transform``; by default one per core, and at most
+            ``num_workers``. With 0 the worker
+            threads call the function, which needs the interpreter's lock; this is the default where
+            the interpreter has no lock.
+        transform_moves_pixels: False says that ``transform`` leaves each pixel in its place, as a
+            change of colours does. Fields that follow the picture, such as masks and boxes, do not
+            follow ``transform``, so a loader with both needs it.
         transforms: functions on whole batches, called in turn: ``f(images, labels)``, or
             ``f(fields)`` if the batch is a dict. Each returns a pair ``(images, labels)`` or a
             dict; anything else is an error. A function may have the keyword-only parameters
             ``epoch``, ``number`` (of the batch in its epoch) and ``seed``: ``def f(images, labels,
             *, seed)``. ``seed`` differs for each batch and rank, and is the same after a resume.
+        collate: a function ``f(batch)`` whose result is what the loop receives. ``batch`` is a dict of
+            all fields, ``image`` and ``label`` too, with ``epoch``, ``number``, ``ids``, ``valid``
+            and the other facts of a batch. It is called after ``transforms``. If it raises an
+            exception, the error names the batch. :mod:`warpfeed.collate` has ready functions.
         copy: True copies every tensor, False none. By default it copies fields up to 64 KiB
             per batch, and a whole batch if no other slot is left.
         drop_last: True is ``last_batch="drop"``, as in torch.
@@ -74,12 +96,16 @@ class Loader:
             ``batch_size``.
         seed: seed of the shuffle and of all augmentation.
         shuffle_window: shuffles within windows of about this many samples.
-        subset: indices of the samples to deliver.
-        weights: weight of each sample; samples are drawn with replacement.
+        subset: indices of the samples to deliver. ``loader.dataset`` then has these samples. For many
+            samples pass an array.
+        weights: weight of each sample; samples are drawn with replacement. For many samples pass an
+            array.
         balanced: draws all classes equally often.
-        order: a function that returns the indices of an epoch's samples in their order. It returns
-            the same indices every time it is called for the same epoch. It is called while the
-            epoch before is in progress, unless that is the last of ``epochs``.
+        order: a function that returns the indices of an epoch's samples in their order. It is called
+            when its epoch begins, so it may depend on state that the program changes between
+            epochs, such as a curriculum or losses. ``len`` and ``state_dict`` may call it, too. With
+            ``epochs`` it is called while the epoch before is in progress, and then must return the
+            same indices every time it is called for the same epoch.
         repeat: number of passes in an epoch.
         by_class_name: gives one label to each class name of a mixture.
         keep_labels: keeps the labels of a mixture as they are, whatever the names say.
@@ -109,7 +135,8 @@ class Loader:
         prefetch: number of batches ahead; 0 chooses it while running.
         epochs: number of epochs that the program takes. While an epoch ends, the loader prepares
             the first batches of the next one; after the last of ``epochs`` it prepares nothing.
-            Later epochs can still be requested. With 0 each epoch begins on request.
+            Later epochs can still be requested. With 0 each epoch begins on request. That is the
+            default with ``order``; otherwise the number is not limited.
         decode_on: ``"cpu"``, ``"gpu"`` or ``"auto"``: where JPEGs of batches on a device are
             decoded, to the same bits. ``"auto"`` uses the device while the threads alone are too
             slow, and is fast on packed files. Batches in host memory ignore it.
@@ -149,12 +176,17 @@ class Loader:
         batch_size: int | None = None,
         shuffle: bool | int = False,
         augment: Augment | None = None,
-        device: Any = None,
-        dtype: Any = None,
-        normalize: Any = None,
+        views: Sequence[Augment] | None = None,
+        device: Device | None = None,
+        dtype: Dtype | None = None,
+        normalize: Normalize | None = None,
         layout: Any = None,
         output: Literal["torch", "numpy", "dlpack"] | None = None,
+        transform: Callable[..., Any] | None = None,
+        processes: int | None = None,
+        transform_moves_pixels: bool | None = None,
         transforms: Transform | Sequence[Transform] = (),
+        collate: Callable[[Any], Any] | None = None,
         copy: bool | None = None,
         drop_last: bool | None = None,
         last_batch: Literal["keep", "drop", "pad"] | None = None,
@@ -196,12 +228,24 @@ class Loader:
         memory_limit: int | None = None,
         max_pixels: int | None = None,
         max_sample_bytes: int | None = None,
-        trace: Any = None,
+        trace: Trace | None = None,
         resume: Mapping[str, Any] | None = None,
         **unknown: NoReturn,
     ) -> None:
         if augment is not None and not isinstance(augment, Augment):
             raise TypeError(f"augment={augment!r}: want warpfeed.Augment; {_options.PER_SAMPLE}")
+        listed = isinstance(views, (list, tuple)) and len(views) > 0 and all(isinstance(view, Augment) for view in views)
+        if views is not None and not listed:
+            raise TypeError(f"views={views!r}: want a list of warpfeed.Augment")
+        if views is not None and "views" in (fields or {}):
+            raise ConfigError("a field called 'views' would replace the views in the batch: give it another name")
+        if views is not None and augment is not None and not any(isinstance(k, Image) for k in (fields or {}).values()):
+            raise ConfigError("augment and views: views replace the image; leave augment out, or add fields={'image': Image()}")
+        if isinstance(data, Tokens):
+            # They have no pictures and no labels.
+            fields = {"tokens": TokenIds(data.length)} if fields is None else fields
+            names = [without] if isinstance(without, str) else without
+            without = [*names, *(name for name in ("image", "label") if name not in names and name not in fields)]
         given = _options.given(Loader.__init__, locals(), unknown)
         _options.exclusive(
             given, ("batch_size", "global_batch_size"), ("classes", "classes_file"), ("drop_last", "last_batch")
@@ -227,6 +271,12 @@ class Loader:
             "last_batch": last_batch or ("drop" if drop_last else "keep"),
             "layout": delivery.layout,
         }
+        # The program may change its own lists later, and a pickled loader has the same order.
+        self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)
+        maps = {name: kind for name, kind in (fields or {}).items() if isinstance(kind, Map)}
+        if maps:
+            laid_out = {name: kind._laid_out(delivery.layout) for name, kind in maps.items()}
+            options["fields"] = {**options["fields"], **laid_out}
         #: Number of samples in a batch of this rank, as given.
         self.batch_size = 32 if batch_size is None and global_batch_size is None else batch_size
         #: Whether a last batch that is not full is dropped.
@@ -237,18 +287,36 @@ class Loader:
         self.device = delivery.device
         #: For trainers that call ``loader.sampler.set_epoch``.
         self.sampler = Sampler(self)
+        #: Lightning reads it when it validates. It cannot be iterated.
+        self.batch_sampler = BatchSampler()
         self._transforms = Transforms(transforms)
-        self._pictures = {"image", *(name for name, kind in (fields or {}).items() if isinstance(kind, Image))}
+        self._collate = None if collate is None else Collate(collate)
+        self._kinds = dict(fields or {})
+        self._views = [f"views.{n}" for n in range(len(views or ()))]
+        pictures = {name for name, kind in (fields or {}).items() if isinstance(kind, Image)}
+        # Maps have the layout of the images.
+        self._pictures = {"image", *self._views, *pictures, *maps}
         # Labels that the program did not ask for may be missing in a batch with more fields.
         self._wants_label = unlabelled or soft_labels is not None or "label" in (fields or {})
         # Whether this process has a given share of the samples, has asked for one, or neither.
         self._share = "given" if rank is not None or distributed is False else "asked" if distributed else None
-        self._core = _warpfeed.Core(options, delivery.native())
-        self._lock = threading.Lock()
-        self._next_epoch: int = self._core.first_epoch()
+        if processes is not None and transform is None:
+            raise ConfigError(f"processes={processes}: they run transform=f, which is not given")
+        if transform_moves_pixels is not None and transform is None:
+            raise ConfigError(f"transform_moves_pixels={transform_moves_pixels}: it describes transform=f, which is not given")
+        if transform is not None and transform_moves_pixels is not False:
+            check_none_follows(fields or {}, transform_moves_pixels)
+        self._function = None if transform is None else Function(transform, processes, num_workers)
+        if self._function is not None:
+            options["transform"] = self._function.native
+        try:
+            self._core = _warpfeed.Core(options, delivery.native())
+        except BaseException:
+            if self._function is not None:
+                self._function.end()
+            raise
         close_at_exit(self)
-        #: The number of samples and the classes, for trainers.
-        self.dataset = Dataset(self._core.source_len(), self._core.classes())
+        self._indices: Sequence[int] = options["subset"].values if "subset" in options else range(self._core.source_len())
         self._own = frozenset(vars(self)) - foreign
 
     def __iter__(self) -> Iterator[Any]:
@@ -268,6 +336,15 @@ class Loader:
         """
         return _Epoch(self, (int(epoch), int(first)))
 
+    def skip_first_batches(self, num_batches: int) -> Skipped:
+        """Returns the rest of the next epoch after its first ``num_batches``, as accelerate's function
+        of this name does. The skipped batches cost nothing.
+
+        The epoch is :attr:`epoch` at the time of ``iter``: a resumed program calls :meth:`set_epoch`
+        first, because the order of an epoch depends on its number.
+        """
+        return Skipped(self, int(num_batches))
+
     def replay(self, n: int) -> Iterator[Any]:
         """Repeats the first ``n`` batches of epoch 0 endlessly.
 
@@ -282,13 +359,11 @@ class Loader:
         _log_messages()
         return map(self._made, itertools.cycle(batches))
 
-    def _begin(self, at: tuple[int, int] | None) -> int:
-        """Begins the next epoch, or starts at ``at`` (epoch, batch). Returns its turn."""
+    def _begin(self, at: tuple[int, int] | None) -> tuple[int, int]:
+        """Begins the next epoch, or starts at ``at`` (epoch, batch). Returns its turn and the number
+        of its batches."""
         self._check_world()
-        with self._lock:
-            turn = self._core.begin(self._next_epoch) if at is None else self._core.begin(*at)
-            self._next_epoch = 1 + (self._next_epoch if at is None else at[0])
-        return turn
+        return self._core.begin(at)
 
     def _check_world(self) -> None:
         """Raises an error if this rank is one of several, and its share is not given."""
@@ -297,7 +372,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Number of batches of the next epoch, on this rank."""
-        return int(self._core.num_batches(self._next_epoch))
+        return int(self._core.num_batches(self.epoch))
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next ``iter``.
@@ -305,13 +380,12 @@ class Loader:
         After :meth:`load_state_dict`, the epoch of the state begins at the saved batch, and earlier
         epochs are empty.
         """
-        with self._lock:
-            self._next_epoch = int(epoch)
+        self._core.set_epoch(int(epoch))
 
     @property
     def epoch(self) -> int:
         """The epoch of the next ``iter``."""
-        return self._next_epoch
+        return int(self._core.epoch())
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the run, exact to the last delivered batch.
@@ -329,8 +403,6 @@ class Loader:
             WarpfeedError: if the seed, the global batch, the order or the data set differs.
         """
         self._core.resume(_options.state_text(state, "state"))
-        with self._lock:
-            self._next_epoch = self._core.first_epoch()
 
     def stats(self) -> Stats:
         """Returns the statistics so far: a dict, which prints as a table."""
@@ -345,6 +417,14 @@ class Loader:
         """Returns what limits the loader, and what helps: a dict, which prints as text."""
         return Report(*self._core.verdict())
 
+    def transform_cost(self) -> dict[str, float]:
+        """Returns what ``transform`` costs: the number of ``calls``, and seconds of all of them
+        ``in_function``, for the ``transfer`` to a process and back, and ``waiting_for_a_process``.
+
+        Closing the loader logs the same.
+        """
+        return {} if self._function is None else self._function.cost()
+
     def memory_plan(self) -> Report:
         """Returns the memory of the loader in bytes: a dict, which prints as a sentence."""
         return Report(*self._core.memory_plan())
@@ -353,9 +433,41 @@ class Loader:
         """Returns the skipped samples: epoch, batch and error of each."""
         return list(self._core.faults())
 
+    @property
+    def dataset(self) -> Dataset:
+        """The samples as they are stored, their number, and the classes: ``loader.dataset[i]``."""
+        return Dataset(self, self._indices)
+
+    @property
     def classes(self) -> list[str]:
-        """Returns the names of the classes by label, if the source has names."""
+        """Names of the classes by label, as in torchvision's ``ImageFolder``; empty if the data set has
+        no names."""
         return list(self._core.classes())
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Label of each class, as in torchvision's ``ImageFolder``."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def sample(self, id: int) -> dict[str, Any]:
+        """Returns the sample with the number ``id`` of ``batch.ids``, as it is stored.
+
+        The dict has ``id``, ``key``, ``label`` (None if the sample has none) and ``image``: all pixels
+        of the upright picture, uint8, without augmentation. ``image`` is a torch tensor (3, height,
+        width), or a NumPy array (height, width, 3) without ``output="torch"``. Other stored fields have
+        their stored names: ``x.npy`` is an array, ``x.json`` its values, ``x.txt`` a text, and
+        anything else bytes.
+
+        Raises:
+            ConfigError: for a number that the data set does not have.
+            WarpfeedError: if the sample cannot be read or its picture cannot be decoded.
+        """
+        key, label, picture, fields = self._core.sample(id)
+        sample: dict[str, Any] = {"id": int(id), "key": key, "label": label}
+        if picture is not None:
+            sample["image"] = self._delivery.picture(*picture[1:])
+        sample.update((name, decoded(name, content)) for name, content in fields)
+        return sample
 
     def part(self, id: int) -> int:
         """Returns the position in the mixture of the data set that has the sample ``id``."""
@@ -383,15 +495,19 @@ class Loader:
 
     def samples_of_rank(self) -> int:
         """Approximate number of samples that this rank gets in the next epoch."""
-        return int(-(-self._core.epoch_len(self._next_epoch) // self.world_size))
+        return int(-(-self._core.epoch_len(self.epoch) // self.world_size))
 
     def close(self) -> None:
         """Ends all threads. Batches that the program holds stay valid.
 
         Dropping the last reference closes the loader, and so does the end of the program.
         """
-        self._core.close()
-        _log_messages()
+        try:
+            self._core.close()
+        finally:
+            if self._function is not None:
+                self._function.end()
+            _log_messages()
 
     def __enter__(self) -> Loader:
         return self
@@ -416,7 +532,7 @@ class Loader:
         state = self.state_dict()
         position = state if (state["epoch"], state["batch"]) != (0, 0) else None
         attributes = {name: value for name, value in vars(self).items() if name not in self._own}
-        return _reopen, (type(self), self._arguments, self._next_epoch, position), attributes or None
+        return _reopen, (type(self), self._arguments, self.epoch, position), attributes or None
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self._arguments.items() if name != "data")
@@ -438,9 +554,16 @@ class Loader:
                     if name != "label" or self._wants_label or e.kind != "source":
                         raise
                     absent[name] = e
+        if self._views and isinstance(fields, dict):
+            fields = {"views": [fields.pop(name) for name in self._views], **fields}
         if self._transforms:
             fields = self._transforms(fields, self._seed, self.rank, native.epoch, native.number)
-        return Batch(fields, facts) if isinstance(fields, tuple) else FieldBatch(fields, facts, absent)
+        if self._collate is not None:
+            named = fields if isinstance(fields, dict) else dict(zip(("image", "label"), fields, strict=True))
+            return self._collate(Collated(named, facts, absent, self._delivery, self._kinds))
+        if isinstance(fields, tuple):
+            return Batch(fields, facts, self._delivery)
+        return FieldBatch(fields, facts, absent, self._delivery)
 
     def _field(self, native: Any, name: str) -> Any:
         return self._delivery.field(native, name, name in self._pictures)
@@ -452,8 +575,12 @@ class _Epoch:
     def __init__(self, loader: Loader, at: tuple[int, int] | None = None) -> None:
         self._loader: Loader | None = loader
         self._turn: int | None = None
+        self._batches = 0
         self._at = at
-        self._lock = threading.Lock()
+        # Threads that share an iterator wait until one of them has begun the epoch. Code that runs
+        # on that thread meanwhile, such as a signal handler, must not wait for it.
+        self._lock = threading.RLock()
+        self._begins = False
 
     def __iter__(self) -> _Epoch:
         return self
@@ -465,7 +592,7 @@ class _Epoch:
         if self._turn is None:
             with self._lock:
                 if self._turn is None:
-                    self._turn = loader._begin(self._at)
+                    self._turn, self._batches = self._begun(loader)
         native = loader._core.next(self._turn)
         _log_messages()
         if native is None:
@@ -473,8 +600,22 @@ class _Epoch:
             raise StopIteration
         return loader._made(native)
 
+    def _begun(self, loader: Loader) -> tuple[int, int]:
+        if self._begins:
+            raise ConfigError(
+                "this iterator is beginning its epoch on this thread; a signal handler or an order that runs meanwhile "
+                "may call next(iter(loader))"
+            )
+        self._begins = True
+        try:
+            return loader._begin(self._at)
+        finally:
+            self._begins = False
+
     def __len__(self) -> int:
-        return 0 if self._loader is None else len(self._loader)
+        """Number of batches of this iterator, those that it has delivered included."""
+        loader = self._loader
+        return self._batches if self._turn is not None or loader is None else int(loader._core.coming(self._at))
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("an iterator cannot be pickled; pickle the loader, or its state_dict()")
@@ -498,5 +639,5 @@ def _reopen(
 
 #: Options that Python handles, or passes to the native part under other names.
 _PYTHONS = (
-    *_delivery.OPTIONS, "transforms", "shuffle", "seed", "drop_last", "last_batch", "rank", "world_size", "distributed",
+    *_delivery.OPTIONS, "transform", "processes", "transforms", "collate", "shuffle", "seed", "drop_last", "last_batch", "rank", "world_size", "distributed",
 )  # fmt: skip

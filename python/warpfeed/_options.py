@@ -15,9 +15,11 @@ import json
 import operator
 import os
 import types
-from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, Union, get_args, get_origin, get_type_hints
+from typing import Any, Callable, Iterable, Literal, Mapping, Union, get_args, get_origin, get_type_hints
 
 from ._error import ConfigError
+from ._numbers import Indices, Numbers, whole
+from ._types import Dtype
 
 #: A file or a folder.
 Path = Union[str, os.PathLike[str]]
@@ -31,16 +33,16 @@ _DTYPES = {
 }  # fmt: skip
 
 PER_SAMPLE = (
-    "a Python call for each sample would run under the interpreter's lock and limit all workers to one core; use "
-    "augment=Augment..., or transforms=[f] with functions on whole batches, such as torchvision.transforms.v2 on "
-    "the device"
+    "for a Python function on each image pass transform=f to a Loader, which calls it in worker processes; functions on "
+    "whole batches, such as torchvision.transforms.v2 on the device, are transforms=[f]"
 )
 
 # Arguments of torch.utils.data.DataLoader and names of the Rust crate, with the alternative.
 _ELSEWHERE = {
     "sampler": "choose samples with shuffle, subset, weights or balanced, or order=f, and ranks with distributed=True",
     "batch_sampler": "set batch_size, and choose samples with shuffle, subset, weights or balanced",
-    "collate_fn": "a batch has named fields, written in place; add some with fields={name: Numbers(...) or Rows(...)}",
+    "collate_fn": "pass collate=f, which receives the finished batch as a dict of fields; add fields with "
+    "fields={name: Numbers(...) or Rows(...)}",
     "worker_init_fn": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
     "generator": "the random numbers of a sample depend only on (seed, epoch, sample); set seed",
     "multiprocessing_context": "workers are threads of this process",
@@ -131,6 +133,22 @@ def _taken(kind: Any) -> _Taken:
     return lambda value: isinstance(value, kind), f"warpfeed.{kind.__name__}"
 
 
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """The names in `value`. A single text would be split into its letters.
+
+    Raises:
+        TypeError: if `value` is not a list of texts.
+    """
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        hint = f", such as [{value!r}]" if isinstance(value, str) else ""
+        raise TypeError(f"{name}={value!r}: want a list of names{hint}")
+    names = tuple(value)
+    for one in names:
+        if not isinstance(one, str):
+            raise TypeError(f"{name}={value!r}: want a list of names, and {one!r} is no str")
+    return names
+
+
 def is_flag(value: Any) -> bool:
     """Whether this is a ``bool``, Python's or NumPy's."""
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy"
@@ -166,7 +184,7 @@ def _same(value: Any) -> Any:
     return bool(value) if is_flag(value) else value
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Dtype) -> str:
     """The crate's name of an element type, from that name, NumPy's or torch's."""
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
@@ -181,8 +199,7 @@ def _ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
     """Makes an order return lists of integers in place of arrays or other sequences."""
 
     def indices(epoch: int) -> list[int]:
-        found = order(epoch)
-        return [int(i) for i in (found.tolist() if hasattr(found, "tolist") else found)]
+        return whole(f"order({epoch})", order(epoch))
 
     return indices
 
@@ -268,8 +285,9 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "order": _ordered,
     "resume": state_text,
     "soft_labels": _soft_labels,
-    "subset": lambda indices: [int(i) for i in indices],
+    "subset": lambda indices: Indices("subset", indices),
     "trace": _traced,
-    "weights": lambda weights: [float(w) for w in weights],
+    "views": list,
+    "weights": lambda weights: Numbers("weights", weights),
     "without": lambda names: [names] if isinstance(names, str) else list(names),
 }

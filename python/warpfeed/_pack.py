@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Literal
+from typing import Any, Callable, Literal, Sequence
 
 from . import _options, _warpfeed
 from ._error import ConfigError
+from ._numbers import whole
 from ._sources import TableOptions
 
-__all__ = ["pack"]
+__all__ = ["merge", "pack"]
 
 
 def pack(
@@ -26,6 +27,10 @@ def pack(
     strict: bool = False,
     retries: int = 3,
     shard_size: int | None = None,
+    shard_samples: int | None = None,
+    part: tuple[int | Literal["auto"], int] | Literal["auto"] | None = None,
+    samples: Sequence[int] | None = None,
+    keys: Sequence[str] | None = None,
     progress: Callable[[int, int], Any] | None = None,
     mmap: bool = True,
     index: bool = False,
@@ -41,17 +46,26 @@ def pack(
 
     Args:
         data: as for :class:`Loader`, except mixtures.
+        target: a name that ends in ``.lmdb`` or ``.tar``. Shards may go to an object store, such as
+            ``"s3://bucket/train.tar"``.
         recode: ``"lossless"`` rewrites JPEGs with the same pixels, for fast crops; ``"keep_bytes"``
             changes nothing.
         quality: encodes every picture again, as JPEG of this quality (1 to 100). This loses detail.
         max_side: shrinks longer sides to this, with ``quality`` or with quality 90.
-        raw: stores pixels as arrays: length of the shorter side, or (width, height).
+        raw: stores pixels as arrays: length of the shorter side, or (height, width).
         num_workers: number of threads; 0 is one per core.
         force: replaces an existing data set.
         keep_bad: packs pictures that do not decode. Without it they are an error.
         strict: makes damaged pictures an error.
         retries: number of times that a sample is read again after a transient error of its storage.
-        shard_size: starts a new tar shard before one exceeds this many bytes.
+        shard_size: starts a new tar shard before one exceeds this many bytes. Shards of a part have
+            this size on average.
+        shard_samples: starts a new tar shard after this many samples.
+        part: ``(i, n)`` packs only part ``i`` of ``n``, from 0, of the shards; :func:`merge` makes
+            the parts a set. ``"auto"`` takes the part from an array of SLURM or AWS Batch, and
+            ``("auto", n)`` also from an indexed job of Kubernetes.
+        samples: packs only the samples with these indices, in this order.
+        keys: packs only the samples with these keys, in the order of ``data``.
         progress: called a few times a second with the finished and the total number of samples. An
             exception ends the packing, as Ctrl-C does.
         mmap, index, table: as for :class:`Loader`.
@@ -62,7 +76,8 @@ def pack(
 
     Raises:
         WarpfeedError: if a sample cannot be read, a picture does not decode, or the target exists
-            or cannot be written. The target is then unchanged.
+            or cannot be written. The target is then unchanged. With shards, packing again
+            continues after the last complete shard.
     """
     given = _options.given(pack, locals())
     if recode not in ("lossless", "keep_bytes"):
@@ -80,5 +95,40 @@ def pack(
         how = ("max_side", max_side, None)
     else:
         how = (recode, None, None)
-    options = {**_options.native(given, without=("quality", "max_side", "raw", "progress")), "recode": how}
+    options = {**_options.native(given, without=("quality", "max_side", "raw", "progress", "part")), "recode": how}
+    if samples is not None:
+        options["samples"] = whole("samples", samples)
+    if keys is not None:
+        options["keys"] = list(keys)
+    if part == "auto":
+        options["part"] = _warpfeed.part_from_env(None)
+    elif part is not None:
+        number, parts = part
+        options["part"] = _warpfeed.part_from_env(parts) if number == "auto" else (number, parts)
     return _warpfeed.pack(data, os.fspath(target), options, progress)
+
+
+def merge(target: _options.Path, *, force: bool = False, quick: bool = False) -> dict[str, Any]:
+    """Makes the parts that :func:`pack` wrote for ``target`` a set.
+
+    It checks that all parts are there and were packed from the same source with the same options,
+    and the checksums of all shards. Interrupted at any time, it can be run again.
+
+    ::
+
+        for i in range(2):  # on any machines that share the folder or store
+            warpfeed.pack("train", "train.tar", shard_size=10**9, part=(i, 2))
+        warpfeed.merge("train.tar")
+
+    Args:
+        target: the target of the parts.
+        force: replaces an existing set in a folder. One in a store is never replaced.
+        quick: compares only the sizes of shards, not their checksums.
+
+    Returns:
+        The numbers of the whole set, as :func:`pack`, and ``orphans``: files that do not belong to it.
+
+    Raises:
+        WarpfeedError: if parts are missing, differ or are damaged. Nothing has changed then.
+    """
+    return _warpfeed.merge(os.fspath(target), force, quick)

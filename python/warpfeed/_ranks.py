@@ -44,9 +44,27 @@ def of_torch() -> Place | None:
     return Place(rank, world_size, _variable("LOCAL_RANK"), local_world_size(world_size))
 
 
+def of_ray() -> Place | None:
+    """The place among the workers of Ray Train, in a function that it runs."""
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        return Place(
+            context.get_world_rank(), context.get_world_size(), context.get_local_rank(), context.get_local_world_size()
+        )
+    except (RuntimeError, DeprecationWarning):
+        # The program itself, a task of Ray, or a trial of Ray Tune.
+        return None
+
+
 def launched() -> Place | None:
-    """The place in ``torch.distributed``, or else according to the launcher's environment."""
-    return of_torch() or of_launcher()
+    """The place in ``torch.distributed``, or in Ray Train, or according to the launcher's environment.
+
+    Ray's workers inherit the environment of the job that started Ray, so it comes last.
+    """
+    return of_torch() or of_ray() or of_launcher()
 
 
 def local_rank() -> int | None:
@@ -122,7 +140,7 @@ def _asked() -> Place:
     if found is None:
         raise ConfigError(
             "distributed=True: torch.distributed is not initialised, and no launcher says which rank this is (looked "
-            f"for the variables of torchrun, Open MPI and SLURM). Start the program with one of them, or {_LATER}"
+            f"for Ray Train, and the variables of torchrun, Open MPI and SLURM). Start the program with one of them, or {_LATER}"
         )
     return found
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Path
+from ._options import Path, texts
 
-__all__ = ["Coco", "Concat", "TableOptions", "Voc", "Yolo"]
+__all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,36 @@ class Voc:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """Windows over memory-mapped files of tokens, for language models: a ``.bin`` of little-endian
+    integers, with or without the header of llm.c, an ``.npy`` of one axis, or a folder of such files.
+
+    ``Loader(Tokens("corpus", 1025, stride=1024))`` delivers the field ``tokens``, (N, 1025) i64, and
+    neither images nor labels. ``tokens[:, :-1]`` and ``tokens[:, 1:]`` are the inputs and the targets.
+    :class:`TokenIds` has options of the field. Windows lie within one file. Tokens after the last
+    whole window of a file are in no sample.
+
+    Args:
+        path: the file or the folder.
+        length: number of tokens of a window.
+        stride: number of tokens from the beginning of a window to that of the next; ``length`` by
+            default.
+        dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
+        mmap: maps the files into memory instead of reading them.
+    """
+
+    path: Path
+    length: int
+    stride: int | None = None
+    dtype: str = "u16"
+    mmap: bool = True
+
+    def _describe_source(self) -> dict[str, Any]:
+        described = {"path": os.fspath(self.path), "length": self.length, "dtype": self.dtype, "mmap": self.mmap}
+        return {"kind": "tokens", **described, "stride": self.length if self.stride is None else self.stride}
+
+
+@dataclass(frozen=True)
 class Concat:
     """Several data sets as one: the samples of the first, then those of the second, and so on. A
     mixture, ``Loader([(a, 0.7), (b, 0.3)])``, draws from them in proportions.
@@ -80,6 +110,8 @@ class Concat:
     keep_labels: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.parts, (str, bytes, os.PathLike)):
+            raise TypeError(f"parts={self.parts!r}: want a list of data sets, such as [{self.parts!r}, ...]")
         object.__setattr__(self, "parts", tuple(self.parts))
         if self.by_class_name and self.keep_labels:
             raise ConfigError("by_class_name and keep_labels: each decides on the labels; set one of them")
@@ -93,8 +125,8 @@ class Concat:
 class TableOptions:
     """Columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
 
-    By default the column ``path``, ``file``, ``image``, ``filename`` or ``file_name`` has the paths
-    of the pictures, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other
+    By default the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img`` has
+    the paths of the pictures, and ``label``, ``class``, ``cls`` or ``category`` the labels. Every other
     column is a field.
 
     Args:
@@ -122,10 +154,17 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         if self.columns is not None:
-            object.__setattr__(self, "columns", tuple(self.columns))
-        object.__setattr__(self, "files", tuple(self.files))
+            object.__setattr__(self, "columns", texts("columns", self.columns))
+        object.__setattr__(self, "files", texts("files", self.files))
         gather = self.gather.items() if isinstance(self.gather, Mapping) else self.gather
-        object.__setattr__(self, "gather", tuple((name, tuple(columns)) for name, columns in gather))
+        try:
+            pairs: list[tuple[Any, Any]] = [(name, columns) for name, columns in gather]
+        except (TypeError, ValueError):
+            pairs = [(None, self.gather)]
+        for name, _ in pairs:
+            if not isinstance(name, str) or isinstance(self.gather, str):
+                raise TypeError(f"gather={self.gather!r}: want a dict such as {{'attributes': ['age', 'weight']}}")
+        object.__setattr__(self, "gather", tuple((name, texts(f"gather: {name}", columns)) for name, columns in pairs))
         if self.delimiter is not None and (len(self.delimiter) != 1 or not self.delimiter.isascii()):
             raise ConfigError(f"delimiter={self.delimiter!r}: want one ASCII character")
 

@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 from . import _warpfeed
 from ._error import ConfigError
+from ._numbers import Labels, whole
 
 __all__ = ["split"]
 
@@ -28,6 +29,10 @@ def split(
 
         train, val = warpfeed.split("imagenet/train", [0.9, 0.1], seed=42, by_class=True)
     """
+    for name, given in (("shares", shares), ("labels", labels)):
+        # A text would be split into its digits.
+        if isinstance(given, (str, bytes)):
+            raise TypeError(f"{name}={given!r}: want a list of numbers")
     if isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
         if labels is not None and by_class:
             raise ConfigError("labels and by_class: each gives the classes; set one of them")
@@ -36,9 +41,10 @@ def split(
     elif by_class:
         raise ConfigError("by_class reads the labels from a data set; give its path, or the labels")
     else:
-        indices = list(range(samples)) if isinstance(samples, int) else [int(i) for i in samples]
-    if labels is not None and len(labels) != len(indices):
-        raise ConfigError(f"{len(labels)} labels for {len(indices)} samples")
-    return _warpfeed.split(
-        indices, [float(s) for s in shares], seed, None if labels is None else [int(i) for i in labels]
-    )
+        if isinstance(samples, bool):
+            raise TypeError(f"samples={samples!r}: want a number of samples, a list of indices or a data set")
+        indices = list(range(samples)) if isinstance(samples, int) else whole("samples", samples)
+    classes = None if labels is None else whole("labels", labels, Labels)
+    if classes is not None and len(classes) != len(indices):
+        raise ConfigError(f"{len(classes)} labels for {len(indices)} samples")
+    return _warpfeed.split(indices, [float(s) for s in shares], seed, classes)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
+import operator
 import weakref
-from typing import Protocol
+from typing import Any, Iterator, NoReturn, Protocol, Sequence
 
-__all__ = ["Dataset", "Sampler"]
+from ._error import ConfigError
+
+__all__ = ["BatchSampler", "Dataset", "Sampler", "Skipped", "decoded"]
 
 
 class _Epochs(Protocol):
@@ -32,17 +37,105 @@ class Sampler:
         return 0 if loader is None else loader.samples_of_rank()
 
 
-class Dataset:
-    """``loader.dataset``: the number of samples, and the classes."""
+class BatchSampler:
+    """``loader.batch_sampler``. Lightning reads the attribute of loaders for validation."""
 
-    def __init__(self, samples: int, classes: list[str]) -> None:
-        self._samples = samples
-        self.classes = classes
+    def __iter__(self) -> NoReturn:
+        raise ConfigError(
+            "the batches of a loader cannot be sampled by another loader. accelerate's skip_first_batches takes only "
+            "torch's loaders: call loader.skip_first_batches(n)"
+        )
+
+
+class _Samples(Protocol):
+    """The part of a loader that a data set needs."""
+
+    @property
+    def classes(self) -> list[str]: ...
+    @property
+    def class_to_idx(self) -> dict[str, int]: ...
+    def sample(self, id: int) -> dict[str, Any]: ...
+
+
+class Dataset:
+    """``loader.dataset``: the samples as they are stored, their number, and the classes.
+
+    With ``subset`` these are the samples of the subset, as in ``torch.utils.data.Subset``.
+    ``loader.dataset[i]`` is :meth:`Loader.sample` of sample ``i``.
+    """
+
+    def __init__(self, loader: _Samples, indices: Sequence[int]) -> None:
+        self._loader = loader
+        #: The numbers of the samples in the data set of the loader, as in ``batch.ids``.
+        self.indices = indices
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes by label."""
+        return self._loader.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
         """Label of each class, as in torchvision's ``ImageFolder``."""
-        return {name: label for label, name in enumerate(self.classes)}
+        return self._loader.class_to_idx
 
     def __len__(self) -> int:
-        return self._samples
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"dataset[{index!r}]: want a whole number") from None
+        if not -len(self) <= number < len(self):
+            # A loop over the data set ends with this exception.
+            raise IndexError(f"sample {number} of a data set of {len(self)}")
+        return self._loader.sample(int(self.indices[number]))
+
+
+class _Steps(_Epochs, Protocol):
+    """The part of a loader that skipping needs."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def dataset(self) -> Dataset: ...
+    @property
+    def batch_size(self) -> int | None: ...
+    @property
+    def sampler(self) -> Sampler: ...
+    def __len__(self) -> int: ...
+    def epoch_from(self, epoch: int, first: int) -> Iterator[Any]: ...
+
+
+class Skipped:
+    """A loader without the first batches of an epoch: :meth:`Loader.skip_first_batches`."""
+
+    def __init__(self, loader: _Steps, count: int) -> None:
+        self.loader, self._count = loader, count
+        self.dataset, self.batch_size, self.sampler = loader.dataset, loader.batch_size, loader.sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.loader.epoch_from(self.loader.epoch, self._count)
+
+    def __len__(self) -> int:
+        return max(len(self.loader) - self._count, 0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the loader's next ``iter``."""
+        self.loader.set_epoch(epoch)
+
+
+def decoded(name: str, content: bytes) -> Any:
+    """The content of a stored field, decoded as the ending of its name says."""
+    ending = name.rpartition(".")[2]
+    try:
+        if ending == "npy":
+            import numpy as np
+
+            return np.load(io.BytesIO(content), allow_pickle=False)
+        if ending == "json":
+            return json.loads(content)
+        return content.decode() if ending == "txt" else content
+    except (ValueError, EOFError) as e:
+        raise ConfigError(f"field {name!r} is not {ending}: {e}") from e

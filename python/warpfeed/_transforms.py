@@ -6,7 +6,9 @@ import hashlib
 import inspect
 from typing import Any, Callable, Mapping, Sequence, Union
 
-__all__ = ["Fields", "Transforms"]
+from ._error import WarpfeedError
+
+__all__ = ["Collate", "Fields", "Transforms"]
 
 #: The fields of a batch: images and labels, or fields by name.
 Fields = Union[tuple[Any, Any], dict[str, Any]]
@@ -41,9 +43,46 @@ class Transforms:
                 if "seed" in wanted:
                     known["seed"] = _seed(seed, epoch, number, rank, place)
                 extra = {key: known[key] for key in wanted}
-            came = f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra)
+            try:
+                came = f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra)
+            except StopIteration as e:
+                # The loop would take it for the end of the epoch.
+                raise RuntimeError(f"{name} raised StopIteration at batch {number} of epoch {epoch}") from e
             fields = _checked(came, name)
         return fields
+
+
+class Collate:
+    """The user's function that gives a batch its final form."""
+
+    def __init__(self, f: Callable[[Any], Any]) -> None:
+        self._f, self._name = f, f"collate ({name_of(f)})"
+
+    def __call__(self, batch: Any) -> Any:
+        """Calls the function.
+
+        Raises:
+            WarpfeedError: if the function raises an exception, which is the cause.
+        """
+        try:
+            return self._f(batch)
+        # A StopIteration would end the loop without an error.
+        except Exception as e:
+            raise of_batch(self._name, batch.epoch, batch.number, batch.ids, e) from e
+
+
+def name_of(f: Any) -> str:
+    """The name of a function, for messages."""
+    while hasattr(f, "func"):
+        f = f.func
+    return getattr(f, "__qualname__", None) or type(f).__qualname__
+
+
+def of_batch(name: str, epoch: int, number: int, ids: list[int], e: Exception) -> WarpfeedError:
+    """The error of the function `name` on a batch."""
+    shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+    place = f"{name} at batch {number} of epoch {epoch} (samples {shown})"
+    return WarpfeedError(f"{place}: {type(e).__name__}: {e}", "transform")
 
 
 def _wanted(f: Callable[..., Any], name: str) -> list[str]:

@@ -1,0 +1,65 @@
+"""Values that a Python data set gives, as bytes, arrays or paths for the native part."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+__all__ = ["field", "picture"]
+
+#: Modes of Pillow's images that convert to RGB by definition. Others have more than 8 bits.
+_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+
+
+def picture(value: Any) -> Any:
+    """A picture: bytes, an array (height, width, 3), or a path."""
+    if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
+        return value
+    if _is_tensor(value):
+        return _of_tensor(value)
+    if _is_pillows(value):
+        import numpy as np
+
+        if value.mode not in _MODES:
+            raise TypeError(f"an image of Pillow's mode {value.mode!r}; want one of {', '.join(_MODES)}")
+        return np.asarray(value if value.mode == "RGB" else value.convert("RGB"))
+    shape: tuple[int, ...] = getattr(value, "shape", ())
+    if str(getattr(value, "dtype", "")) == "uint8" and (len(shape) == 2 or len(shape) == 3 and shape[2] == 1):
+        return value.reshape(shape[0], shape[1], 1).repeat(3, 2)
+    return value
+
+
+def field(value: Any) -> Any:
+    """A field that is no picture: bytes, an array, or a path."""
+    if isinstance(value, str):
+        return value.encode()
+    if _is_tensor(value):
+        return value.detach().cpu().numpy()
+    if _is_pillows(value):
+        import numpy as np
+
+        return np.asarray(value)
+    return value
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach") and hasattr(value, "permute")
+
+
+def _is_pillows(value: Any) -> bool:
+    return hasattr(value, "getbands") and hasattr(value, "convert")
+
+
+def _of_tensor(value: Any) -> Any:
+    """The pixels of a tensor (3, height, width), (1, height, width) or (height, width)."""
+    shape, dtype = tuple(value.shape), str(value.dtype)
+    if dtype != "torch.uint8":
+        raise TypeError(
+            f"a tensor of {dtype}; want uint8, the levels 0 to 255: leave out ToTensor() and Normalize(), and use dtype "
+            "and normalize of the loader"
+        )
+    if len(shape) == 2:
+        value = value[None]
+    elif len(shape) != 3 or shape[0] not in (1, 3):
+        raise ValueError(f"a tensor of shape {shape}; want (3, height, width), (1, height, width) or (height, width)")
+    return value.detach().cpu().expand(3, -1, -1).permute(1, 2, 0).numpy()

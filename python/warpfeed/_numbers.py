@@ -1,0 +1,130 @@
+"""Long lists of numbers on their way to the native part.
+
+They travel as bytes, piece by piece, so an array of a hundred million numbers never becomes a list of
+Python's objects.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Iterator
+
+from ._error import ConfigError
+
+#: Numbers of a piece.
+PIECE = 1 << 16
+
+
+class Indices:
+    """Whole numbers from 0, as bytes of ``uint64``.
+
+    Attributes:
+        values: the numbers, which the program cannot change any more.
+    """
+
+    _dtype = "uint64"
+    _limits = (0, 1 << 64)
+    _wanted = "an index from 0"
+    #: What to pass in place of a mask.
+    _unmasked = "the indices of a mask are numpy.flatnonzero(mask), or mask.nonzero().flatten() in torch"
+
+    def __init__(self, name: str, values: Any) -> None:
+        self._name, self.values = name, self._kept(values)
+
+    @staticmethod
+    def _kept(values: Any) -> Any:
+        import numpy as np
+
+        # `np.array` warns for tensors, which take no argument `copy`.
+        return np.asarray(values).copy() if hasattr(values, "__array__") else _listed(values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[bytes]:
+        import numpy as np
+
+        for first in range(0, len(self.values), PIECE):
+            piece = np.asarray(self.values[first : first + PIECE])
+            if piece.ndim != 1:
+                raise TypeError(f"{self._name}: the shape is {tuple(piece.shape)}, want a list of numbers")
+            yield self._converted(first, piece).tobytes()
+
+    def listed(self) -> list[int]:
+        """The numbers as integers of Python.
+
+        Raises:
+            TypeError: if `values` is no list of whole numbers.
+            ConfigError: if a number is out of range.
+        """
+        import numpy as np
+
+        return [number for piece in self for number in np.frombuffer(piece, self._dtype).tolist()]
+
+    def __repr__(self) -> str:
+        return repr(self.values) if len(self) <= 100 else f"<{type(self.values).__name__} of {len(self)}>"
+
+    def _converted(self, first: int, piece: Any) -> Any:
+        import numpy as np
+
+        if piece.dtype.kind == "b":
+            raise TypeError(f"{self._name}: the values are True and False; {self._unmasked}")
+        least, end = self._limits
+        if piece.dtype.kind not in "iu":
+            numbers = []
+            for place, value in enumerate(piece.tolist(), first):
+                try:
+                    numbers.append(operator.index(value))
+                except TypeError:
+                    raise TypeError(f"{self._name}: entry {place} is {value!r}, want a whole number") from None
+                if not least <= numbers[-1] < end:
+                    raise ConfigError(f"{self._name}: entry {place} is {value}, want {self._wanted}")
+            return np.array(numbers, dtype=self._dtype)
+        # Compared as integers of Python: NumPy compares 64 bits with and without a sign as floats.
+        if len(piece) and not (least <= int(piece.min()) and int(piece.max()) < end):
+            place = int(piece.argmin()) if int(piece.min()) < least else int(piece.argmax())
+            raise ConfigError(f"{self._name}: entry {first + place} is {piece[place]}, want {self._wanted}")
+        return piece.astype(self._dtype, copy=False)
+
+
+class Labels(Indices):
+    """Whole numbers with a sign, as bytes of ``int64``."""
+
+    _dtype = "int64"
+    _limits = (-(1 << 63), 1 << 63)
+    _wanted = "a label of 64 bits"
+    _unmasked = "want whole numbers, such as numpy.asarray(mask).astype(int)"
+
+
+class Numbers(Indices):
+    """Numbers, as bytes of ``float64``."""
+
+    def _converted(self, first: int, piece: Any) -> Any:
+        import numpy as np
+
+        if piece.dtype.kind not in "biuf":
+            return np.array([float(value) for value in piece.tolist()], dtype=np.float64)
+        return piece.astype(np.float64, copy=False)
+
+
+def _listed(values: Any) -> Any:
+    """A list of the values, or the values themselves if nobody can change them."""
+    return values if isinstance(values, (tuple, range)) else list(values)
+
+
+def whole(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
+    """The whole numbers of any list, array or tensor.
+
+    Raises:
+        TypeError: if `values` is no list of whole numbers, such as a mask, or the text of digits.
+        ConfigError: if a number is out of range.
+    """
+    wanted = f"{name}: {values!r}, want a list of whole numbers, such as [0, 1]"
+    if isinstance(values, (str, bytes)):
+        raise TypeError(wanted)
+    try:
+        iter(values)
+    except TypeError:
+        raise TypeError(wanted) from None
+    # Tensors of a device are no arrays.
+    return kind(name, values.cpu() if hasattr(values, "cpu") else values).listed()

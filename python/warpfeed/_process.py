@@ -1,0 +1,195 @@
+"""The user's function on each image, in worker processes: the side of the processes.
+
+A request has the size of the image and two words of random numbers; its pixels lie in a file in
+memory that both sides map. The answer is a status, and the text of an exception.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import random
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Callable
+
+__all__ = ["call", "rebuilt", "serve"]
+
+_REQUEST = struct.Struct("=IIQQ")
+_ANSWER = struct.Struct("=IIQ")
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in a worker process, as text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: int) -> None:
+    """Replaces `pixels` by ``f(image, rng)``.
+
+    Raises:
+        TypeError: if the result is not an image of the same size.
+    """
+    import numpy as np
+
+    buffer = np.frombuffer(pixels, np.uint8, height * width * 3).reshape(height, width, 3)
+    # A copy: the function may keep its image, and the buffer becomes another sample's.
+    made = f(buffer.copy(), np.random.default_rng(words))
+    if not isinstance(made, np.ndarray) or made.dtype != np.uint8 or made.shape != buffer.shape:
+        raise TypeError(
+            f"transform returned {_shown(made)}; want a NumPy array of uint8 of shape {buffer.shape}. The loader casts, "
+            "normalises and transposes (dtype, normalize, layout), so leave Normalize and ToTensor out"
+        )
+    buffer[...] = made
+
+
+def _shown(made: Any) -> str:
+    kind = f"{type(made).__module__}.{type(made).__qualname__}".removeprefix("builtins.")
+    if hasattr(made, "shape") and hasattr(made, "dtype"):
+        return f"{kind} of {made.dtype} of shape {tuple(made.shape)}"
+    return kind
+
+
+def rebuilt(raised: bytes) -> BaseException:
+    """The exception that a process sent. Its cause is its traceback there."""
+    text, pickled = pickle.loads(raised)
+    try:
+        sent = pickle.loads(pickled)
+    except Exception:
+        sent = None
+    exception = sent if isinstance(sent, BaseException) else RuntimeError(text.rstrip().rpartition("\n")[2])
+    exception.__cause__ = RemoteTraceback(text)
+    return exception
+
+
+def _sent(e: BaseException) -> bytes:
+    text = "".join(traceback.format_exception(type(e), e, e.__traceback__))
+    try:
+        pickled = pickle.dumps(e)
+        pickle.loads(pickled)
+    except Exception:
+        pickled = pickle.dumps(None)
+    return pickle.dumps((text[-100_000:], pickled if len(pickled) < 100_000 else pickle.dumps(None)))
+
+
+def _read(end: int, count: int) -> bytes | None:
+    """The next `count` bytes, or None at the end."""
+    read = b""
+    while len(read) < count:
+        more = os.read(end, count - len(read))
+        if not more:
+            return None
+        read += more
+    return read
+
+
+def _write(end: int, answer: bytes) -> None:
+    while answer:
+        answer = answer[os.write(end, answer) :]
+
+
+def _seed_globals(words: tuple[int, ...]) -> None:
+    """Seeds generators that the function may use instead of its own, so that its results do not
+    depend on the samples that this process saw before."""
+    random.seed(words[0])
+    for name, seed in (("numpy", _seed_numpy), ("torch", _seed_torch)):
+        if name in sys.modules:
+            seed(sys.modules[name], words[1])
+
+
+def _seed_numpy(numpy: Any, word: int) -> None:
+    numpy.random.seed(word & 0xFFFFFFFF)
+
+
+def _seed_torch(torch: Any, word: int) -> None:
+    torch.manual_seed(word >> 1)
+
+
+def _one_thread() -> None:
+    """The processes use all processors together, so each uses one thread."""
+    cv2, torch = sys.modules.get("cv2"), sys.modules.get("torch")
+    if cv2 is not None:
+        cv2.setNumThreads(0)
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+def _end_with(loader: int) -> None:
+    """Ends this process when that of the loader has ended, also while the function runs. A child
+    that the program forked may keep the socket open."""
+    while os.getppid() == loader:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _content(file: Any, length: int) -> bytes:
+    end = file.detach()
+    try:
+        content = b""
+        while len(content) < length:
+            more = os.pread(end, length - len(content), len(content))
+            if not more:
+                raise EOFError("the pickled function ends early")
+            content += more
+        return content
+    finally:
+        os.close(end)
+
+
+def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> None:
+    """Answers requests until the other side closes the socket. The file `function` has the `length`
+    bytes of the pickled function, and `loader` is the process of the loader."""
+    threading.Thread(target=_end_with, args=(loader,), daemon=True).start()
+    # Ctrl-C reaches the whole group of processes; the loader's own process ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Only generators of loaded modules are seeded.
+    import numpy  # noqa: F401
+
+    end, file = socket.detach(), shared.detach()
+    failed: BaseException | None = None
+    f: Callable[..., Any] = call
+    try:
+        f = pickle.loads(_content(function, length))
+        _one_thread()
+    except BaseException as e:
+        failed = e
+    pixels: mmap.mmap | None = None
+    mapped = 0
+    while True:
+        request = _read(end, _REQUEST.size)
+        if request is None:
+            return
+        width, height, *words = _REQUEST.unpack(request)
+        start = time.perf_counter_ns()
+        try:
+            if failed is not None:
+                raise failed
+            if mapped < width * height * 3:
+                # If it fails, the next picture of this size maps again.
+                pixels = mmap.mmap(file, width * height * 3)
+                mapped = width * height * 3
+            _seed_globals(tuple(words))
+            unloaded = "torch" not in sys.modules
+            original = bytes(pixels[: width * height * 3]) if unloaded and pixels is not None else b""
+            call(f, pixels, height, width, *words)
+            if unloaded and pixels is not None and "torch" in sys.modules:
+                # The call loaded torch, whose generator was not seeded.
+                _one_thread()
+                _seed_globals(tuple(words))
+                pixels[: len(original)] = original
+                call(f, pixels, height, width, *words)
+            answer = _ANSWER.pack(0, 0, time.perf_counter_ns() - start)
+        except BaseException as e:
+            raised = _sent(e)
+            answer = _ANSWER.pack(1, len(raised), time.perf_counter_ns() - start) + raised
+        try:
+            _write(end, answer)
+        except (BrokenPipeError, ConnectionResetError):
+            return

@@ -1,0 +1,33 @@
+"""Types of options that several libraries spell in their own way."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Sequence, Union
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    class _TorchDevice(Protocol):
+        @property
+        def type(self) -> str: ...
+        @property
+        def index(self) -> int | None: ...
+
+    class _TorchDtype(Protocol):
+        @property
+        def is_floating_point(self) -> bool: ...
+        @property
+        def is_signed(self) -> bool: ...
+
+    #: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, the number of a CUDA device, or a ``torch.device``.
+    Device = Union[str, int, _TorchDevice]
+    #: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"`` and so on, or torch's or NumPy's type.
+    Dtype = Union[str, np.dtype[Any], type[Any], _TorchDtype]
+    #: ``"imagenet"``, or the mean and the deviation of each channel.
+    Normalize = Union[Literal["imagenet"], Sequence[Sequence[float]], "np.ndarray[Any, Any]"]
+    #: A file, or a file and its windows: (wait, warmup, active, repeat).
+    Trace = Union[str, os.PathLike[str], tuple[Union[str, os.PathLike[str]], Sequence[int]]]
+else:
+    # `_options` checks values by their types. These options have checks of their own.
+    Device = Dtype = Normalize = Trace = Any

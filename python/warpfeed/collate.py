@@ -1,0 +1,175 @@
+"""Ready functions for ``Loader(..., collate=f)``: batches in the form that other libraries take.
+
+Each function takes the batch of a loader, a dict of fields with the facts of the batch. Boxes are
+converted from the format that :class:`warpfeed.Boxes` chose for the loader. For other arguments use
+``functools.partial``::
+
+    collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
+    loader = warpfeed.Loader(data, fields={"boxes": warpfeed.Boxes(100, {"class": "i64"})}, collate=collate)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._error import ConfigError
+from ._fields import Boxes
+
+__all__ = ["detection_targets", "hf", "yolo_targets"]
+
+
+def detection_targets(batch: Any, *, boxes: str = "boxes", first_class: int = 0) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Images and targets for torchvision's detection models: ``loss = model(images, targets)``.
+
+    Each target is a dict with ``boxes``, (n, 4) f32 as left, upper, right and lower edge in pixels,
+    ``labels``, (n) i64, and ``valid``, whether the sample counts. Where the loader has them, it also
+    has ``masks`` (n, H, W), ``keypoints`` (n, K, 3), ``iscrowd`` (n) i64 and ``image_id``. n is the
+    sample's own number of boxes, without the padding.
+
+    Args:
+        boxes: the name of the field of :class:`warpfeed.Boxes`.
+        first_class: number that is added to each class. torchvision's Faster R-CNN, Mask R-CNN and
+            SSD reserve label 0 for the background: pass 1 for classes that begin at 0.
+
+    Raises:
+        ConfigError: for a loader without such a field, or without the column ``class``.
+    """
+    kind = _boxes_of(batch, boxes)
+    height, width = batch.image_size
+    columns = {"masks": "masks", "keypoints": "points", "iscrowd": "crowd"}
+    counts = _list(batch[f"{boxes}.count"])
+    targets = []
+    for place, (count, counts_in_loss) in enumerate(zip(counts, batch._counted(), strict=True)):
+        rows = _converted(batch[boxes][place, :count], kind, (height, width), ("xyxy", False))
+        target = {
+            "boxes": rows,
+            "labels": _as_i64(batch[f"{boxes}.class"][place, :count]) + first_class,
+            "valid": counts_in_loss,
+        }
+        for name, column in columns.items():
+            if f"{boxes}.{column}" in batch:
+                values = batch[f"{boxes}.{column}"][place, :count]
+                target[name] = _as_i64(values) if column == "crowd" else values
+        if "image_id" in batch:
+            target["image_id"] = _as_i64(batch["image_id"][place])
+        targets.append(target)
+    return list(_channels_first(batch)), targets
+
+
+def yolo_targets(batch: Any, *, boxes: str = "boxes") -> tuple[Any, Any]:
+    """Images and one array of all boxes, (M, 6) f32: position of the image in the batch, class,
+    centre x, centre y, width and height, as fractions of the image's size. Samples that are not
+    valid, such as the padding of a last batch, have no boxes here.
+
+    Raises:
+        ConfigError: as :func:`detection_targets`.
+    """
+    kind = _boxes_of(batch, boxes)
+    rows, of_class = batch[boxes], batch[f"{boxes}.class"]
+    counts = _list(batch[f"{boxes}.count"])
+    counts = [count if valid else 0 for count, valid in zip(counts, batch._counted(), strict=True)]
+    rows = _converted(rows, kind, batch.image_size, ("cxcywh", True))
+    images = [_full_like(rows[place, :count, :1], place) for place, count in enumerate(counts)]
+    classes = [_as_f32(of_class[place, :count])[:, None] for place, count in enumerate(counts)]
+    own = [rows[place, :count] for place, count in enumerate(counts)]
+    return _channels_first(batch), _joined([_joined(parts, 1) for parts in zip(images, classes, own, strict=True)], 0)
+
+
+def hf(batch: Any) -> dict[str, Any]:
+    """Arguments of Hugging Face's vision models: ``pixel_values``, (N, 3, H, W), and ``labels``:
+    the soft labels of a loader that has them, otherwise the classes. Without labels there are only
+    the pixels.
+
+    The labels of samples that are not valid, such as the padding of a last batch, do not count in
+    a loss: a class is -100, and soft labels are 0."""
+    found = {"pixel_values": _channels_first(batch)}
+    label = next((name for name in ("soft_label", "label") if name in batch), None)
+    if label is not None:
+        labels = batch[label]
+        ignored = [place for place, valid in enumerate(batch._counted()) if not valid]
+        if ignored:
+            labels = labels.clone() if hasattr(labels, "clone") else labels.copy()
+            labels[ignored] = 0 if label == "soft_label" else -100
+        found["labels"] = labels
+    return found
+
+
+def _boxes_of(batch: Any, name: str) -> Boxes:
+    """The kind of the field of boxes."""
+    kinds = getattr(batch, "kinds", None)
+    if kinds is None:
+        raise TypeError(f"{type(batch).__name__} is not the batch that a loader passes to collate")
+    kind = kinds.get(name)
+    if not isinstance(kind, Boxes):
+        raise ConfigError(f"the loader has no field {name!r} of boxes: fields={{{name!r}: Boxes(100, {{'class': 'i64'}})}}")
+    if f"{name}.class" not in batch:
+        raise ConfigError(f"{name!r} has no classes: fields={{{name!r}: Boxes({kind.most}, {{'class': 'i64'}})}}")
+    return kind
+
+
+def _channels_first(batch: Any) -> Any:
+    """The images as (N, 3, H, W), a view."""
+    images = batch["image"]
+    if batch.image_axes == (2, 3):
+        return images
+    return images.permute(0, 3, 1, 2) if hasattr(images, "permute") else images.transpose(0, 3, 1, 2)
+
+
+def _converted(rows: Any, kind: Boxes, size: tuple[int, int], to: tuple[str, bool]) -> Any:
+    """Boxes of `kind` as format `to`: the order of the numbers, and whether they are fractions."""
+    if (kind.to, kind.to_relative) == to:
+        return rows
+    height, width = size
+    across, down = 1.0, 1.0
+    if kind.to_relative and not to[1]:
+        across, down = float(width), float(height)
+    elif to[1] and not kind.to_relative:
+        across, down = 1.0 / width, 1.0 / height
+    a, b, c, d = (rows[..., axis] for axis in range(4))
+    if kind.to == "xywh":
+        c, d = a + c, b + d
+    elif kind.to == "cxcywh":
+        a, b, c, d = a - c / 2, b - d / 2, a + c / 2, b + d / 2
+    if to[0] == "cxcywh":
+        a, b, c, d = (a + c) / 2, (b + d) / 2, c - a, d - b
+    return _stacked([a * across, b * down, c * across, d * down])
+
+
+def _is_torch(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def _list(counts: Any) -> list[int]:
+    return [int(count) for count in counts.tolist()]
+
+
+def _as_i64(array: Any) -> Any:
+    return array.long() if _is_torch(array) else array.astype("int64")
+
+
+def _as_f32(array: Any) -> Any:
+    return array.float() if _is_torch(array) else array.astype("float32")
+
+
+def _full_like(array: Any, value: float) -> Any:
+    return array.new_full(array.shape, value) if _is_torch(array) else array * 0 + value
+
+
+def _stacked(arrays: list[Any]) -> Any:
+    if _is_torch(arrays[0]):
+        import torch
+
+        return torch.stack(arrays, -1)
+    import numpy as np
+
+    return np.stack(arrays, -1).astype("float32", copy=False)
+
+
+def _joined(arrays: Any, axis: int) -> Any:
+    if _is_torch(arrays[0]):
+        import torch
+
+        return torch.cat(tuple(arrays), axis)
+    import numpy as np
+
+    return np.concatenate(arrays, axis)

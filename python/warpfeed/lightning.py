@@ -1,0 +1,119 @@
+"""A data module for Lightning: ``import warpfeed.lightning``.
+
+::
+
+    data = warpfeed.lightning.DataModule(
+        train={"data": "imagenet/train", "shuffle": 42, "augment": warpfeed.Augment.train(224), "drop_last": True},
+        val={"data": "imagenet/val", "last_batch": "pad"},
+        batch_size=256, normalize="imagenet",
+    )
+    lightning.Trainer(max_epochs=90).fit(model, data, ckpt_path="last")
+
+A resumed run continues after the last batch of its checkpoint, also in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Mapping
+
+from ._batch import Batch, FieldBatch
+from ._error import ConfigError
+from ._loader import Loader
+
+__all__ = ["DataModule"]
+
+if TYPE_CHECKING:
+    Base = object
+# A trainer accepts only modules of its own package.
+elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+    from pytorch_lightning import LightningDataModule as Base
+else:
+    try:
+        from lightning.pytorch import LightningDataModule as Base
+    except ImportError:
+        from pytorch_lightning import LightningDataModule as Base
+
+
+class DataModule(Base):
+    """Opens the loaders of a trainer, each rank its share, on the device of the trainer.
+
+    Lightning saves the position of the loader for training with every checkpoint, and restores it.
+    ``distributed`` and ``device`` are set as the trainer says, unless they are given.
+
+    Args:
+        train, val, test, predict: arguments of a :class:`Loader` by name, with ``data``.
+        options: arguments for all of these loaders. Those of one loader take precedence.
+
+    Raises:
+        ConfigError: for arguments without ``data``.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Mapping[str, Any] | None = None,
+        val: Mapping[str, Any] | None = None,
+        test: Mapping[str, Any] | None = None,
+        predict: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._loaders: dict[str, Loader] = {}
+        self._given: dict[str, dict[str, Any]] = {}
+        for stage, own in {"train": train, "val": val, "test": test, "predict": predict}.items():
+            if own is None:
+                # The code of a method tells Lightning whether the module has the loader.
+                name = f"{stage}_dataloader"
+                setattr(self, name, getattr(super(), name))
+                continue
+            given = {**options, **own}
+            if "data" not in given:
+                raise ConfigError(f"{stage}={dict(own)!r}: want the arguments of a Loader with 'data', the data set")
+            self._given[stage] = given
+
+    def train_dataloader(self) -> Any:
+        """The loader for training."""
+        return self._opened("train")
+
+    def val_dataloader(self) -> Any:
+        """The loader for validation."""
+        return self._opened("val")
+
+    def test_dataloader(self) -> Any:
+        """The loader for tests."""
+        return self._opened("test")
+
+    def predict_dataloader(self) -> Any:
+        """The loader for predictions."""
+        return self._opened("predict")
+
+    def _opened(self, stage: str) -> Loader:
+        given = dict(self._given[stage])
+        trainer = getattr(self, "trainer", None)
+        if trainer is not None:
+            if "rank" not in given:
+                given.setdefault("distributed", trainer.world_size > 1)
+            device = trainer.strategy.root_device
+            if device.type == "cuda":
+                given.setdefault("device", device)
+        # Lightning may ask again, for another trainer.
+        before = self._loaders.pop(stage, None)
+        if before is not None:
+            before.close()
+        loader = self._loaders[stage] = Loader(given.pop("data"), **given)
+        return loader
+
+    def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
+        """Returns a batch that is on the device as it is, so that it keeps ``batch.valid`` and other facts."""
+        if isinstance(batch, (Batch, FieldBatch)):
+            arrays = batch if isinstance(batch, Batch) else batch.values()
+            if all(array.device == device for array in arrays if hasattr(array, "device")):
+                return batch
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)  # type: ignore[misc]
+
+    def teardown(self, stage: str) -> None:
+        """Closes the loaders."""
+        for loader in self._loaders.values():
+            loader.close()
+        self._loaders.clear()
