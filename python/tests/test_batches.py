@@ -80,7 +80,7 @@ def test_both_versions_of_dlpack_and_numpy_see_the_same_memory(mini: str) -> Non
 
 def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
     loader = Loader(packed, batch_size=16, shuffle=3, augment=Augment.train(32), output="numpy")
-    assert len(loader) == 4 and len(loader.dataset) == 64 and len(loader.classes()) == 4
+    assert len(loader) == 4 and len(loader.dataset) == 64 and len(loader.classes) == 4
     first, second = contents(loader), contents(loader)
     assert {c[0] for c in first} == {0} and {c[0] for c in second} == {1}
     assert [c[2] for c in first] != [c[2] for c in second], "shuffled again"

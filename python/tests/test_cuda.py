@@ -312,11 +312,12 @@ def test_an_answer_is_ordered_on_the_stream_where_it_is_taken(mini: str, decode_
 
 def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: str) -> None:
     pictures = encoded(mini)
-    expected = Decoder(**SERVING).decode(pictures[:16]).images.clone()
+    host = Decoder(**SERVING)
+    expected = [host.decode(pictures[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
     decoder, side = Decoder(device="cuda", **SERVING), torch.cuda.Stream()
 
     async def ask(turn: int) -> Any:
-        pending = decoder.submit(pictures[:16])
+        pending = decoder.submit(pictures[16 * (turn % 4) : 16 * (turn % 4) + 16])
         torch.cuda._sleep(200_000)
         decoded = await pending
         with torch.cuda.stream(side):
@@ -326,8 +327,11 @@ def test_an_answer_that_is_awaited_is_ordered_on_the_stream_of_its_task(mini: st
     async def serve() -> list[Any]:
         return await asyncio.wait_for(asyncio.gather(*(ask(turn) for turn in range(64))), 60)
 
-    for images in asyncio.run(serve()):
-        assert torch.equal(images.cpu(), expected)
+    answers = asyncio.run(serve())
+    # The default stream does not wait for the clones on the other stream.
+    torch.cuda.synchronize()
+    for turn, images in enumerate(answers):
+        assert torch.equal(images.cpu(), expected[turn % 4]), f"request {turn}"
 
 
 def test_a_decoder_stays_out_of_a_capture_of_the_users_stream(mini: str) -> None:

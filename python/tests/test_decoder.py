@@ -347,3 +347,83 @@ def test_a_signal_handler_may_close_the_decoder_that_is_waited_for() -> None:
         timeout=60,
     )
     assert "the decoder was dropped" in out
+
+
+def test_the_geometry_maps_boxes_back_to_each_picture(mini: str) -> None:
+    """As the field of a loader, without numbers of earlier requests at bad pictures."""
+    from warpfeed import ConfigError, Geometry
+
+    options: dict[str, Any] = {"augment": Augment.letterbox((48, 64)), "output": "numpy"}
+    [batch] = Loader(mini, batch_size=64, fields={"geometry": Geometry()}, **options)
+    pictures = files(mini)
+    decoder = Decoder(max_batch=8, geometry=True, prefetch=1, **options)
+    for first in range(0, 64, 8):
+        decoded = decoder.decode(pictures[first : first + 8])
+        assert np.array_equal(decoded.geometry, batch["geometry"][first : first + 8])
+        assert np.array_equal(decoded.sizes, batch["geometry.size"][first : first + 8])
+    wide = bmp(128, 32, (1, 2, 3))
+    for _ in range(6):
+        decoded = decoder.decode([wide, b"no picture", wide[:80]])
+        assert decoded.sizes.tolist() == [[32, 128], [0, 0], [0, 0]] and not decoded.geometry[1:].any()
+        matrix = decoded.geometry[0]
+        # The picture fills the width; its lower right corner is at (64, 32).
+        corner = matrix @ np.array([128, 32, 1], np.float32)
+        assert corner.tolist() == [64, 32] and ((corner - matrix[:, 2]) / matrix[:, :2].diagonal()).tolist() == [128, 32]
+    with pytest.raises(ConfigError, match="open it with geometry=True"):
+        Decoder(**options).decode([wide]).geometry
+
+
+def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -> None:
+    pictures, pixels = files(mini), expected(mini)
+    decoder = Decoder(max_batch=8, **OPTIONS)
+    batches: list[int] = []
+
+    def model(decoded: Any) -> list[Any]:
+        batches.append(len(decoded))
+        return [image.copy() for image in decoded.images]
+
+    with decoder.joined(model, max_delay_ms=2000) as joined:
+        begin = time.monotonic()
+        places = [(0, 3), (3, 5), (8, 1), (9, 8), (17, 2), (19, 6)]
+        futures = [joined.submit(pictures[first : first + count]) for first, count in places]
+        for (first, count), future in zip(places[:5], futures[:5], strict=True):
+            assert np.array_equal(future.result(60), pixels[first : first + count])
+        # Full batches do not wait. The fifth request fits with the sixth.
+        assert batches[:2] == [8, 1] and batches[2] == 8 and batches[3:] == [8]
+        assert np.array_equal(futures[5].result(60), pixels[19:25])
+        alone = joined.submit([pictures[0]])
+        early = time.monotonic() - begin
+        assert np.array_equal(alone.result(60)[0], pixels[0]) and time.monotonic() - begin >= early + 1.5
+    with pytest.raises(WarpfeedError, match="it is closed"):
+        joined.submit([pictures[0]])
+    assert not decoder.decode([pictures[0]]).errors, "the decoder stays open"
+
+
+def test_a_bad_request_fails_alone_and_errors_of_the_function_reach_their_requests(mini: str) -> None:
+    pictures = files(mini)
+    decoder = Decoder(max_batch=8, **OPTIONS)
+    with decoder.joined(lambda decoded: ["seen"] * len(decoded), max_delay_ms=200) as joined:
+        good, bad, wrong = joined.submit(pictures[:2]), joined.submit([b"no picture", pictures[3]]), joined.submit(["text"])  # type: ignore[list-item]
+        assert good.result(60) == ["seen"] * 2
+        error, result = bad.result(60)
+        assert isinstance(error, WarpfeedError) and error.kind == "decode" and result == "seen"
+        with pytest.raises(TypeError):
+            wrong.result(60)
+        for request in ([], pictures[:9]):
+            with pytest.raises(WarpfeedError, match="the decoder takes from 1 to 8"):
+                joined.submit(request)
+    for f, text in [(lambda decoded: 1 / 0, "division"), (lambda decoded: [1], "1 results for 2"), (len, "'int' for 2")]:
+        with decoder.joined(f, max_delay_ms=0) as joined, pytest.raises(Exception, match=text):
+            joined.submit(pictures[:2]).result(60)
+    cancelled = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=500)
+    one, other = cancelled.submit(pictures[:1]), cancelled.submit(pictures[:1])
+    assert one.cancel() and other.result(60) == [0]
+    cancelled.close()
+    with pytest.raises(WarpfeedError, match="max_delay_ms=-1"):
+        decoder.joined(len, max_delay_ms=-1)
+
+    async def awaited() -> Any:
+        with decoder.joined(lambda decoded: [7] * len(decoded), max_delay_ms=1) as joined:
+            return await asyncio.wrap_future(joined.submit(pictures[:3]))
+
+    assert asyncio.run(awaited()) == [7, 7, 7]

@@ -54,7 +54,10 @@ class Checker(ast.NodeVisitor):
         self.seen = 0
 
     def visit_Import(self, node: ast.Import) -> None:
-        self.names.update((name.asname or name.name, warpfeed) for name in node.names if name.name == "warpfeed")
+        for name in node.names:
+            if name.name == "warpfeed" or name.name.startswith("warpfeed."):
+                importlib.import_module(name.name)
+                self.names[name.asname or "warpfeed"] = warpfeed
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if node.module == "warpfeed":
@@ -106,7 +109,7 @@ class Checker(ast.NodeVisitor):
 def member(owner: Any, name: str) -> Any:
     assert hasattr(owner, name) or name in annotated(owner), f"{owner.__name__} has no {name!r}"
     found = getattr(owner, name, None)
-    return found if inspect.isclass(found) or callable(found) else None
+    return found if inspect.isclass(found) or inspect.ismodule(found) or callable(found) else None
 
 
 def annotated(owner: Any) -> set[str]:
@@ -136,6 +139,8 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
         parameters = parameters[1:]
     by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.kind is p.VAR_KEYWORD and p.name == "options" for p in parameters):
+        by_name |= set(inspect.signature(warpfeed.pack).parameters)  # `ray.pack` passes them on
     name = called.__qualname__
     # `**unknown` of Loader raises, so it does not accept any name.
     assert set(named) <= by_name, f"{name} has no argument {sorted(set(named) - by_name)}"

@@ -23,7 +23,7 @@ from warpfeed import Augment, Boxes, Loader, Map, Mask, MultiHot, Numbers, Point
 RECIPES = {
     "boxes": {
         "unlabelled": True,
-        "augment": Augment.iou_crop(48, 40).flip(0.5),
+        "augment": Augment.iou_crop((40, 48)).flip(0.5),
         "fields": {
             "boxes": Boxes(
                 20, columns={"class": "i64", "crowd": "u8"}, to="cxcywh", to_relative=True, min_visible=0.1, min_size=1,
@@ -41,7 +41,7 @@ RECIPES = {
         },
     },
     "maps": {
-        "augment": Augment.letterbox(40, 24).fill(114, 114, 114).flip(0.5),
+        "augment": Augment.letterbox((24, 40)).fill(114, 114, 114).flip(0.5),
         "fields": {
             "depth": Map(nearest=True, fill=-1),
             "heat": Map(3),
@@ -157,7 +157,7 @@ def test_fields_are_those_of_the_rust_loader_to_the_bit(data: Path, recipe: str)
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
 def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> None:
     boxes = Boxes(20, columns={"class": "i64"}, masks=True, points=3)
-    options = {"batch_size": 5, "augment": Augment.letterbox(64, 48), "unlabelled": True, "fields": {"boxes": boxes}}
+    options = {"batch_size": 5, "augment": Augment.letterbox((48, 64)), "unlabelled": True, "fields": {"boxes": boxes}}
     loader = Loader(data, **options)
     batch = next(iter(loader))
     shapes = {name: tuple(field.shape) for name, field in batch.items()}
@@ -166,7 +166,7 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
         "boxes.masks": (5, 20, 48, 64), "boxes.points": (5, 20, 3, 3),
     }  # fmt: skip
     truth = json.loads(data.read_text())
-    assert loader.classes() == [category["name"] for category in sorted(truth["categories"], key=lambda c: c["id"])]
+    assert loader.classes == [category["name"] for category in sorted(truth["categories"], key=lambda c: c["id"])]
     images = sorted(truth["images"], key=lambda image: image["id"])
     for place, id in enumerate(batch.ids):
         own = [found for found in truth["annotations"] if found["image_id"] == images[id]["id"]]
@@ -215,7 +215,7 @@ def test_sets_have_names_of_their_own(data: Path, tmp_path: Path) -> None:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
     (tmp_path / "yolo" / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b]\n")
-    options["augment"] = Augment.pass_through(20, 10)
+    options["augment"] = Augment.pass_through((10, 20))
     yolo = {
         split: Loader(warpfeed.Yolo(tmp_path / "yolo" / "data.yaml", split), **options)
         for split in ["train", "val", None]
@@ -223,7 +223,7 @@ def test_sets_have_names_of_their_own(data: Path, tmp_path: Path) -> None:
     assert {split: len(loader.dataset) for split, loader in yolo.items()} == {"train": 2, "val": 1, None: 2}
     [batch] = yolo["val"]
     assert batch["boxes"][0, :3].tolist() == [[0, 0, 20, 10], [2.5, 2.5, 7.5, 7.5], [0, 0, 0, 0]]
-    assert batch["boxes.class"][0, :3].tolist() == [0, 1, -1] and yolo["val"].classes() == ["a", "b"]
+    assert batch["boxes.class"][0, :3].tolist() == [0, 1, -1] and yolo["val"].classes == ["a", "b"]
 
 
 def test_tables_of_all_kinds_are_opened_by_their_columns(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_tables_of_all_kinds_are_opened_by_their_columns(tmp_path: Path) -> None
     for name in ["set.jsonl", "set.csv", "set.tsv"]:
         loader = Loader(tmp_path / name, fields={"score": Numbers("f32")}, **options)
         found[name] = contents(loader)
-        assert loader.classes() == ["class 0", "class 1"]
+        assert loader.classes == ["class 0", "class 1"]
     assert found["set.jsonl"] == found["set.csv"] == found["set.tsv"]
     headless = TableOptions(picture="0", label="1", headerless=True)
     [batch] = Loader(tmp_path / "bare.csv", table=headless, fields={"2": Numbers("f32")}, **options)
@@ -255,7 +255,7 @@ def test_tables_of_all_kinds_are_opened_by_their_columns(tmp_path: Path) -> None
 def test_classes_number_labels_alike_in_every_set(mini: str, tmp_path: Path) -> None:
     options = {"output": "numpy", "batch_size": 64, "augment": Augment.train(32)}
     own = Loader(mini, **options)
-    names = own.classes()
+    names = own.classes
     listed = ["another", *reversed(names)]
     (tmp_path / "classes.txt").write_text("\n".join(listed))
     (tmp_path / "classes.json").write_text(json.dumps(listed))
@@ -267,11 +267,11 @@ def test_classes_number_labels_alike_in_every_set(mini: str, tmp_path: Path) -> 
     ]:
         loader = Loader(mini, **choice, **options)
         [(_, numbered)] = loader
-        assert loader.classes() == listed and [listed[n] for n in numbered] == [names[n] for n in labels]
+        assert loader.classes == listed and [listed[n] for n in numbered] == [names[n] for n in labels]
     source = Loader(Pictures(4), classes=["odd", "even"], output="numpy", augment=Augment.resize(8, 8))
     assert [labels.tolist() for _, labels in source] == [[1, 0, 1, 0]]
     mixture = Loader([(mini, 1.0), (Pictures(4), 0.01)], classes=[*names, "even", "odd"], seed=1, **options)
-    assert mixture.classes() == [*names, "even", "odd"]
+    assert mixture.classes == [*names, "even", "odd"]
     with pytest.raises(WarpfeedError, match="classes"):
         Loader(mini, classes=names[1:], **options)
     with pytest.raises(ValueError, match="set one of them"):
@@ -334,7 +334,7 @@ def test_a_field_that_cannot_work_is_refused_with_its_name(mini: str, field: obj
 def test_augmentations_for_detection_say_what_they_need(mini: str) -> None:
     with pytest.raises(WarpfeedError, match="iou_crop"):
         Loader(mini, augment=Augment.iou_crop(32, 32), output="numpy")
-    with pytest.raises(WarpfeedError, match="fill needs letterbox or scale_jitter"):
+    with pytest.raises(WarpfeedError, match="fill needs letterbox, scale_jitter, random_crop"):
         Loader(mini, augment=Augment.train(32).fill(1, 2, 3), output="numpy")
     with pytest.raises(ValueError, match="one ASCII character"):
         TableOptions(delimiter="ab")
@@ -357,7 +357,7 @@ def test_boxes_follow_pictures_that_exif_turns_as_in_torchvision(tmp_path: Path,
     (tmp_path / "x.json").write_text(json.dumps(coco))
 
     def found(**options: Any) -> Any:
-        augment = Augment.pass_through(width, height)
+        augment = Augment.pass_through((height, width))
         fields = {"boxes": Boxes(3)}
         loader = Loader(tmp_path / "x.json", augment=augment, unlabelled=True, fields=fields, output="numpy", **options)
         return next(iter(loader))["boxes"][0].tolist()
@@ -371,3 +371,27 @@ def test_boxes_follow_pictures_that_exif_turns_as_in_torchvision(tmp_path: Path,
         assert found() == case["boxes_upright"]
     with pytest.raises(ValueError, match="annotations_follow='left': known are 'stored' and 'upright'"):
         found(annotations_follow="left")
+
+
+def test_maps_have_the_layout_of_the_images(tmp_path: Path, torch: Any) -> None:
+    shard(tmp_path / "maps.tar")
+    options: dict[str, Any] = {
+        "batch_size": 12, "augment": Augment.letterbox((24, 40)).flip(0.5),
+        "fields": {"heat": Map(3), "flow": Map.flow(), "depth": Map()},
+    }  # fmt: skip
+    [expected] = Loader(tmp_path / "maps.tar", output="numpy", layout="nhwc", **options)
+    assert expected["heat"].shape == (12, 24, 40, 3) and expected["flow"].shape == (12, 24, 40, 2)
+    for output in ("numpy", "torch", "dlpack"):
+        for layout in ("channels_last", "nchw", "nhwc"):
+            [batch] = Loader(tmp_path / "maps.tar", output=output, layout=layout, **options)
+            found = {name: np.asarray(batch[name]) for name in ("image", "heat", "flow", "depth")}
+            assert np.array_equal(found["depth"], expected["depth"])
+            for name in ("heat", "flow"):
+                array = found[name] if layout == "nhwc" else found[name].transpose(0, 2, 3, 1)
+                assert np.array_equal(array, expected[name]), (output, layout, name)
+            # A model joins them along the channels.
+            axis = 3 if layout == "nhwc" else 1
+            assert np.concatenate([found["image"], found["heat"], found["flow"]], axis).shape[axis] == 8
+            if output == "torch" and layout != "nhwc":
+                format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+                assert batch["heat"].is_contiguous(memory_format=format)

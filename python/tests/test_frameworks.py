@@ -124,6 +124,41 @@ def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str
     assert seen == whole
 
 
+def test_lightning_validates_while_it_fits_and_alone(mini: str, torch: Any, tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    seen: list[int] = []
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = network(torch)
+
+        def training_step(self, batch, index):  # type: ignore[no-untyped-def]
+            return torch.nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+        def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
+            seen.extend(batch[2])
+
+        test_step = predict_step = validation_step
+
+        def configure_optimizers(self):  # type: ignore[no-untyped-def]
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = lightning.Trainer(
+        default_root_dir=tmp_path, max_epochs=2, num_sanity_val_steps=0, enable_checkpointing=False, devices=1, **quiet
+    )
+    # Lightning rebuilds batches from their fields, so the numbers of the samples are a field.
+    module = Module()
+    loader = Loader(mini, collate=lambda batch: (*batch.values(), batch.ids), **{**OPTIONS, "shuffle": False})
+    trainer.fit(module, Loader(mini, **OPTIONS), loader)
+    assert seen == [*range(64)] * 2
+    for run in (trainer.validate, trainer.test, trainer.predict):
+        seen.clear()
+        run(module, loader)
+        assert seen == [*range(64)], run
+
+
 def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
     accelerator = accelerate.Accelerator(cpu=True)

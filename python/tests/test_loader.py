@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import Pictures, contents
-from warpfeed import Augment, Loader, WarpfeedError
+from warpfeed import Augment, Concat, ConfigError, Loader, WarpfeedError
 
 OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
 
@@ -72,7 +73,7 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
         order = np.arange(20 + epoch)
         return order if epoch % 2 == 0 else order[::-1]
 
-    loader = Loader(mini, order=there_and_back, **OPTIONS)
+    loader = Loader(mini, order=there_and_back, epochs=9, **OPTIONS)
     assert len(loader) == 2
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
@@ -89,6 +90,183 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
         list(Loader(mini, order=lambda epoch: [3, 64], **OPTIONS))
     with pytest.raises(WarpfeedError, match="decides? the order|order"):
         Loader(mini, order=there_and_back, shuffle=3, **OPTIONS)
+
+
+@pytest.mark.parametrize("epochs", [None, 0])
+def test_an_order_sees_the_state_of_the_training_when_its_epoch_begins(mini: str, epochs: int | None) -> None:
+    shift, delivered, asked = 0, [], []
+
+    def order(epoch: int) -> list[int]:
+        asked.append((epoch, len(delivered)))
+        return [(shift + i) % 64 for i in range(40)]
+
+    limit = {} if epochs is None else {"epochs": epochs}
+    loader = Loader(mini, order=order, **limit, **OPTIONS)
+    size = loader.batch_size
+    each = -(-40 // size)
+    for epoch in range(4):
+        for number, batch in enumerate(loader):
+            assert (batch.epoch, batch.number) == (epoch, number)
+            assert batch.ids == [(shift + i) % 64 for i in range(40)][number * size :][:size]
+            delivered.append(batch.number)
+            # Time for which the next epoch could be prepared.
+            time.sleep(0.02)
+        assert len(delivered) == (epoch + 1) * each
+        # Both ask for the length of the next epoch, and the program changes its state afterwards.
+        assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
+        shift += 7
+    assert all(done >= epoch * each for epoch, done in asked), "only after the last batch of the epoch before"
+    # The same epoch again, with another state.
+    assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
+    shift += 1
+    assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
+
+
+class Stateful:
+    """An order of `count` samples that depends on state. It notes the epochs that it is asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.shift, self.asked = count, 0, list[int]()
+
+    def __call__(self, epoch: int) -> list[int]:
+        self.asked.append(epoch)
+        return self.of(self.shift)
+
+    def of(self, shift: int) -> list[int]:
+        return [(shift + i) % 64 for i in range(self.count)]
+
+
+def test_an_order_that_depends_on_state_does_not_change_in_mid_epoch(mini: str) -> None:
+    order = Stateful(300_000)
+    loader = Loader(mini, order=order, prefetch=1, num_workers=1, **OPTIONS)
+    it = iter(loader)
+    ids = next(it).ids
+    order.shift = 7
+    # The limit of orders that are kept is 2**20 samples.
+    for epoch in range(5, 10):
+        loader.set_epoch(epoch)
+        assert len(loader) == -(-300_000 // loader.batch_size)
+    asked = len(order.asked)
+    while len(ids) < 200:
+        ids += next(it).ids
+    assert ids == order.of(0)[: len(ids)] and loader.state_dict()["epoch"] == 0
+    assert len(order.asked) == asked
+
+
+def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
+    order = Stateful(60)
+    loader = Loader(mini, order=order, **OPTIONS)
+    for epoch in range(4):
+        order.shift = 5 * epoch
+        it = iter(loader)
+        ids = next(it).ids
+        order.shift += 1
+    state = loader.state_dict()
+    left = order.of(15)[len(ids) :]
+    # In the same program.
+    loader.load_state_dict(state)
+    assert sum((batch.ids for batch in loader), []) == left
+    # The next epoch has the state of its beginning.
+    assert next(iter(loader)).ids == order.of(16)[: len(ids)]
+    # In another program, which restores its state.
+    order.shift = 15
+    resumed = Loader(mini, order=order, resume=state, **OPTIONS)
+    order.shift = 30
+    assert sum((batch.ids for batch in resumed), []) == left
+    order.shift = 16
+    with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state, .* restore it before"):
+        Loader(mini, order=order, resume=state, **OPTIONS)
+    # The order was asked before the program restored its state.
+    resumed = Loader(mini, order=order, **OPTIONS)
+    resumed.set_epoch(3)
+    assert len(resumed) == 4
+    with pytest.raises(ConfigError, match="the order of epoch 3 differs"):
+        resumed.load_state_dict(state)
+    order.shift = 15
+    resumed.load_state_dict(state)
+    assert sum((batch.ids for batch in resumed), []) == left
+    # Between two epochs the order is not asked, and may be another one.
+    order.shift, order.asked = 0, []
+    loader.set_epoch(0)
+    assert list(loader)
+    state = loader.state_dict()
+    assert 1 not in order.asked and (state["epoch"], state["batch"]) == (1, 0)
+    order.shift = 3
+    resumed = Loader(mini, order=order, resume=state, **OPTIONS)
+    order.shift = 4
+    assert next(iter(resumed)).ids == order.of(4)[: len(ids)]
+    with pytest.raises(WarpfeedError, match="the data set|source samples"):
+        Loader(Concat([mini, mini]), order=order, resume=state, **OPTIONS)
+
+
+def test_the_length_of_an_iterator_is_that_of_its_own_epoch(mini: str) -> None:
+    asked: list[int] = []
+
+    def order(epoch: int) -> range:
+        asked.append(epoch)
+        return range(64 - 16 * epoch)
+
+    loader = Loader(mini, order=order, **{**OPTIONS, "batch_size": 16})
+    it = iter(loader)
+    assert len(it) == 4
+    next(it)
+    assert len(it) == 4 and 1 not in asked
+    state = loader.state_dict()
+    assert len(list(it)) == 3 and len(it) == 4
+    assert len(loader.epoch_from(2, 1)) == 1 == len(list(loader.epoch_from(2, 1)))
+    loader.load_state_dict(state)
+    resumed = iter(loader)
+    assert len(resumed) == 3 == len(list(resumed)) and len(resumed) == 3
+    loader = Loader(mini, resume=state, order=order, **{**OPTIONS, "batch_size": 16})
+    loader.set_epoch(1)
+    assert len(iter(loader)) == 3
+
+
+def test_a_replay_does_not_end_an_iterator_that_began_after_it(mini: str) -> None:
+    order, begun = Stateful(300_000), list[Any]()
+    ask, hook = order.__call__, list[bool]()
+
+    def hooked(epoch: int) -> list[int]:
+        if hook and epoch == 0:
+            hook.clear()
+            begun.append(loader.epoch_from(2, 0))
+            next(begun[0])
+        return ask(epoch)
+
+    loader = Loader(mini, order=hooked, **OPTIONS)
+    loader.set_epoch(1)
+    next(iter(loader))
+    for epoch in range(5, 10):
+        loader.set_epoch(epoch)
+        len(loader)
+    hook.append(True)
+    with pytest.raises(WarpfeedError, match="a newer iterator"):
+        loader.replay(1)
+    assert begun and next(begun[0]).number == 1
+
+
+def test_an_exception_in_an_order_ahead_of_its_epoch_is_raised_once_and_silently(mini: str) -> None:
+    program = f"""
+import warpfeed
+
+def order(epoch):
+    return [0, 1] if epoch == 0 else [][epoch]
+
+loader = warpfeed.Loader({mini!r}, order=order, epochs=3, augment=warpfeed.Augment.train(32), output="numpy")
+assert len(list(loader)) == 1
+try:
+    next(iter(loader))
+except IndexError:
+    print("raised")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("raised\n", "")
+
+
+def test_many_short_epochs_have_their_own_orders(mini: str) -> None:
+    loader = Loader(mini, order=lambda epoch: [epoch % 64], epochs=3000, **OPTIONS)
+    for epoch in range(3000):
+        assert [batch.ids for batch in loader] == [[epoch % 64]]
 
 
 def test_an_exception_in_an_order_is_raised_by_the_call(mini: str) -> None:
@@ -162,7 +340,7 @@ def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path
     )
     options = {**OPTIONS, "augment": Augment.resize(8, 8)}
     loader = Loader(tmp_path / "p.lmdb", **options)
-    assert contents(loader) == contents(Loader(source, **options)) and loader.classes() == ["even", "odd"]
+    assert contents(loader) == contents(Loader(source, **options)) and loader.classes == ["even", "odd"]
     with pytest.raises(WarpfeedError, match="exists already"):
         warpfeed.pack(source, tmp_path / "p.lmdb")
     shards = warpfeed.pack(mini, tmp_path / "m.tar", force=True, shard_size=100_000)["paths"]
@@ -171,7 +349,7 @@ def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path
         tmp_path / f"m-{{000000..{len(shards) - 1:06}}}.tar", **{**OPTIONS, "augment": Augment.resize(8, 8)}
     )
     assert contents(joined) == contents(Loader(mini, **{**OPTIONS, "augment": Augment.resize(8, 8)}))
-    small = warpfeed.pack(mini, tmp_path / "raw.lmdb", raw=(40, 32))
+    small = warpfeed.pack(mini, tmp_path / "raw.lmdb", raw=(32, 40))
     assert small["raw"] == 64
     for wrong in [{"recode": "best"}, {"raw": 32, "quality": 90}, {"recode": "keep_bytes", "quality": 90}]:
         with pytest.raises(ValueError):

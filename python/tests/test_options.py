@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import ran
-from warpfeed import Augment, Boxes, ConfigError, Decoder, Loader, Mix, Numbers, Rows, WarpfeedError, _options
+from warpfeed import (
+    Augment, Boxes, Concat, ConfigError, Decoder, Loader, Mix, MultiHot, Numbers, Rows, TableOptions, WarpfeedError, _options,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ from warpfeed import Augment, Boxes, ConfigError, Decoder, Loader, Mix, Numbers,
         ({"fields": {"x": Boxes("many")}}, TypeError, r"^fields=Boxes\(most='many', .*: most='many': "),
         ({"fields": {"x": Rows("u8", [], 3, padding=300)}}, ValueError, r"^fields=Rows\(.*padding=300"),
         ({"augment": Augment.train("x")}, TypeError, r"^Augment\.train\('x'\): "),
-        ({"augment": Augment.resize(-1, 8)}, ValueError, r"^Augment\.resize\(-1, 8\): "),
+        ({"augment": Augment.resize((-1, 8))}, ValueError, r"^Augment\.resize\(\(-1, 8\)\): "),
         ({"soft_labels": 0.1}, TypeError, r"^soft_labels=0\.1: want \(classes, smoothing\), such as \(1000, 0\.1\)"),
         ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*want \(classes, smoothing\)"),
         ({"normalize": 3}, TypeError, r"^normalize=3: want 'imagenet' or \(mean, std\)"),
@@ -172,9 +174,36 @@ def test_the_signature_the_help_and_the_checks_name_the_same_options() -> None:
     assert "batch_size: 'int | None' = None" in shown and "number of samples in a batch of this rank" in shown
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: TableOptions(columns="12"), "columns='12': want a list of names, such as"),
+        (lambda: TableOptions(columns=b"12"), "columns=b'12': want a list of names"),
+        (lambda: TableOptions(columns=["a", 3]), "3 is no str"),
+        (lambda: TableOptions(files="mask"), "files='mask': want a list of names"),
+        (lambda: TableOptions(gather={"a": "xy"}), "gather: a='xy': want a list of names"),
+        (lambda: TableOptions(gather=["ab"]), "gather: a='b': want a list of names"),
+        (lambda: TableOptions(gather="ab"), "gather='ab': want a dict"),
+        (lambda: MultiHot("cats"), "classes='cats': want a list of names"),
+        (lambda: Boxes(3, columns=["ab"]), "columns="),
+        (lambda: Boxes(3, columns="ab"), "columns='ab': want a dict"),
+        (lambda: Concat("set"), "parts='set': want a list of data sets"),
+        (lambda: warpfeed.split(4, [0.5, 0.5], 1, labels="0101"), "labels='0101': want a list of numbers"),
+        (lambda: Loader("set", classes="cats"), "classes='cats': want a list of names"),
+        (lambda: Loader("set", subset="12"), "subset='12': want a list of indices"),
+        (lambda: Loader("set", weights="12"), "weights='12': want a list of numbers"),
+        (lambda: warpfeed.pack("set", "x.tar", keys="ab"), "keys='ab': want a list of names"),
+        (lambda: warpfeed.pack("set", "x.tar", samples="12"), "samples='12': want a list of indices"),
+    ],
+)
+def test_a_text_is_not_split_into_its_letters(make: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(said)):
+        make()
+
+
 def test_loaders_and_decoders_share_their_options() -> None:
     loader, decoder = _options.table(Loader.__init__), _options.table(Decoder.__init__)
-    assert {name for name in decoder if name not in loader} == {"max_batch", "max_queued"}
+    assert {name for name in decoder if name not in loader} == {"max_batch", "max_queued", "geometry"}
     assert {name: loader[name] for name in decoder if name in loader} == {
         name: types for name, types in decoder.items() if name in loader
     }

@@ -41,6 +41,21 @@ def test_a_subclass_has_arguments_of_its_own_and_is_pickled_as_one(mini: str) ->
         assert rest(pickle.loads(pickle.dumps(loader))) == expected
 
 
+@pytest.mark.parametrize("kind", [list, np.array, "tensor"])
+def test_a_pickled_loader_has_the_lists_with_which_it_was_opened(mini: str, kind: Any, request: Any) -> None:
+    kind = request.getfixturevalue("torch").tensor if kind == "tensor" else kind
+    options: dict[str, Any] = {**OPTIONS, "shuffle": False, "seed": 3}
+    for name, values, other in (("subset", [5, 2, 9, 9], 0), ("weights", [1.0, 0.0, 0.0, 2.0] * 16, 3.0)):
+        changed = kind(values)
+        loader = Loader(mini, **options, **{name: changed})
+        for place in range(len(changed)):
+            changed[place] = other
+        expected = [batch.ids for batch in Loader(mini, **options, **{name: values})]
+        assert [batch.ids for batch in pickle.loads(pickle.dumps(loader))] == expected, name
+    loader = Loader(mini, **options, subset=iter([5, 2]))
+    assert next(iter(pickle.loads(pickle.dumps(loader)))).ids == [5, 2], "also of an iterator, which is used up"
+
+
 def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     whole = Loader(mini, **OPTIONS)
     epochs = [rest(whole) for _ in range(3)]

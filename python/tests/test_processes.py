@@ -179,7 +179,8 @@ def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
     deadline = time.monotonic() + 10
     while threads() > before and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert threads() == before
+    # Threads of earlier tests may end meanwhile.
+    assert threads() <= before
 
 
 @pytest.mark.parametrize(
@@ -223,3 +224,13 @@ def test_a_loader_in_a_reference_cycle_is_collected(packed: str) -> None:
     del loader, it
     gc.collect()
     assert gone() is None
+
+
+def test_outputs_other_than_torch_do_not_import_it(mini: str, torch: Any) -> None:
+    code = """
+        import sys, warpfeed
+        for output in ("numpy", "dlpack"):
+            next(iter(warpfeed.Loader(sys.argv[1], output=output, num_workers=1)))
+        print("torch" in sys.modules)
+    """
+    assert ran(code, mini) == "False\n"

@@ -113,7 +113,7 @@ def test_a_loader_answers_queries_while_other_threads_iterate(packed: str) -> No
         while not ends.is_set() or asked == 0:
             state, stats = loader.state_dict(), loader.stats()
             assert state and stats["samples"] >= 0 and str(loader.verdict())
-            assert len(loader) == 8 and loader.classes() and loader.part(3) == 0
+            assert len(loader) == 8 and loader.classes and loader.part(3) == 0
             asked += 1
         return asked
 
@@ -311,6 +311,108 @@ def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> N
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
 @pytest.mark.parametrize(
+    ("call", "first", "after"),
+    [
+        ("loader.set_epoch(5)", "20", 5),
+        ("loader.set_epoch(21)", "20", 21),
+        ("loader.load_state_dict(state)", "a newer iterator", 0),
+        ("next(iter(loader))", "a newer iterator", 22),
+        ("next(it)", "20", 21),
+        ("loader.close()", "closed", 20),
+    ],
+)
+def test_a_signal_handler_may_call_the_loader_while_its_order_runs(call: str, first: str, after: int) -> None:
+    out = slow(
+        f"""
+        asked = []
+        def order(epoch):
+            asked.append(epoch)
+            if epoch == 20:
+                signal.raise_signal(signal.SIGALRM)
+            return range(40)
+        loader = warpfeed.Loader(Pictures(40), order=order, **options)
+        state = loader.state_dict()
+        loader.set_epoch(20)
+        it = iter(loader)
+        def handle(*_):
+            try:
+                {call}
+            except warpfeed.ConfigError as e:
+                print("refused:", e)
+        signal.signal(signal.SIGALRM, handle)
+        try:
+            print("first", next(it).epoch)
+        except warpfeed.WarpfeedError as e:
+            print("first", e)
+        print("after", loader.epoch, asked.count(20))
+        """
+    )
+    assert out.endswith(f"after {after} 1\n") and first in out.split("first ")[1], out
+    assert ("refused: this iterator is beginning" in out) == (call == "next(it)")
+
+
+def test_an_order_that_fails_leaves_its_epoch_to_the_next_iterator(packed: str) -> None:
+    failing = True
+
+    def order(epoch: int) -> list[int]:
+        if failing and epoch == 20:
+            raise RuntimeError("no order yet")
+        return list(range(8))
+
+    loader = Loader(packed, order=order, **{**OPTIONS, "shuffle": False})
+    loader.set_epoch(20)
+    for begin in (lambda: iter(loader), lambda: loader.epoch_from(20, 0)):
+        with pytest.raises(RuntimeError, match="no order yet"):
+            next(begin())
+        assert loader.epoch == 20
+    failing = False
+    assert next(iter(loader)).epoch == 20 and loader.epoch == 21
+
+
+#: A source whose samples from 8 on wait until they are released.
+BLOCKS = """
+class Blocks(Pictures):
+    go, reached = threading.Event(), threading.Event()
+    def __getitem__(self, index):
+        if index >= 8:
+            self.reached.set()
+            self.go.wait(50)
+        return super().__getitem__(index)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+def test_ctrl_c_ends_the_wait_of_close_and_the_next_close_waits_for_the_threads() -> None:
+    out = slow(
+        BLOCKS
+        + textwrap.dedent(
+            """
+        source = Blocks(400)
+        loader = warpfeed.Loader(source, **options)
+        it = iter(loader)
+        next(it)
+        source.reached.wait(50)
+        interrupt()
+        begun = time.monotonic()
+        try:
+            loader.close()
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - begun < 10)
+        threading.Timer(0.5, source.go.set).start()
+        loader.close()
+        print("ended", source.go.is_set())
+        try:
+            next(iter(loader))
+        except warpfeed.WarpfeedError as e:
+            print("closed" in str(e))
+        """
+        )
+    )
+    assert out == "interrupted True\nended True\nTrue\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@pytest.mark.parametrize(
     "call",
     [
         "warpfeed.Loader(Slow(400), balanced=True, **options)",
@@ -424,7 +526,8 @@ class Holds(Pictures):
 
     def __init__(self, how: str) -> None:
         super().__init__()
-        source: Any = self if how == "data" else Pictures()
+        parts = {"data": self, "Concat": warpfeed.Concat([Pictures(), self]), "mixture": [(Pictures(), 0.5), (self, 0.5)]}
+        source: Any = parts.get(how, Pictures())
         order = self.order if how == "order" else None
         self.loader = Loader(source, **{**OPTIONS, "shuffle": False}, order=order, num_workers=2)
 
@@ -432,14 +535,14 @@ class Holds(Pictures):
         return list(range(40))
 
 
-@pytest.mark.parametrize("how", ["data", "order"])
+@pytest.mark.parametrize("how", ["data", "order", "Concat", "mixture"])
 @pytest.mark.parametrize("used", [False, True])
 def test_a_data_set_that_holds_its_own_loader_is_collected(how: str, used: bool) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
     held = Holds(how)
     if used:
-        assert len(list(held.loader)) == 5
+        assert len(list(held.loader)) >= 5
         it = iter(held.loader)
         next(it)
         del it

@@ -13,6 +13,9 @@ import warpfeed
 pytest.importorskip("mypy", reason="mypy is not installed")
 
 USER = """
+import pathlib
+
+import numpy as np
 import warpfeed
 from warpfeed import Augment, Boxes, Loader, Mask, Numbers, TableOptions
 
@@ -29,10 +32,26 @@ with warpfeed.span("step"):
 loader.load_state_dict(state)
 reveal_type(loader.stats().since(loader.stats()).verdict())
 reveal_type(warpfeed.split("x", [0.5, 0.5], seed=1, by_class=True))
+Loader("a", device="cuda:1", dtype=np.float32, normalize=([0.5] * 3, (0.5, 0.5, 0.5)), trace=("t", (1, 1, 3, 1)))
+Loader("a", device=0, dtype=np.dtype("float32"), normalize="imagenet", trace=pathlib.Path("t"))
 wrong: int = loader.stats()
 loader.epoch_from("one", 2)
 Loader("a", bach_size=2)
 warpfeed.Decoder(decode_on="tpu")
+Loader("a", device=1.5)
+warpfeed.Decoder(dtype=32)
+Loader("a", normalize="ImageNet")
+Numbers(8)
+"""
+
+TORCH = """
+import torch
+from warpfeed import Decoder, Loader, Numbers
+
+Loader("a", device=torch.device("cuda", 1), dtype=torch.bfloat16)
+Decoder(device=torch.device("cpu"), dtype=torch.float16)
+Numbers(torch.int64)
+Loader("a", device=torch.float16)
 """
 
 
@@ -57,8 +76,18 @@ def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
 def test_user_code_is_type_checked(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
-    assert code == 1 and "Found 4 errors" in said, said
+    assert code == 1 and "Found 8 errors" in said, said
     said = said.replace("builtins.", "")  # shown by older versions
     assert 'Revealed type is "warpfeed._report.Report"' in said and 'Revealed type is "list[list[int]]"' in said, said
     assert 'Argument "bach_size" to "Loader"' in said and 'Argument "decode_on" to "Decoder"' in said, said
     assert 'variable has type "int"' in said and 'incompatible type "str"; expected "int"' in said, said
+    for argument, given in [("device", "float"), ("dtype", "int"), ("normalize", "str")]:
+        assert f'Argument "{argument}" to ' in said and f'has incompatible type "{given}"' in said, said
+    assert 'Argument 1 to "Numbers"' in said, said
+
+
+def test_torchs_devices_and_types_are_options(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (tmp_path / "user.py").write_text(TORCH)
+    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
+    assert code == 1 and "Found 1 error" in said and 'Argument "device" to "Loader"' in said, said

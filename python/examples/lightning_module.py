@@ -1,0 +1,56 @@
+"""Trains with Lightning on the CPU: python/examples/lightning_module.py FOLDER
+
+A second run with --resume PATH continues after the last batch of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import lightning
+import torch
+import warpfeed
+from warpfeed.lightning import DataModule
+
+
+class Network(lightning.LightningModule):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        layers = [torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+        self.model = torch.nn.Sequential(*layers, torch.nn.Linear(8, classes))
+        self.right = self.total = 0
+
+    def training_step(self, batch, index):  # type: ignore[no-untyped-def]
+        images, labels = batch
+        return torch.nn.functional.cross_entropy(self.model(images), labels)
+
+    def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
+        images, labels = batch
+        # Padding does not count.
+        self.right += int((self.model(images).argmax(1) == labels)[batch.valid].sum())
+        self.total += int(batch.valid.sum())
+
+    def configure_optimizers(self):  # type: ignore[no-untyped-def]
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--resume")
+    args = parser.parse_args()
+    data = DataModule(
+        train={"data": args.folder, "shuffle": 42, "augment": warpfeed.Augment.train(32), "drop_last": True},
+        val={"data": args.folder, "augment": warpfeed.Augment.eval(40, 32), "last_batch": "pad"},
+        batch_size=16, normalize="imagenet",
+    )  # fmt: skip
+    network = Network(classes=4)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(max_epochs=args.epochs, accelerator="cpu", devices=1, enable_checkpointing=False, **quiet)
+    trainer.fit(network, data, ckpt_path=args.resume)
+    print(f"{network.right} of {network.total} right after {trainer.global_step} steps")
+
+
+if __name__ == "__main__":
+    main()

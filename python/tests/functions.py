@@ -1,0 +1,106 @@
+"""Functions on images, for worker processes. This module imports little, so that they start fast."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+
+def noise(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    assert image.shape == (32, 32, 3) and image.dtype == np.uint8
+    return image ^ rng.integers(0, 8, image.shape, np.uint8)
+
+
+def plain(image: np.ndarray, rng: Any) -> np.ndarray:
+    return image
+
+
+def in_place(image: np.ndarray, rng: Any) -> np.ndarray:
+    image[...] = 255 - image
+    return image[::-1]
+
+
+KEPT: list[np.ndarray] = []
+
+
+def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
+    """Adds the image of the call before, which must not have changed."""
+    KEPT.append(image)
+    sums = [int(one.sum(dtype=np.int64)) for one in KEPT]
+    KEPT[0] = image
+    return np.full_like(image, sums[0] % 251) if len(KEPT) == 1 else image
+
+
+def with_globals(image: np.ndarray, rng: Any) -> np.ndarray:
+    out = image.copy()
+    out[0, 0] = random.randrange(256), np.random.randint(256), 0
+    if "torch" in sys.modules:
+        out[0, 0, 2] = int(sys.modules["torch"].randint(256, (1,)))
+    return out
+
+
+def fails(image: np.ndarray, rng: Any) -> np.ndarray:
+    return inner(image)
+
+
+class Odd(Exception):
+    """An exception that cannot be pickled."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def inner(image: np.ndarray) -> np.ndarray:
+    if int(image[0, 0, 0]) == 7:
+        raise ValueError("seven is wrong")
+    if int(image[0, 0, 0]) == 9:
+        raise Odd(9, 10)
+    return image
+
+
+def slow(image: np.ndarray, rng: Any) -> np.ndarray:
+    time.sleep(0.2)
+    return image
+
+
+def stuck(image: np.ndarray, rng: Any) -> np.ndarray:
+    """Creates a file in the folder `WARPFEED_STUCK`, and never returns."""
+    open(os.path.join(os.environ["WARPFEED_STUCK"], str(os.getpid())), "w").close()
+    time.sleep(3600)
+    return image
+
+
+class Large:
+    """A function whose pickle does not fit into a pipe."""
+
+    def __init__(self) -> None:
+        self.table = os.urandom(1 << 20)
+
+    def __call__(self, image: np.ndarray, rng: Any) -> np.ndarray:
+        return image
+
+
+def dies(image: np.ndarray, rng: Any) -> np.ndarray:
+    os._exit(3)
+
+
+def pid(image: np.ndarray, rng: Any) -> np.ndarray:
+    image[0, 0] = list((os.getpid() % (1 << 24)).to_bytes(3, "little"))
+    return image
+
+
+def float_result(image: np.ndarray, rng: Any) -> np.ndarray:
+    return image / np.float32(255)
+
+
+def small_result(image: np.ndarray, rng: Any) -> np.ndarray:
+    return image[:16]
+
+
+def no_result(image: np.ndarray, rng: Any) -> None:
+    image[...] = 0

@@ -1,0 +1,283 @@
+"""Promise: each augmentation of the Rust crate works from Python under its own name. It changes the
+pixels, is the same for any number of workers, and prints, compares and pickles by value."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from conftest import contents
+from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mix, RandomErasing
+
+OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": 3, "subset": range(24), "output": "numpy"}
+
+#: The beginnings of an augmentation, by name.
+BEGINNINGS: dict[str, Augment] = {
+    "train": Augment.train(32),
+    "eval": Augment.eval(40, 32),
+    "center_crop": Augment.center_crop(24),
+    "resize": Augment.resize((24, 32)),
+    "pass_through": Augment.pass_through((40, 48)),
+    "letterbox": Augment.letterbox((40, 32)),
+    "scale_jitter": Augment.scale_jitter(32, 0.5, 2.0),
+    "iou_crop": Augment.iou_crop((24, 32)),
+    "random_crop": Augment.random_crop(24),
+    "random_resize": Augment.random_resize(32, 20, 60),
+    "shortest_size": Augment.shortest_size([20, 24, 30], 48),
+    "preset": Augment.preset("classification-ta_wide", 32),
+}
+
+#: For each further method, an augmentation without it and the call.
+METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
+    "fill": (Augment.letterbox((48, 32)), lambda a: a.fill(10, 200, 90)),
+    "output": (Augment.train(32), lambda a: a.output((24, 40))),
+    "padding": (Augment.random_crop(32), lambda a: a.padding(15)),
+    "border": (Augment.random_crop(32).padding(15), lambda a: a.border("reflect")),
+    "pad_if_needed": (Augment.random_crop(32), lambda a: Augment.random_crop(64).fill(9, 9, 200).pad_if_needed()),
+    "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
+    "from_epoch": (Augment.train(32), lambda a: Augment.resize(32, 32).from_epoch(1, a)),
+    "scale": (Augment.train(32), lambda a: a.scale(0.3, 0.5)),
+    "ratio": (Augment.train(32), lambda a: a.ratio(2.0, 3.0)),
+    "flip": (Augment.resize(32, 32), lambda a: a.flip(1.0)),
+    "vertical_flip": (Augment.resize(32, 32), lambda a: a.vertical_flip(1.0)),
+    "jitter": (Augment.train(32), lambda a: a.jitter(ColorJitter(0.4, 0.3, 0.2, 0.1, 0.9))),
+    "rand_augment": (Augment.train(32), lambda a: a.rand_augment(3, 15, 31, "bilinear", (9, 8, 7))),
+    "trivial_augment_wide": (Augment.train(32), lambda a: a.trivial_augment_wide()),
+    "auto_augment": (Augment.train(32), lambda a: a.auto_augment("cifar10", fill=(1, 2, 3))),
+    "aug_mix": (Augment.train(32), lambda a: a.aug_mix(5, 2, 3)),
+    "timm": (Augment.train(32), lambda a: a.timm("rand-m9-mstd0.5-inc1")),
+    "three_augment": (Augment.train(32), lambda a: a.three_augment()),
+    "simclr": (Augment.train(32), lambda a: a.simclr()),
+    "dino": (Augment.train(32), lambda a: a.dino(0.1, 0.2)),
+    "affine": (
+        Augment.train(32),
+        lambda a: a.affine((-30, 30), (0.1, 0.2), (0.8, 1.2), (-5, 5), (-4, 4), "bilinear", (5, 6, 7)),
+    ),
+    "rotate": (Augment.train(32), lambda a: a.rotate(30)),
+    "perspective": (Augment.train(32), lambda a: a.perspective(0.5, 1.0)),
+    "grayscale": (Augment.train(32), lambda a: a.grayscale(1.0)),
+    "invert": (Augment.train(32), lambda a: a.invert(1.0)),
+    "posterize": (Augment.train(32), lambda a: a.posterize(2, 1.0)),
+    "solarize": (Augment.train(32), lambda a: a.solarize(64.5, 1.0)),
+    "equalize": (Augment.train(32), lambda a: a.equalize(1.0)),
+    "autocontrast": (Augment.train(32), lambda a: a.autocontrast(1.0)),
+    "sharpness": (Augment.train(32), lambda a: a.sharpness(4.0, 1.0)),
+    "permute_channels": (Augment.train(32), lambda a: a.permute_channels(1.0)),
+    "blur": (Augment.train(32), lambda a: a.blur(5, (1.0, 2.0), 1.0)),
+    "erase": (
+        Augment.train(32),
+        lambda a: a.erase(RandomErasing(1.0).scale(0.1, 0.2).ratio(0.5, 2.0).value(0.1, 0.2, 0.3)),
+    ),
+    "mix": (Augment.train(32), lambda a: a.mix(Mix.either(0.2, 1.0).probability(0.9))),
+}
+
+
+def made(name: str) -> Augment:
+    if name in BEGINNINGS:
+        return BEGINNINGS[name]
+    base, call = METHODS[name]
+    return call(base)
+
+
+def delivered(mini: str, augment: Augment, **more: Any) -> Any:
+    of_a_size = (BEGINNINGS["center_crop"], BEGINNINGS["pass_through"])
+    if augment in of_a_size or "iou_crop" in repr(augment) or "random_crop" in repr(augment):
+        mini = Sized(augment)  # type: ignore[assignment]
+    if "iou_crop" in repr(augment):
+        more["fields"] = {"boxes": Boxes(1)}
+    if "mix(Mix" in repr(augment):
+        more["soft_labels"] = (4, 0.1)
+    return contents(Loader(mini, augment=augment, **{**OPTIONS, **more}))
+
+
+class Sized:
+    """Pictures of 48 by 40 pixels with one box each."""
+
+    def __init__(self, augment: Augment) -> None:
+        self.boxed = "iou_crop" in repr(augment)
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        picture = np.random.default_rng(index).integers(0, 256, (40, 48, 3), np.uint8)
+        boxes = {"boxes": np.array([[4, 5, 30, 35]], np.float32)} if self.boxed else {}
+        return {"image": picture, "label": index % 4, **boxes}
+
+
+def test_every_method_of_an_augmentation_has_a_case() -> None:
+    public = {name for name in vars(Augment) if not name.startswith("_")}
+    # Lists of augmentations: test_views.py.
+    lists = {"simclr_views", "dino_views"}
+    assert public == {*BEGINNINGS, *METHODS, *lists}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_changes_the_pixels(mini: str, name: str) -> None:
+    base, call = METHODS[name]
+    before, after = delivered(mini, base), delivered(mini, call(base))
+    assert [batch[2] for batch in before] == [batch[2] for batch in after]
+    assert all(a[3]["image"] != b[3]["image"] for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("name", [*BEGINNINGS, *METHODS])
+def test_an_augmentation_is_the_same_for_any_number_of_workers(mini: str, name: str) -> None:
+    one, two = (delivered(mini, made(name), num_workers=workers) for workers in (1, 2))
+    assert one == two and len(one) >= 2
+    # Epochs and seeds draw other numbers, where the augmentation draws any.
+    assert delivered(mini, made(name), shuffle=4) != one
+
+
+@pytest.mark.parametrize("name", [*BEGINNINGS, *METHODS])
+def test_an_augmentation_is_what_it_prints_and_pickles(name: str) -> None:
+    augment = made(name)
+    again = eval(repr(augment))
+    assert again == augment and repr(again) == repr(augment) and hash(again) == hash(augment)
+    assert pickle.loads(pickle.dumps(augment)) == augment
+    other = augment.flip(0.25)
+    assert other != augment and repr(other).startswith(repr(augment))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ColorJitter(0.4, hue=0.1, probability=0.5),
+        RandomErasing(0.25).scale(0.02, 0.3).ratio(0.3, 3.3).value(0.5, 1.0, 2.0),
+        RandomErasing(0.25).noise(),
+        RandomErasing(0.25).random_colour(0.5),
+        Mix.mixup(0.8),
+        Mix.cutmix(1.0).probability(0.5),
+        Mix.either(0.2, 1.0),
+    ],
+)
+def test_a_part_of_an_augmentation_is_what_it_prints_and_pickles(part: Any) -> None:
+    assert eval(repr(part)) == part and pickle.loads(pickle.dumps(part)) == part
+
+
+@pytest.mark.parametrize(
+    ("augment", "numbers"),
+    [
+        (Augment.train(32).scale(0.9, 0.1), ("0.9", "0.1")),
+        (Augment.train(32).ratio(3.0, 0.5), ("3", "0.5")),
+        (Augment.train(32).flip(1.5), ("1.5", "1")),
+        (Augment.train(32).vertical_flip(-0.5), ("-0.5", "0")),
+        (Augment.eval(20, 32), ("20", "32")),
+        (Augment.scale_jitter(32, 2.0, 0.5), ("2", "0.5")),
+        (Augment.random_crop(32).padding(40), ("40", "32")),
+        (Augment.random_resize(32, 50, 40), ("50", "40")),
+        (Augment.shortest_size([40, 80], 60), ("80", "60")),
+        (Augment.train(32).from_epoch(3, Augment.train(40)), ("3", "40x40", "32x32")),
+        (Augment.train(32).erase(RandomErasing(0.5).noise(-1.0)), ("-1",)),
+        (Augment.train(32).jitter(ColorJitter(hue=0.7)), ("0.7", "0.5")),
+        (Augment.train(32).rand_augment(2, 31, 31), ("31", "30")),
+        (Augment.train(32).aug_mix(11), ("11", "10")),
+        (Augment.train(32).affine(rotate=(30, -30)), ("30", "-30")),
+        (Augment.train(32).affine(translate=(0.1, 1.5)), ("1.5", "1")),
+        (Augment.train(32).perspective(1.5), ("1.5", "1")),
+        (Augment.train(32).grayscale(1.5), ("1.5", "1")),
+        (Augment.train(32).invert(2.0), ("2", "1")),
+        (Augment.train(32).posterize(9), ("9", "8")),
+        (Augment.train(32).equalize(-1.0), ("-1", "0")),
+        (Augment.train(32).autocontrast(7.0), ("7", "1")),
+        (Augment.train(32).sharpness(-2.0), ("-2", "0")),
+        (Augment.train(32).permute_channels(1.25), ("1.25", "1")),
+        (Augment.train(32).blur(4), ("4",)),
+        (Augment.train(32).blur(5, (2.0, 1.0)), ("2", "1")),
+        (Augment.train(32).dino(1.5, 0.0), ("1.5", "1")),
+        (Augment.train(32).erase(RandomErasing(1.5)), ("1.5", "1")),
+        (Augment.train(32).erase(RandomErasing(0.5).scale(0.5, 0.1)), ("0.5", "0.1")),
+        (Augment.train(32).mix(Mix.mixup(-1.0)), ("-1", "0")),
+        (Augment.train(32).mix(Mix.mixup(1.0).probability(1.5)), ("1.5", "1")),
+    ],
+)
+def test_a_refused_number_is_named_with_its_limit(mini: str, augment: Augment, numbers: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Loader(mini, augment=augment, soft_labels=(4, 0.1), **OPTIONS)
+    assert all(number in str(refused.value) for number in numbers), refused.value
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Augment.train(32).auto_augment("imagenet21k"),  # type: ignore[arg-type]
+        lambda: Augment.train(32).rand_augment(interpolation="bicubic"),  # type: ignore[arg-type]
+        lambda: Augment.train(32).timm("rand-q9"),
+        lambda: Augment.train(32).timm("no-policy"),
+        lambda: Augment.train(32).interpolation("area"),  # type: ignore[arg-type]
+        lambda: Augment.random_crop(32).border("wrap"),  # type: ignore[arg-type]
+        lambda: Augment.preset("classification-v9", 32),
+    ],
+)
+def test_a_refused_word_is_named(mini: str, call: Callable[[], Augment]) -> None:
+    with pytest.raises((ConfigError, ValueError), match="imagenet21k|bicubic|rand-q9|no-policy|area|wrap|classification-v9"):
+        Loader(mini, augment=call(), **OPTIONS)
+
+
+def test_sizes_are_torchvisions_height_and_width(mini: str) -> None:
+    """Two plain numbers have different orders in other libraries, so they are refused."""
+    for size, shape in [((24, 40), (24, 40)), ([24, 40], (24, 40)), (32, (32, 32)), ((32,), (32, 32))]:
+        for augment in [
+            Augment.resize(size), Augment.letterbox(size), Augment.train(size), Augment.eval(48, size), Augment.center_crop(size),
+            Augment.train(8).output(size),
+        ]:  # fmt: skip
+            [images, *_], *_ = Loader(mini, batch_size=4, augment=augment, output="numpy")
+            assert images.shape == (4, *shape, 3), augment
+    assert Augment.resize(height=24, width=40) == Augment.resize((24, 40)) != Augment.resize((40, 24))
+    assert Augment.resize(32, 32) == Augment.resize(32) and Augment.train((32, 32)) == Augment.train(32)
+    assert repr(Augment.letterbox([24, 40])) == "Augment.letterbox((24, 40))"
+    for wrong in [
+        lambda: Augment.resize(24, 40), lambda: Augment.letterbox(24, 40), lambda: Augment.iou_crop(24, 40),
+        lambda: Augment.pass_through(24, 40), lambda: Augment.train(8).output(24, 40),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=r"\(24, 40\): the order of two numbers is ambiguous; want a tuple \(height, width\)"):
+            wrong()
+    for wrong in [
+        lambda: Augment.resize(), lambda: Augment.resize((1, 2, 3)), lambda: Augment.resize(height=3),  # type: ignore[call-overload]
+        lambda: Augment.resize(8, height=3, width=3), lambda: Augment.train((1, 2, 3)), lambda: Augment.resize(()),  # type: ignore[call-overload]
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match="want a tuple"):
+            wrong()
+
+
+def test_noise_fills_a_rectangle_with_other_values_for_each_pixel(mini: str) -> None:
+    erasing = RandomErasing(1.0).scale(0.2, 0.3)
+    options = {**OPTIONS, "shuffle": 3, "normalize": "imagenet"}
+    plain, value, noise = (
+        np.concatenate([images.copy() for images, _ in loader])
+        for loader in (
+            Loader(mini, augment=augment, **options)
+            for augment in (
+                Augment.train(32),
+                Augment.train(32).erase(erasing),
+                Augment.train(32).erase(erasing.noise()),
+            )
+        )
+    )
+    erased = (plain != value).any(axis=-1)
+    assert 0.15 < erased.mean() < 0.35
+    assert (noise[~erased] == plain[~erased]).all() and (value[erased] == 0).all()
+    assert abs(noise[erased].mean()) < 0.05 and abs(noise[erased].std() - 1) < 0.05
+
+
+def test_a_bicubic_evaluation_is_that_of_pillow(tmp_path: Any) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 24, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+    (tmp_path / "a").mkdir()
+    image.fromarray(pixels).save(tmp_path / "a" / "0.png")
+    augment = Augment.eval(96, 80).interpolation("bicubic")
+    loader = Loader(str(tmp_path), batch_size=1, augment=augment, output="numpy")
+    (images, _) = next(iter(loader))
+    resized = image.fromarray(pixels).resize((115, 96), image.Resampling.BICUBIC)
+    expected = np.asarray(resized)[8:88, 18:98].astype(int)
+    difference = abs(images[0].astype(int) - expected)
+    assert difference.max() <= 2 and difference.mean() < 0.02
+
+
+def test_mixing_ends_with_its_epoch(mini: str) -> None:
+    augment = Augment.train(32).mix(Mix.mixup(1.0)).from_epoch(1, Augment.train(32))
+    loader = Loader(mini, augment=augment, soft_labels=(4, 0.0), **OPTIONS)
+    first, second = ([batch for batch in loader] for _ in range(2))
+    hard = [np.isin(np.asarray(batch["soft_label"]), (0.0, 1.0)).all() for batch in (*first, *second)]
+    assert hard == [False, False, True, True]

@@ -1,0 +1,207 @@
+"""Promise: ``collate`` gives a batch its final form. It sees all fields and facts, its result is what
+the loop receives, also after a resume and in ``replay``, and its errors name the batch. The ready
+functions give the boxes, classes and masks of each sample, whatever format the loader chose."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import warpfeed.collate
+from warpfeed import Augment, Boxes, ConfigError, Loader, WarpfeedError
+
+OPTIONS: dict[str, Any] = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
+
+
+def summed(batch: Any) -> tuple[int, int, list[int], int]:
+    return batch.epoch, batch.number, batch.ids, int(batch["image"].sum(dtype=np.int64)) + int(batch["label"].sum())
+
+
+def test_the_result_is_what_the_loop_receives(mini: str) -> None:
+    plain = [summed(_dict(b)) for b in Loader(mini, shuffle=2, **OPTIONS)]
+    assert list(Loader(mini, shuffle=2, collate=summed, **OPTIONS)) == plain
+    # Any value is a batch, also None.
+    assert list(Loader(mini, collate=lambda batch: None, **OPTIONS)) == [None] * 4
+
+
+class _Named(dict[str, Any]):
+    """A batch of two fields, with its facts."""
+
+
+def _dict(batch: Any) -> Any:
+    named = _Named(image=batch.images, label=batch.labels)
+    named.epoch, named.number, named.ids = batch.epoch, batch.number, batch.ids  # type: ignore[attr-defined]
+    return named
+
+
+def test_it_works_with_a_resume_with_replay_and_in_another_process(mini: str) -> None:
+    options = {**OPTIONS, "shuffle": 2, "collate": summed}
+    whole = [found for epoch in range(2) for found in Loader(mini, **options).epoch_from(epoch, 0)]
+    loader = Loader(mini, **options)
+    it = iter(loader)
+    assert [next(it), next(it), next(it)] == whole[:3]
+    again = Loader(mini, resume=loader.state_dict(), num_workers=1, **options)
+    assert [*again, *again] == whole[3:]
+    replayed = Loader(mini, **options).replay(2)
+    assert [next(replayed) for _ in range(3)] == [whole[0], whole[1], whole[0]]
+    assert list(pickle.loads(pickle.dumps(Loader(mini, **options)))) == whole[:4]
+
+
+def test_it_comes_after_transforms_and_sees_the_facts_and_kinds(mini: str) -> None:
+    def seen(batch: Any) -> Any:
+        assert batch.valid.tolist() == [True] * 16 and len(batch.keys_of_samples) == 16 and batch.mixing is None
+        return {"x": batch["pixels"], "size": batch.kinds, "labels": batch["labels"]}
+
+    renamed = Loader(
+        mini, transforms=lambda x, y: {"pixels": x + 1, "labels": y}, collate=seen, augment=Augment.resize(8, 8),
+        batch_size=16, output="numpy",
+    )  # fmt: skip
+    plain = Loader(mini, augment=Augment.resize(8, 8), batch_size=16, output="numpy")
+    for batch, (images, labels) in zip(renamed, plain, strict=True):
+        assert list(batch) == ["x", "size", "labels"] and np.array_equal(batch["labels"], labels)
+        assert np.array_equal(batch["x"], images + 1)
+
+
+def wrong(batch: Any) -> Any:
+    raise {0: ValueError("too few boxes"), 1: StopIteration("done")}[batch.number]
+
+
+def test_an_exception_names_the_batch_and_is_the_cause(mini: str) -> None:
+    it = iter(Loader(mini, collate=wrong, **OPTIONS))
+    with pytest.raises(WarpfeedError, match=r"^collate \(wrong\) at batch 0 of epoch 0 \(samples 0, 1, .*, \.\.\.\): ValueE") as e:
+        next(it)
+    assert isinstance(e.value.__cause__, ValueError) and e.value.kind == "transform"
+    assert e.value.__cause__.__traceback__.tb_next.tb_frame.f_code.co_name == "wrong"  # type: ignore[union-attr]
+    # A StopIteration does not end the loop early.
+    with pytest.raises(WarpfeedError, match="collate .*batch 1 .*StopIteration: done"):
+        next(it)
+
+
+def test_a_stop_iteration_of_a_transform_does_not_end_the_epoch(mini: str) -> None:
+    def stop(images: Any, labels: Any) -> Any:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match=r"transforms\[0\] \(stop\) raised StopIteration at batch 0"):
+        list(Loader(mini, transforms=stop, **OPTIONS))
+
+
+def test_what_is_no_function_is_refused(mini: str) -> None:
+    with pytest.raises(TypeError, match="collate=3: want a function"):
+        Loader(mini, collate=3, **OPTIONS)  # type: ignore[arg-type]
+
+
+class Annotated:
+    """Pictures of 40 by 20 pixels, each with as many boxes as its index."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        boxes = np.array([[2 * n, n, 2 * n + 10, n + 8] for n in range(index)], np.float32).reshape(-1, 4)
+        return {
+            "image": np.full((20, 40, 3), index, np.uint8),
+            "boxes": boxes, "boxes.class": np.arange(index, dtype=np.int64),
+            "boxes.crowd": np.zeros(index, np.uint8), "image_id": np.array(100 + index, np.int64),
+        }  # fmt: skip
+
+
+FORMATS = [(to, relative) for to in ("xyxy", "xywh", "cxcywh") for relative in (False, True)]
+
+
+def annotated(collate: Any, output: str, layout: str | None = None, **more: Any) -> Any:
+    more = {"columns": {"class": "i16", "crowd": "u8"}, **more}
+    fields = {"boxes": Boxes(5, **more), "image_id": warpfeed.Numbers("i64")}
+    loader = Loader(
+        Annotated(), batch_size=4, augment=Augment.resize((20, 80)), fields=fields, collate=collate, output=output,
+        layout=layout, normalize="imagenet",
+    )  # fmt: skip
+    return next(iter(loader))
+
+
+@pytest.mark.parametrize(("to", "relative"), FORMATS)
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool, output: str, layout: str) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+    collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
+    images, targets = annotated(collate, output, layout, to=to, to_relative=relative)
+    assert len(images) == len(targets) == 4 and all(tuple(image.shape) == (3, 20, 80) for image in images)
+    for index, target in enumerate(targets):
+        # The picture is twice as wide in the batch.
+        want = [[4 * n, n, 4 * n + 20, n + 8] for n in range(index)]
+        assert np.allclose(np.asarray(target["boxes"]), np.array(want).reshape(-1, 4), atol=1e-4)
+        assert str(target["boxes"].dtype).endswith("float32") and str(target["labels"].dtype).endswith("int64")
+        assert target["labels"].tolist() == [n + 1 for n in range(index)] and target["valid"] is True
+        assert target["iscrowd"].tolist() == [0] * index and int(target["image_id"]) == 100 + index
+
+
+@pytest.mark.parametrize(("to", "relative"), FORMATS)
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output: str) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+    images, rows = annotated(warpfeed.collate.yolo_targets, output, to=to, to_relative=relative)
+    want = [
+        [i, n, (4 * n + 10) / 80, (n + 4) / 20, 20 / 80, 8 / 20] for i in range(4) for n in range(i)
+    ]  # fmt: skip
+    assert tuple(images.shape) == (4, 3, 20, 80) and str(rows.dtype).endswith("float32")
+    assert np.allclose(np.asarray(rows), want, atol=1e-6)
+
+
+def test_a_batch_without_boxes_is_empty_and_not_an_error() -> None:
+    class Empty(Annotated):
+        def __len__(self) -> int:
+            return 1
+
+    fields = {"boxes": Boxes(2, {"class": "i64"})}
+    options = {"batch_size": 1, "augment": Augment.resize(8, 8), "fields": fields, "output": "numpy"}
+    _, targets = next(iter(Loader(Empty(), collate=warpfeed.collate.detection_targets, **options)))
+    assert targets[0]["boxes"].shape == (0, 4) and targets[0]["labels"].shape == (0,)
+    assert next(iter(Loader(Empty(), collate=warpfeed.collate.yolo_targets, **options)))[1].shape == (0, 6)
+
+
+def test_hf_gives_the_arguments_of_a_model(mini: str) -> None:
+    plain = next(iter(Loader(mini, **OPTIONS)))
+    batch = next(iter(Loader(mini, collate=warpfeed.collate.hf, **OPTIONS)))
+    assert list(batch) == ["pixel_values", "labels"] and np.array_equal(batch["labels"], plain[1])
+    assert np.array_equal(batch["pixel_values"], plain[0].transpose(0, 3, 1, 2))
+    soft = next(iter(Loader(mini, collate=warpfeed.collate.hf, soft_labels=(4, 0.1), **OPTIONS)))
+    assert soft["labels"].shape == (16, 4)
+
+
+def test_padding_counts_in_no_loss(mini: str) -> None:
+    options = {**OPTIONS, "batch_size": 48, "last_batch": "pad"}
+    labels = list(Loader(mini, collate=warpfeed.collate.hf, **options))[-1]["labels"]
+    assert (labels[:16] >= 0).all() and (labels[16:] == -100).all()
+    soft = list(Loader(mini, collate=warpfeed.collate.hf, soft_labels=(4, 0.1), **options))[-1]["labels"]
+    assert np.allclose(soft[:16].sum(1), 1) and not soft[16:].any()
+
+    fields = {"boxes": Boxes(5, {"class": "i64"})}
+    options = {"batch_size": 3, "last_batch": "pad", "augment": Augment.resize((20, 80)), "fields": fields, "output": "numpy"}
+    last = list(Loader(Annotated(), collate=warpfeed.collate.yolo_targets, **options))[-1][1]
+    assert len(Annotated()) == 4 and set(last[:, 0]) == {0} and len(last) == 3
+
+
+def test_boxes_that_the_loader_does_not_have_are_refused(mini: str) -> None:
+    for collate in (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets):
+        with pytest.raises(WarpfeedError, match="no field 'boxes' of boxes: fields=") as e:
+            next(iter(Loader(mini, collate=collate, **OPTIONS)))
+        assert isinstance(e.value.__cause__, ConfigError)
+        with pytest.raises(WarpfeedError, match="'boxes' has no classes"):
+            annotated(collate, "numpy", columns={})
+        with pytest.raises(TypeError, match="not the batch that a loader passes"):
+            collate({"boxes": np.zeros((1, 1, 4))})
+
+
+def test_torchvisions_detector_takes_the_targets() -> None:
+    pytest.importorskip("torch")
+    detection = pytest.importorskip("torchvision.models.detection", reason="torchvision is not installed")
+    collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
+    images, targets = annotated(collate, "torch")
+    model = detection.fasterrcnn_mobilenet_v3_large_320_fpn(weights=None, weights_backbone=None, num_classes=5)
+    losses = model(images, targets)
+    assert len(losses) == 4 and all(loss.isfinite() for loss in losses.values())

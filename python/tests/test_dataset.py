@@ -1,0 +1,165 @@
+"""Promise: `loader.dataset` has the samples as they are stored, as torch users expect of a data set."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Pictures, bmp
+from warpfeed import Augment, ConfigError, Loader, WarpfeedError
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(4), "output": "numpy"}
+
+
+class Stored:
+    """Pictures of different sizes with fields of every encoding."""
+
+    classes = ["even", "odd"]
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        array = io.BytesIO()
+        np.save(array, np.arange(index + 1, dtype=np.int16))
+        fields = {"emb.npy": array.getvalue(), "meta.json": json.dumps({"n": index}).encode(), "note.txt": "é".encode()}
+        picture = bmp(3 + index, 2, (index, 20, 30))
+        return {"bmp": picture, "label": index % 2, "key": f"k{index}", "raw": b"\x01\x02", **fields}
+
+
+def test_a_sample_is_what_the_data_set_stores() -> None:
+    loader = Loader(Stored(), **OPTIONS)
+    assert len(loader.dataset) == 6
+    sample = loader.dataset[3]
+    assert list(sample) == ["id", "key", "label", "image", "raw", "emb.npy", "meta.json", "note.txt"]
+    assert (sample["id"], sample["key"], sample["label"]) == (3, "k3", 1)
+    assert sample["image"].shape == (2, 6, 3) and sample["image"].dtype == np.uint8
+    assert (sample["image"] == [3, 20, 30]).all() and sample["image"].flags.writeable
+    assert sample["emb.npy"].tolist() == [0, 1, 2, 3] and sample["emb.npy"].dtype == np.int16
+    assert (sample["meta.json"], sample["note.txt"], sample["raw"]) == ({"n": 3}, "é", b"\x01\x02")
+    # Like any sequence.
+    assert [sample["id"] for sample in loader.dataset] == list(range(6))
+    assert loader.dataset[-1]["id"] == 5 and loader.dataset[np.int64(2)]["id"] == 2
+    for wrong in (6, -7):
+        with pytest.raises(IndexError, match=f"sample {wrong} of a data set of 6"):
+            loader.dataset[wrong]
+    with pytest.raises(TypeError, match="want a whole number"):
+        loader.dataset[1:2]  # type: ignore[index]
+    with pytest.raises(ConfigError, match="sample 6: the data set has the samples 0 to 5"):
+        loader.sample(6)
+
+
+def test_a_sample_does_not_depend_on_the_augmentation_and_takes_no_batch(mini: str) -> None:
+    loader = Loader(mini, batch_size=16, shuffle=1, augment=Augment.train(32), output="numpy")
+    first = next(batches := iter(loader))
+    again = [loader.sample(id) for id in first.ids]
+    assert [sample["label"] for sample in again] == first.labels.tolist()
+    assert [sample["key"] for sample in again] == first.keys_of_samples
+    assert all(sample["image"].shape[2] == 3 for sample in again)
+    whole = Loader(mini, batch_size=1, augment=Augment.resize(again[0]["image"].shape[:2]), subset=first.ids[:1], output="numpy")
+    assert np.array_equal(next(iter(whole)).images[0], again[0]["image"]), "the pixels that batches are made of"
+    assert len(list(batches)) == 3
+    reopened = pickle.loads(pickle.dumps(loader))
+    assert np.array_equal(reopened.sample(first.ids[3])["image"], again[3]["image"])
+
+
+def test_a_subset_is_torchs_subset() -> None:
+    loader = Loader(Stored(), subset=[4, 1, 5], **OPTIONS)
+    assert len(loader.dataset) == 3 and [sample["id"] for sample in loader.dataset] == [4, 1, 5]
+    [batch] = loader
+    assert batch.ids == [4, 1, 5] == loader.dataset.indices
+    assert loader.sample(batch.ids[1])["key"] == batch.keys_of_samples[1]
+    # Samplers do not change the data set.
+    weighted = Loader(Stored(), weights=[1.0] * 6, **OPTIONS)
+    assert len(weighted.dataset) == 6
+
+
+def test_classes_are_those_of_an_image_folder(mini: str) -> None:
+    loader = Loader(mini, **OPTIONS)
+    assert loader.classes == sorted(path.name for path in Path(mini).iterdir() if path.is_dir())
+    assert loader.class_to_idx == {name: label for label, name in enumerate(loader.classes)}
+    assert loader.dataset.classes == loader.classes and loader.dataset.class_to_idx == loader.class_to_idx
+    own = Loader(mini, classes=list(reversed(loader.classes)), **OPTIONS)
+    assert own.dataset[0]["label"] == 3 and own.class_to_idx[loader.classes[0]] == 3, "the labels of batches"
+    assert Loader(Cut(), **OPTIONS).classes == []
+
+
+def test_a_sample_that_cannot_be_read_is_an_error_that_names_it() -> None:
+    loader = Loader(Pictures(16, "bad"), **OPTIONS)
+    with pytest.raises(WarpfeedError, match=r"^sample 7: .*the seventh is missing") as e:
+        loader.dataset[7]
+    assert isinstance(e.value.__cause__, ValueError)
+    cut = Loader(Cut(), **OPTIONS)
+    with pytest.raises(WarpfeedError, match=r"^sample 0 \(0\): decode: bmp"):
+        cut.dataset[0]
+    with pytest.raises(ConfigError, match=r"^field 'emb.npy' is not npy: "):
+        Loader(Cut(b"\x93NUMPY\x01"), **OPTIONS).dataset[0]
+
+
+class Cut:
+    def __init__(self, array: bytes | None = None) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        picture = bmp(8, 8, (1, 2, 3))
+        return {"bmp": picture[:80]} if self.array is None else {"bmp": picture, "emb.npy": self.array}
+
+
+def test_a_torch_user_gets_tensors(mini: str, torch: Any) -> None:
+    loader = Loader(mini, batch_size=4, augment=Augment.resize(8))
+    image = loader.dataset[0]["image"]
+    stored = Loader(mini, **OPTIONS).dataset[0]["image"]
+    assert image.dtype == torch.uint8 and image.is_contiguous()
+    assert np.array_equal(image.permute(1, 2, 0).numpy(), stored)
+    # The data set works with torch's own loader.
+    loaded = torch.utils.data.DataLoader(loader.dataset, batch_size=None)
+    assert [sample["key"] for sample in loaded] == [sample["key"] for sample in loader.dataset]
+
+
+def test_a_data_set_keeps_its_loader_and_nothing_keeps_both(mini: str) -> None:
+    dataset = Loader(mini, **OPTIONS).dataset
+    assert dataset[0]["id"] == 0
+    loader = weakref.ref(dataset._loader)
+    del dataset
+    assert loader() is None, "without the garbage collector"
+
+
+@pytest.mark.parametrize("output", ["torch", "numpy", "dlpack"])
+def test_valid_is_an_array_of_the_batch(mini: str, torch: Any, output: Any) -> None:
+    options: dict[str, Any] = {"batch_size": 24, "last_batch": "pad", "augment": Augment.resize(8)}
+    whole, padded = [], []
+    for batch in Loader(mini, output=output, **options):
+        valid = batch.valid
+        assert valid.dtype == (torch.bool if output == "torch" else np.bool_) and valid.shape == (24,)
+        padded.append(int(valid.sum()))
+        whole += [id for id, counts in zip(batch.ids, valid.tolist(), strict=True) if counts]
+    assert padded == [24, 24, 16] and whole == list(range(64))
+
+
+def test_valid_counts_each_sample_once_over_ranks(mini: str, torch: Any) -> None:
+    """The validation of docs/several-gpus.md: shares of different length, joined."""
+    right = total = 0
+    for rank in range(3):
+        loader = Loader(mini, batch_size=5, last_batch="pad", rank=rank, world_size=3, augment=Augment.resize(8))
+        for batch in loader:
+            images, labels = batch
+            right += int((labels % 2 == 0)[batch.valid].sum())
+            total += int(batch.valid.sum())
+    assert (right, total) == (32, 64)
+
+
+def test_valid_of_fields_and_of_collate(mini: str, torch: Any) -> None:
+    loader = Loader(
+        mini, batch_size=60, last_batch="pad", augment=Augment.resize(8), soft_labels=(4, 0.0),
+        collate=lambda batch: {"x": batch["image"], "weight": batch.valid.float()},
+    )
+    assert [int(batch["weight"].sum()) for batch in loader] == [60, 4]

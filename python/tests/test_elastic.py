@@ -1,0 +1,363 @@
+"""Promise: under torchrun's elastic agents a run goes on with fewer or more ranks, and the global
+batches stay those of an undisturbed run, byte for byte. A rank that dies or stops ends the others
+with an error that names it. Runs on the CPU, with gloo."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+from warpfeed import Augment, Loader
+
+#: Samples of a global batch, and batches of an epoch of 64 samples.
+GLOBAL, BATCHES = 12, 6
+#: Steps in which the four ranks become three, and are four again, and the number of all steps.
+LOST, BACK, STEPS = 8, 16, 24
+
+SHARED = """
+import hashlib, json, os, signal, sys, time
+from datetime import timedelta
+from pathlib import Path
+import torch, torch.distributed as dist
+import warpfeed
+
+OUT = Path(sys.argv[2])
+GLOBAL, BATCHES, LOST, BACK, STEPS = map(int, sys.argv[3:8])
+NEWEST = OUT / "newest"     # names the newest complete checkpoint
+
+def named(batch):
+    # Lightning rebuilds batches from their fields, so the facts are fields.
+    return {"image": batch["image"], "label": batch["label"], "valid": batch.valid, "ids": batch.ids,
+            "step": batch.epoch * BATCHES + batch.number}
+
+def opened():
+    return warpfeed.Loader(sys.argv[1], global_batch_size=GLOBAL, shuffle=7, augment=warpfeed.Augment.train(32),
+                           distributed=True, num_workers=1, collate=named)
+
+def replace(path, text):
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").replace(path)
+
+def loss_of(model, batch):
+    found = model(batch["image"].float().mean((2, 3)) / 255).squeeze(1)
+    return (found - batch["label"].float()).square().mean()
+
+class Notes:
+    '''What each rank receives, and what the model was trained on: (step, world size, group).'''
+
+    def __init__(self):
+        name = [time.time_ns()]
+        dist.broadcast_object_list(name)
+        self.group, self.world = name[0], dist.get_world_size()
+        self.file = open(OUT / f"{self.group}-{dist.get_rank()}.jsonl", "w")
+        self.history = []
+
+    def received(self, batch):
+        step = batch["step"]
+        samples = [[id, hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest(), label]
+                   for id, image, label, valid in zip(batch["ids"], batch["image"], batch["label"].tolist(), batch["valid"])
+                   if valid]
+        self.file.write(json.dumps([step, samples]) + "\\n")
+        self.file.flush()
+        lost = OUT / "lost"
+        if step == LOST and self.world == 4 and os.environ.get("IS_LOST"):
+            # The machine is lost: this rank, and the agent that would report it.
+            lost.touch()
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        # Three ranks train only these steps. At others they wait until the fourth joins them.
+        while self.world == 3 and not (LOST <= step < BACK and lost.exists()):
+            time.sleep(0.05)
+
+    def trained(self, batch):
+        self.history.append([batch["step"], self.world, self.group])
+        return self.history[-1][0]
+
+    def state_dict(self):
+        return {"history": self.history}
+
+    def load_state_dict(self, state):
+        self.history = state["history"]
+
+    def done(self):
+        if dist.get_rank() == 0:
+            replace(OUT / "history", json.dumps(self.history))
+"""
+
+TORCH = """
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    notes, loader, epoch = Notes(), opened(), 0
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    if NEWEST.exists():
+        state = torch.load(NEWEST.read_text(), weights_only=True)
+        model.load_state_dict(state["model"])
+        loader.load_state_dict(state["loader"])
+        notes.load_state_dict(state["notes"])
+    while loader.epoch < STEPS // BATCHES:
+        for batch in loader:
+            notes.received(batch)
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+            step = notes.trained(batch)
+            if dist.get_rank() == 0:
+                path = OUT / f"{step}.pt"
+                torch.save({"model": model.state_dict(), "loader": loader.state_dict(),
+                            "notes": notes.state_dict()}, path)
+                replace(NEWEST, str(path))
+    notes.done()
+    dist.destroy_process_group()
+"""
+
+ACCELERATE = """
+    from accelerate import Accelerator, InitProcessGroupKwargs
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=60))])
+    notes, loader = Notes(), opened()
+    model = torch.nn.Linear(3, 1)
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.01), loader)
+    accelerator.register_for_checkpointing(loader, notes)
+    if NEWEST.exists():
+        accelerator.load_state(NEWEST.read_text())
+    while loader.epoch < STEPS // BATCHES:
+        for batch in loader:
+            notes.received(batch)
+            optimizer.zero_grad()
+            accelerator.backward(loss_of(model, batch))
+            optimizer.step()
+            path = OUT / f"{notes.trained(batch)}"
+            accelerator.save_state(str(path))
+            accelerator.wait_for_everyone()
+            if accelerator.is_main_process:
+                replace(NEWEST, str(path))
+    notes.done()
+    dist.destroy_process_group()
+"""
+
+LIGHTNING = """
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+            self.restored = None
+
+        def train_dataloader(self):
+            return opened()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+        def on_load_checkpoint(self, checkpoint):
+            self.restored = checkpoint["notes"]
+
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["notes"] = self.notes.state_dict()
+
+        def on_train_start(self):
+            self.notes = Notes()
+            if self.restored is not None:
+                self.notes.load_state_dict(self.restored)
+
+        def training_step(self, batch, index):
+            self.notes.received(batch)
+            return loss_of(self.layer, batch)
+
+        def on_train_end(self):
+            self.notes.done()
+
+    class Save(lightning.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            path = OUT / f"{module.notes.trained(batch)}.ckpt"
+            trainer.save_checkpoint(path)
+            if trainer.is_global_zero:
+                replace(NEWEST, str(path))
+
+    quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    trainer = lightning.Trainer(accelerator="cpu", strategy="ddp", devices=local,
+                                num_nodes=int(os.environ["WORLD_SIZE"]) // local, max_epochs=STEPS // BATCHES,
+                                num_sanity_val_steps=0, default_root_dir=OUT, callbacks=[Save()], **quiet)
+    trainer.fit(Module(), ckpt_path=NEWEST.read_text() if NEWEST.exists() else None, weights_only=False)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+class Agents:
+    """Agents of torchrun, each of which stands for a machine with one rank."""
+
+    def __init__(self, folder: Path, script: str, *arguments: object) -> None:
+        self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()
+        (folder / "train.py").write_text(SHARED + textwrap.dedent(script))
+        # An agent that is silent for 20 seconds is lost. A busy machine may be silent for some.
+        rendezvous = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=10"
+        self.command = [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes=3:4", "--nproc-per-node=1", "--max-restarts=3",
+            "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=elastic",
+            f"--rdzv-conf={rendezvous}", "--local-addr=127.0.0.1", str(folder / "train.py"), *map(str, arguments),
+        ]  # fmt: skip
+
+    def start(self, **environment: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / f"agent-{len(self.started)}.log", "wb") as log:
+            # Without the last variable a group may read the addresses of the group before it.
+            given = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
+            agent = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env={**os.environ, **given}, start_new_session=True
+            )
+        self.started.append(agent)
+        return agent
+
+    def start_host(self) -> subprocess.Popen[bytes]:
+        """Starts the agent where the others meet. The run ends with this agent."""
+        host = self.start()
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return host
+            except ConnectionRefusedError:
+                assert host.poll() is None, self.told()
+                time.sleep(0.1)
+
+    def told(self) -> str:
+        return "\n".join(path.read_text(errors="replace")[-4000:] for path in sorted(self.folder.glob("agent-*.log")))
+
+    def end(self) -> None:
+        for agent in self.started:
+            try:
+                os.killpg(agent.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            agent.wait()
+
+
+def undisturbed(mini: str, steps: int) -> list[list[list[Any]]]:
+    """The samples of each global batch: index, hash of the image's bytes, label."""
+
+    def batches() -> Iterator[list[list[Any]]]:
+        loader = Loader(
+            mini, global_batch_size=GLOBAL, shuffle=7, augment=Augment.train(32), layout="nchw", output="numpy"
+        )
+        while True:
+            for batch in loader:
+                hashes = [hashlib.sha256(image.tobytes()).hexdigest() for image in batch.images]
+                yield [list(sample) for sample in zip(batch.ids, hashes, batch.labels.tolist(), strict=True)]
+
+    return [batch for batch, _ in zip(batches(), range(steps), strict=False)]
+
+
+def joined(folder: Path, group: int, world: int) -> dict[int, list[list[Any]]]:
+    """The samples that the ranks of a group received in each step, in the order of the ranks."""
+    steps: dict[int, list[list[Any]]] = {}
+    for rank in range(world):
+        for line in (folder / f"{group}-{rank}.jsonl").read_text().splitlines():
+            step, samples = json.loads(line)
+            steps.setdefault(step, []).extend(samples)
+    return steps
+
+
+@pytest.mark.parametrize("trainer", ["torch", "accelerate", "lightning"])
+def test_four_ranks_become_three_and_four_again_with_the_batches_of_an_undisturbed_run(
+    mini: str, torch: Any, tmp_path: Path, trainer: str
+) -> None:
+    pytest.importorskip(trainer, reason=f"{trainer} is not installed")
+    script = {"torch": TORCH, "accelerate": ACCELERATE, "lightning": LIGHTNING}[trainer]
+    agents = Agents(tmp_path, script, mini, tmp_path, GLOBAL, BATCHES, LOST, BACK, STEPS)
+    try:
+        survivors = [agents.start_host(), agents.start(), agents.start()]
+        lost = agents.start(IS_LOST="1")
+        assert lost.wait(timeout=600) == -signal.SIGKILL, agents.told()
+        # Three ranks train until the step in which they wait for the fourth.
+        deadline = time.monotonic() + 600
+        while not any(line.startswith(f"[{BACK}, ") for path in tmp_path.glob("*.jsonl") for line in path.open()):
+            assert time.monotonic() < deadline and all(agent.poll() is None for agent in survivors), agents.told()
+            time.sleep(0.1)
+        for agent in [*survivors, agents.start()]:
+            assert agent.wait(timeout=600) == 0, agents.told()
+    finally:
+        agents.end()
+
+    history = json.loads((tmp_path / "history").read_text())
+    assert [step for step, _, _ in history] == list(range(STEPS)), "the model was trained on each batch once"
+    assert [world for _, world, _ in history] == [4] * LOST + [3] * (BACK - LOST) + [4] * (STEPS - BACK)
+    expected = undisturbed(mini, STEPS)
+    groups = {(group, world): joined(tmp_path, group, world) for _, world, group in history}
+    for step, world, group in history:
+        assert groups[group, world][step] == expected[step], f"step {step} on {world} ranks"
+
+
+DDP = """
+    dist.init_process_group("gloo", timeout=timedelta(seconds=15))
+    notes, loader = Notes(), opened()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+    if NEWEST.exists():
+        state = json.loads(NEWEST.read_text())
+        loader.load_state_dict(state["loader"])
+        notes.load_state_dict(state["notes"])
+    while loader.epoch < STEPS // BATCHES:
+        for batch in loader:
+            notes.received(batch)
+            rank = dist.get_rank()
+            if (rank, notes.world) == (5, 8) and len(notes.history) == LOST:
+                os.kill(os.getpid(), getattr(signal, sys.argv[8]))
+            try:
+                loss_of(model, batch).backward()
+            except RuntimeError as e:
+                (OUT / f"error-{rank}").write_text(str(e))
+                raise
+            notes.trained(batch)
+            if rank == 0:
+                replace(NEWEST, json.dumps({"loader": loader.state_dict(), "notes": notes.state_dict()}))
+    notes.done()
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_a_lost_rank_ends_the_others_with_an_error_and_seven_go_on_with_the_same_batches(
+    mini: str, torch: Any, tmp_path: Path, how: str
+) -> None:
+    (tmp_path / "train.py").write_text(SHARED + textwrap.dedent(DDP))
+
+    def run(world: int) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}",
+            str(tmp_path / "train.py"), mini, str(tmp_path), *map(str, (GLOBAL, BATCHES, LOST, -1, STEPS)), how,
+        ]  # fmt: skip
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+
+    lost = run(8)
+    assert lost.returncode != 0
+    if how == "SIGKILL":
+        report = lost.stderr[lost.stderr.index("Root Cause") :]
+        assert re.search(r"rank +: 5 ", report) and "Signal 9 (SIGKILL)" in report, lost.stderr
+    else:
+        # Nobody knows of the rank that stopped until the time is over.
+        told = [path.read_text() for path in tmp_path.glob("error-*")]
+        assert told and any("imed out" in text for text in told), (told, lost.stderr)
+    again = run(7)
+    assert again.returncode == 0, again.stderr
+
+    history = json.loads((tmp_path / "history").read_text())
+    assert [step for step, _, _ in history] == list(range(STEPS))
+    assert [world for _, world, _ in history] == [8] * LOST + [7] * (STEPS - LOST)
+    expected = undisturbed(mini, STEPS)
+    for step, world, group in history:
+        assert joined(tmp_path, group, world)[step] == expected[step], f"step {step} on {world} ranks"

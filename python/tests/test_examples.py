@@ -1,0 +1,53 @@
+"""Promise: the programs in `python/examples` run on the CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+EXAMPLES = ROOT / "python" / "examples"
+
+
+def said(name: str, *args: object, **environment: str) -> str:
+    command = [sys.executable, EXAMPLES / f"{name}.py", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_example_has_a_test() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert all(f'said("{path.stem}"' in text for path in EXAMPLES.glob("*.py"))
+
+
+def test_tokens() -> None:
+    assert said("tokens") == f"{20_000 // 64 * 64} targets\n"
+
+
+def test_lightning_module(mini: str) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    # Two epochs of training, and the validation after each; Lightning also checks two batches before.
+    assert "of 160 right after 8 steps" in said("lightning_module", mini)
+
+
+def test_hf_trainer_continues(mini: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    assert "after 3 steps" in said("hf_trainer", mini, tmp_path, "--steps", 3)
+    assert "after 6 steps" in said("hf_trainer", mini, tmp_path, "--steps", 6, "--resume")
+
+
+def test_accelerate_loop_continues(mini: str, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    assert [said("accelerate_loop", mini, tmp_path) for _ in range(2)] == ["5 steps\n", "10 steps\n"]
+
+
+def test_jax_sharded(mini: str) -> None:
+    pytest.importorskip("jax", reason="jax is not installed")
+    four = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    assert "on 4 devices" in said("jax_sharded", mini, **four)

@@ -1,0 +1,526 @@
+"""Promise: ``transform=f`` calls a Python function on each image, in worker processes. The batches
+depend only on (seed, epoch, sample), for any number of processes. Exceptions name the sample and
+carry their traceback, a process that is killed is an error, and processes end with the loader."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import mmap
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import warpfeed
+from conftest import Pictures, contents, ran
+from functions import (
+    dies, fails, float_result, in_place, keeps, no_result, noise, pid, plain, slow, small_result, stuck, with_globals,
+)  # fmt: skip
+from warpfeed import Augment, ConfigError, Loader, Mix, WarpfeedError
+
+OPTIONS: dict[str, Any] = {"batch_size": 16, "augment": Augment.train(32), "shuffle": 3, "output": "numpy"}
+
+
+def alive(pids: list[int]) -> list[int]:
+    found = []
+    for process in pids:
+        try:
+            with open(f"/proc/{process}/stat", encoding="ascii") as stat:
+                if stat.read().rpartition(")")[2].split()[0] != "Z":
+                    found.append(process)
+        except OSError:
+            pass
+    return found
+
+
+def pids_of(loader: Loader) -> list[int]:
+    assert loader._function is not None
+    return [int(process.pid or 0) for process in loader._function._started]
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    until = time.monotonic() + 20
+    while alive(pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not alive(pids)
+
+
+def test_the_batches_are_the_same_for_any_number_of_processes_and_workers(mini: str) -> None:
+    want = contents(Loader(mini, transform=noise, processes=0, **OPTIONS), 2)
+    assert want != contents(Loader(mini, **OPTIONS), 2)
+    for processes, workers in [(1, 3), (2, 2)]:
+        with Loader(mini, transform=noise, processes=processes, num_workers=workers, **OPTIONS) as loader:
+            assert contents(loader, 2) == want
+    # Epochs draw other numbers.
+    assert want[0][3]["image"] != want[4][3]["image"]
+    assert contents(Loader(mini, transform=plain, processes=1, **OPTIONS)) == contents(Loader(mini, **OPTIONS))
+
+
+def test_the_run_continues_after_a_resume(mini: str) -> None:
+    options = {**OPTIONS, "transform": noise, "processes": 2}
+    loader = Loader(mini, **options)
+    whole = contents(loader, 2)
+    first = Loader(mini, **options)
+    it = iter(first)
+    for _ in range(3):
+        next(it)
+    assert contents(Loader(mini, resume=first.state_dict(), **{**options, "processes": 1}), 2) == whole[3:]
+    assert contents_of(Loader(mini, **options).epoch_from(1, 2)) == whole[6:]
+
+
+def contents_of(iterator: Any) -> Any:
+    return contents(iterator)
+
+
+def test_the_function_gets_a_copy_and_its_result_is_what_is_delivered(mini: str) -> None:
+    want = [255 - images[:, ::-1] for images, _ in Loader(mini, **OPTIONS)]
+    got = [images for images, _ in Loader(mini, transform=in_place, processes=1, **OPTIONS)]
+    assert all(np.array_equal(a, b) for a, b in zip(want, got, strict=True))
+    # An image that the function keeps does not become another sample's.
+    images = np.concatenate([images for images, _ in Loader(mini, transform=keeps, processes=1, num_workers=1, **OPTIONS)])
+    sources = np.concatenate([images for images, _ in Loader(mini, **OPTIONS)])
+    assert np.array_equal(images[1:], sources[1:])
+
+
+def test_other_generators_are_seeded_for_each_sample(mini: str) -> None:
+    one, three = (contents(Loader(mini, transform=with_globals, processes=n, **OPTIONS)) for n in (1, 2))
+    assert one == three != contents(Loader(mini, **OPTIONS))
+
+
+LAZY = """
+import sys
+import warpfeed
+from functions_lazy import f
+
+if __name__ == "__main__":
+    options = dict(batch_size=16, augment=warpfeed.Augment.train(8), output="numpy", shuffle=1)
+    sums = []
+    for processes in (1, 2):
+        with warpfeed.Loader(sys.argv[1], transform=f, processes=processes, num_workers=2, **options) as loader:
+            sums.append([int(image.sum()) for images, _ in loader for image in images])
+    assert sums[0] == sums[1], [a == b for a, b in zip(*sums)]
+"""
+LAZY_MODULE = """
+def f(image, rng):
+    import numpy as np
+
+    return np.full_like(image, np.random.randint(256))
+"""
+
+
+def test_modules_that_the_first_call_imports_are_seeded(mini: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(LAZY)
+    (tmp_path / "functions_lazy.py").write_text(LAZY_MODULE)
+    subprocess.run([sys.executable, str(tmp_path / "main.py"), mini], check=True, timeout=120)
+
+
+def test_it_comes_before_normalisation_erasing_and_mixing(mini: str) -> None:
+    augment = Augment.train(32).erase(warpfeed.RandomErasing(0.5)).mix(Mix.mixup(0.3))
+    options = {
+        **OPTIONS, "augment": augment, "soft_labels": (4, 0.1), "normalize": "imagenet", "dtype": "f16",
+    }  # fmt: skip
+    assert contents(Loader(mini, transform=plain, processes=1, **options)) == contents(Loader(mini, **options))
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int) -> None:
+    options = {"batch_size": 8, "augment": Augment.pass_through(8, 8), "output": "numpy", "processes": processes}
+    with pytest.raises(WarpfeedError, match=r"sample 7 \(7\): transform: ValueError: seven is wrong$") as e:
+        list(Loader(Pictures(8), transform=fails, **options))
+    cause = e.value.__cause__
+    assert isinstance(cause, ValueError) and e.value.sample == 7 and e.value.kind == "transform"
+    told = str(cause.__cause__) if processes else "".join(__import__("traceback").format_tb(cause.__traceback__))
+    assert "in inner" in told and "in fails" in told
+    # An exception that cannot be pickled is still told.
+    with pytest.raises(WarpfeedError, match=r"sample 9 .*9 and 10") as e:
+        list(Loader(Pictures(16), transform=fails, subset=[8, 9, 10], **options))
+    # The process goes on with the next sample.
+    loader = Loader(Pictures(8), transform=fails, max_skipped=1, **options)
+    [batch] = loader
+    assert batch.valid.tolist() == [True] * 7 + [False] and len(loader.faults()) == 1
+
+
+@pytest.mark.parametrize(
+    ("f", "said"),
+    [
+        (float_result, r"numpy.ndarray of float32 of shape \(32, 32, 3\); want .* of uint8 of shape \(32, 32, 3\)"),
+        (small_result, r"numpy.ndarray of uint8 of shape \(16, 32, 3\); want"),
+        (no_result, "NoneType; want"),
+    ],
+)
+@pytest.mark.parametrize("processes", [0])
+def test_a_result_that_is_not_an_image_is_an_error_that_shows_it(mini: str, f: Any, said: str, processes: int) -> None:
+    with pytest.raises(WarpfeedError, match=f"sample .*TypeError: transform returned {said}"):
+        list(Loader(mini, transform=f, processes=processes, **OPTIONS))
+
+
+def test_what_cannot_run_is_refused_when_the_loader_opens(mini: str) -> None:
+    with pytest.raises(ConfigError, match="transform=.*<lambda> cannot be pickled .*processes=0"):
+        Loader(mini, transform=lambda image, rng: image, **OPTIONS)
+    with pytest.raises(ConfigError, match="processes=2: they run transform=f, which is not given"):
+        Loader(mini, processes=2, **OPTIONS)
+    with pytest.raises(ConfigError, match="processes=5000: want at most 1024"):
+        Loader(mini, transform=plain, processes=5000, **OPTIONS)
+    with pytest.raises(TypeError, match="transform=3: want a function"):
+        Loader(mini, transform=3, **OPTIONS)  # type: ignore[arg-type]
+    # A loader that does not open leaves no process behind.
+    with pytest.raises(WarpfeedError):
+        Loader("/nowhere", transform=plain, processes=1, **OPTIONS)
+    assert contents(Loader(mini, transform=lambda image, rng: image, processes=0, **OPTIONS))
+
+
+def test_a_process_that_is_killed_is_an_error_that_names_it(mini: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(WarpfeedError, match=r"sample .*worker process 0 \(pid \d+\) of transform ended: it was killed"):
+        list(Loader(mini, transform=dies, processes=1, **OPTIONS))
+    loader = Loader(mini, transform=slow, processes=2, **OPTIONS)
+    pids = pids_of(loader)
+    it = iter(loader)
+    next(it)
+    for process in pids:
+        os.kill(process, signal.SIGKILL)
+    with pytest.raises(WarpfeedError, match=r"worker process [01] \(pid (%s)\)" % "|".join(map(str, pids))):
+        list(it)
+    # Further epochs fail at once.
+    with pytest.raises(WarpfeedError, match="of transform ended"):
+        list(loader)
+    assert time.monotonic() - start < 60
+
+
+def test_processes_end_with_the_loader(mini: str) -> None:
+    loader = Loader(mini, transform=pid, processes=2, **OPTIONS)
+    pids = pids_of(loader)
+    assert len(set(pids)) == 2 and len(list(loader)) == 4
+    loader.close()
+    wait_until_gone(pids)
+    # Without close, too.
+    loader = Loader(mini, transform=pid, processes=2, **OPTIONS)
+    pids = pids_of(loader)
+    next(iter(loader))
+    del loader
+    wait_until_gone(pids)
+
+
+class Alarm(Exception):
+    pass
+
+
+def in_stuck_calls(loader: Loader, folder: Path) -> None:
+    """Requests a batch, and gives up when a process is in `stuck`."""
+    until = time.monotonic() + 60
+
+    def give_up(*_: object) -> None:
+        if list(folder.iterdir()) or time.monotonic() > until:
+            raise Alarm
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        with pytest.raises(Alarm):
+            next(iter(loader))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert list(folder.iterdir())
+
+
+@pytest.mark.parametrize("how", ["close", "drop"])
+def test_a_function_that_never_returns_is_ended_with_the_loader(
+    mini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("WARPFEED_STUCK", str(tmp_path))
+    loader = Loader(mini, transform=stuck, processes=3, num_workers=3, **OPTIONS)
+    pids = pids_of(loader)
+    in_stuck_calls(loader, tmp_path)
+    assert len(alive(pids)) == 3
+    start = time.monotonic()
+    if how == "close":
+        loader.close()
+    del loader
+    # Half a second of grace for all processes together.
+    assert time.monotonic() - start < 2.0
+    assert not alive(pids)
+
+
+def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
+    loader = Loader(mini, transform=plain, processes=2, **OPTIONS)
+    pids = pids_of(loader)
+    list(loader)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        assert loader._function is not None
+        # Without `close`, which ends processes that do not end by themselves.
+        loader._function.native.stop()
+        wait_until_gone(pids)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_the_processes_share_memory_that_the_plan_counts(mini: str) -> None:
+    loader = Loader(mini, transform=plain, processes=3, **OPTIONS)
+    plan = loader.memory_plan()
+    assert plan["transform_bytes"] == 3 * 32 * 32 * 3 and "MiB for transforms" in str(plan)
+    without = Loader(mini, **OPTIONS).memory_plan()
+    assert without["transform_bytes"] == 0 and "transforms" not in str(without)
+    assert plan["scratch_bytes"] == without["scratch_bytes"] + plan["transform_bytes"]
+
+
+def test_memory_that_cannot_be_shared_is_an_error_that_says_so(mini: str) -> None:
+    said = ran(
+        """
+        import resource, sys
+        import warpfeed
+        sys.path.insert(0, sys.argv[2])
+        from functions import plain
+
+        if __name__ == "__main__":
+            loader = warpfeed.Loader(sys.argv[1], transform=plain, processes=1, batch_size=16, output="numpy",
+                                     augment=warpfeed.Augment.train(32))
+            process = loader._function._started[0]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+            try:
+                list(loader)
+            except warpfeed.WarpfeedError as e:
+                print(e, process.is_alive())
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            print(len(list(loader)))
+        """,
+        mini, os.path.dirname(__file__),
+    ).splitlines()  # fmt: skip
+    assert "no memory for the 3072 bytes that worker process 0 of transform shares" in said[0]
+    # The process goes on.
+    assert said[0].endswith("True") and said[1] == "4"
+
+
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+import warpfeed
+from functions import {f}
+
+if __name__ == "__main__":
+    loader = warpfeed.Loader(sys.argv[1], batch_size=16, transform={f}, processes=2, output="numpy",
+                             augment=warpfeed.Augment.train(32))
+    print(*[process.pid for process in loader._function._started], flush=True)
+    {then}
+"""
+
+
+def started(tmp_path: Path, mini: str, f: str, then: str) -> tuple[subprocess.Popen[str], list[int]]:
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM).format(f=f, then=then))
+    path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
+    program = subprocess.Popen(
+        [sys.executable, str(tmp_path / "program.py"), mini], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+    )  # fmt: skip
+    assert program.stdout is not None
+    return program, [int(one) for one in program.stdout.readline().split()]
+
+
+def test_ctrl_c_ends_a_wait_for_the_function(
+    mini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    monkeypatch.setenv("WARPFEED_STUCK", str(calls))
+    program, pids = started(tmp_path, mini, "stuck", "next(iter(loader))")
+    wait_for_calls(calls, 1)
+    os.killpg(program.pid, signal.SIGINT)
+    _, said = program.communicate(timeout=90)
+    assert program.returncode != 0 and "KeyboardInterrupt" in said
+    wait_until_gone(pids)
+
+
+def test_processes_end_when_the_program_is_killed(mini: str, tmp_path: Path) -> None:
+    program, pids = started(tmp_path, mini, "plain", "list(loader); print('ready', flush=True); time.sleep(60)")
+    assert program.stdout is not None and program.stdout.readline() == "ready\n"
+    assert len(alive(pids)) == 2
+    program.kill()
+    program.wait()
+    wait_until_gone(pids)
+
+
+def wait_for_calls(folder: Path, count: int) -> None:
+    until = time.monotonic() + 60
+    while len(list(folder.iterdir())) < count and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(list(folder.iterdir())) >= count
+
+
+def test_processes_in_the_function_end_when_the_program_is_killed_although_a_child_lives(
+    mini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    monkeypatch.setenv("WARPFEED_STUCK", str(calls))
+    then = "os.fork() or time.sleep(30) or os._exit(0); next(iter(loader))"
+    program, pids = started(tmp_path, mini, "stuck", then)
+    wait_for_calls(calls, 1)
+    program.kill()
+    program.wait()
+    wait_until_gone(pids)
+    os.killpg(program.pid, signal.SIGKILL)
+
+
+STARTS = """
+import sys, time
+import warpfeed._function
+from functions import Large
+
+time.sleep(3)
+if __name__ == "__main__":
+    before = time.monotonic()
+    function = warpfeed._function.Function(Large(), 4)
+    print(time.monotonic() - before)
+    function.end()
+"""
+
+
+def test_processes_start_at_the_same_time(tmp_path: Path) -> None:
+    # Each process imports the program, which takes three seconds.
+    (tmp_path / "program.py").write_text(STARTS)
+    path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
+    said = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")], env={**os.environ, "PYTHONPATH": path}, check=True, text=True,
+        capture_output=True, timeout=120,
+    ).stdout  # fmt: skip
+    assert float(said) < 9, "one after the other they need 12 s and more"
+
+
+def test_a_program_ends_while_its_loader_is_open(mini: str, tmp_path: Path) -> None:
+    program, pids = started(tmp_path, mini, "plain", "next(iter(loader))")
+    _, said = program.communicate(timeout=60)
+    assert program.returncode == 0, said
+    wait_until_gone(pids)
+
+
+def test_the_loader_tells_what_the_function_costs(mini: str, caplog: pytest.LogCaptureFixture) -> None:
+    # One epoch: otherwise the samples of the next one are counted as well, as they are prepared early.
+    loader = Loader(mini, transform=slow, processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
+    list(loader)
+    cost = loader.transform_cost()
+    assert cost["calls"] == 8 and cost["in_function"] >= 1.6 and cost["transfer"] >= 0
+    with caplog.at_level(logging.INFO, "warpfeed"):
+        loader.close()
+    assert "transform=slow: 8 calls in 2 processes, " in caplog.text and "ms each" in caplog.text
+    assert Loader(mini, **OPTIONS).transform_cost() == {}
+
+
+def test_pipelines_of_albumentations_run_unchanged(mini: str) -> None:
+    a = pytest.importorskip("albumentations", reason="albumentations is not installed")
+    pipeline = a.Compose([
+        a.HorizontalFlip(p=0.5), a.RandomBrightnessContrast(p=0.8), a.OneOf([a.GaussNoise(p=1), a.Blur(p=1)], p=0.9),
+        a.CoarseDropout(p=0.5),
+    ])  # fmt: skip
+    found = [contents(Loader(mini, transform=pipeline, processes=n, **OPTIONS), 2) for n in (0, 1, 2)]
+    assert found[0] == found[1] == found[2]
+    assert found[0][0][3]["image"] != found[0][4][3]["image"]
+    wrong = a.Compose([a.Normalize()])
+    with pytest.raises(WarpfeedError, match="transform returned numpy.ndarray of float32 .*leave Normalize"):
+        list(Loader(mini, transform=wrong, processes=1, **OPTIONS))
+    with pytest.raises(WarpfeedError, match=r"of shape \(16, 16, 3\)"):
+        list(Loader(mini, transform=a.Compose([a.Resize(16, 16)]), processes=1, **OPTIONS))
+
+
+def test_a_spawned_process_may_open_a_loader_with_a_function(mini: str) -> None:
+    said = ran(
+        """
+        import pickle, sys
+        import warpfeed
+        sys.path.insert(0, sys.argv[2])
+        from functions import noise
+        from conftest import contents
+
+        if __name__ == "__main__":
+            options = {"batch_size": 16, "augment": warpfeed.Augment.train(32), "shuffle": 3, "output": "numpy"}
+            loader = warpfeed.Loader(sys.argv[1], transform=noise, processes=1, **options)
+            again = pickle.loads(pickle.dumps(loader))
+            print(contents(loader) == contents(again))
+        """,
+        mini, os.path.dirname(__file__), WARPFEED_TEST="1",
+    )  # fmt: skip
+    assert said.strip() == "True"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [warpfeed.Mask("u8"), warpfeed.Map(), warpfeed.Points(4), warpfeed.Boxes(4), warpfeed.Geometry()],
+    ids=lambda kind: type(kind).__name__,
+)
+def test_a_field_that_follows_the_picture_refuses_a_transform_that_may_move_pixels(mini: str, kind: Any) -> None:
+    options: dict[str, Any] = {**OPTIONS, "transform": plain, "processes": 0, "fields": {"target": kind}}
+    for moves in ({}, {"transform_moves_pixels": True}):
+        with pytest.raises(ConfigError, match=r"fields=\{'target': .*transform=f.*transform_moves_pixels"):
+            Loader(mini, **options, **moves)
+
+
+def test_a_transform_that_moves_no_pixels_goes_with_fields_that_follow(mini: str) -> None:
+    fields = {"image": warpfeed.Image(), "where": warpfeed.Geometry()}
+    options: dict[str, Any] = {**OPTIONS, "fields": fields}
+    loader = Loader(mini, transform=plain, processes=0, transform_moves_pixels=False, **options)
+    got, want = next(iter(loader)), next(iter(Loader(mini, **options)))
+    assert all(np.array_equal(got[name], want[name]) for name in fields)
+    with pytest.raises(ConfigError, match="transform_moves_pixels=False: it describes transform=f"):
+        Loader(mini, transform_moves_pixels=False, **OPTIONS)
+
+
+def test_a_picture_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from warpfeed import _process
+
+    class Descriptor:
+        def __init__(self, file: int) -> None:
+            self.file = file
+
+        def detach(self) -> int:
+            return os.dup(self.file)
+
+    maps: list[int] = []
+
+    def flaky(file: int, length: int) -> mmap.mmap:
+        maps.append(length)
+        if len(maps) == 2:
+            raise OSError(errno.ENOMEM, "no memory for a map")
+        return mmap.mmap(file, length)
+
+    monkeypatch.setattr(_process, "mmap", types.SimpleNamespace(mmap=flaky))
+    # These are for a process of its own.
+    monkeypatch.setattr(_process, "signal", types.SimpleNamespace(signal=lambda *_: None, SIGINT=None, SIG_IGN=None))
+    monkeypatch.setattr(_process, "_end_with", lambda loader: None)
+    for name in ("_one_thread", "_seed_globals"):
+        monkeypatch.setattr(_process, name, lambda *_: None)
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as function, ours, theirs:
+        shared.truncate(8 * 8 * 3)
+        pickled = pickle.dumps(plain)
+        function.write(pickled)
+        function.flush()
+        ends = (Descriptor(theirs.fileno()), Descriptor(shared.fileno()), Descriptor(function.fileno()))
+        server = threading.Thread(target=_process.serve, args=(*ends, len(pickled), os.getppid()))
+        server.start()
+        ours.settimeout(30)
+        answers: list[object] = []
+        for size in (4, 8, 8, 4):
+            ours.sendall(_process._REQUEST.pack(size, size, 1, 2))
+            status, length, _ = _process._ANSWER.unpack(ours.recv(_process._ANSWER.size, socket.MSG_WAITALL))
+            answers.append(str(_process.rebuilt(ours.recv(length, socket.MSG_WAITALL))) if status else "made")
+        ours.shutdown(socket.SHUT_RDWR)
+        server.join(30)
+        assert not server.is_alive()
+    assert answers == ["made", "[Errno 12] no memory for a map", "made", "made"]
+    assert maps == [48, 192, 192]

@@ -1,0 +1,60 @@
+"""Data sets that Hugging Face's library writes have the samples that it shows."""
+
+import io
+
+import numpy as np
+import pytest
+
+import warpfeed
+
+datasets = pytest.importorskip("datasets", reason="the library datasets is not installed")
+PIL = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+
+
+def picture(row):
+    image = PIL.fromarray(np.random.default_rng(row).integers(0, 256, (24, 24, 3), dtype=np.uint8))
+    encoded = io.BytesIO()
+    image.save(encoded, "PNG")
+    return encoded.getvalue()
+
+
+@pytest.fixture
+def rows():
+    features = datasets.Features({
+        "image": datasets.Image(),
+        "label": datasets.ClassLabel(names=["cat", "dog"]),
+        "age": datasets.Value("float32"),
+        "vector": datasets.Sequence(datasets.Value("int64")),
+    })  # fmt: skip
+    return datasets.Dataset.from_dict(
+        {
+            "image": [{"bytes": picture(row), "path": None} for row in range(10)],
+            "label": [row % 2 for row in range(10)],
+            "age": [row / 4 for row in range(10)],
+            "vector": [[row, -row] for row in range(10)],
+        },
+        features=features,
+    )
+
+
+def test_saved_and_parquet_files_have_the_rows(rows, tmp_path):
+    rows.save_to_disk(tmp_path / "saved", num_shards=3)
+    rows.to_parquet(tmp_path / "rows.parquet", batch_size=4)
+    datasets.DatasetDict(train=rows, test=rows.select([0])).save_to_disk(tmp_path / "splits")
+    fields = {"age": warpfeed.Numbers("f32", []), "vector": warpfeed.Numbers("i64", [2])}
+    for path in ["saved", "rows.parquet", "splits/train"]:
+        loader = warpfeed.Loader(
+            tmp_path / path, batch_size=4, augment=warpfeed.Augment.eval(24, 24), fields=fields, output="numpy"
+        )
+        assert loader.classes == ["cat", "dog"], path
+        row = 0
+        for batch in loader:
+            for place in range(len(batch["label"])):
+                expected = rows[row]
+                assert batch["label"][place] == expected["label"], path
+                assert batch["age"][place] == expected["age"], path
+                assert list(batch["vector"][place]) == expected["vector"], path
+                row += 1
+        assert row == 10, path
+    with pytest.raises(warpfeed.ConfigError, match="has the splits train, test"):
+        warpfeed.Loader(tmp_path / "splits", batch_size=2, augment=warpfeed.Augment.eval(24, 24))

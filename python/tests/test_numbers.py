@@ -1,0 +1,137 @@
+"""Promise: `subset` and `weights` take any list of numbers, and long arrays without an object for each
+number. What cannot be an index is an error that names its place."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Pictures
+from warpfeed import Augment, ConfigError, Loader, pack, split
+from warpfeed._numbers import PIECE, Indices, Numbers
+
+OPTIONS: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "num_workers": 1}
+
+
+def ids(**more: Any) -> list[int]:
+    return [id for batch in Loader(Pictures(40), **OPTIONS, **more) for id in batch.ids]
+
+
+def test_every_kind_of_list_is_the_same_subset_and_the_same_weights(torch: Any) -> None:
+    chosen = [3, 39, 0, 7, 7]
+    typed = [lambda x, dtype=dtype: np.array(x, dtype) for dtype in (np.uint8, ">i2", object)]
+    lists = [lambda x: array.array("q", x), lambda x: [np.int32(i) for i in x], dict.fromkeys]
+    for kind in (list, tuple, iter, np.array, torch.tensor, *typed, *lists):
+        expected = [3, 39, 0, 7] if isinstance(kind(chosen), dict) else chosen
+        assert ids(subset=kind(chosen)) == expected, kind
+    weights = [0.5 if i % 3 == 0 else 0.0 for i in range(40)]
+    drawn = ids(weights=weights, seed=2)
+    assert all(id % 3 == 0 for id in drawn)
+    for kind in (tuple, iter, np.array, torch.tensor, lambda x: np.array(x, np.float16), lambda x: np.array(x) > 0):
+        assert ids(weights=kind(weights), seed=2) == drawn, kind
+
+
+@pytest.mark.parametrize(
+    ("subset", "error", "message"),
+    [
+        ([0, 1, -2], ConfigError, "subset: entry 2 is -2, want an index from 0"),
+        (np.array([0, -1]), ConfigError, "subset: entry 1 is -1"),
+        ([0, 1.5], TypeError, "subset: entry 0 is 0.0, want a whole number"),
+        (np.array([1.0]), TypeError, "subset: entry 0 is 1.0"),
+        (["a"], TypeError, "subset: entry 0 is 'a'"),
+        (np.arange(40) > 7, TypeError, "True and False; the indices of a mask are numpy.flatnonzero"),
+        ([True, False], TypeError, r"True and False; .* mask\.nonzero\(\)"),
+        (np.zeros((2, 2), int), TypeError, r"subset: the shape is \(2, 2\)"),
+        ([1 << 64], ConfigError, f"subset: entry 0 is {1 << 64}"),
+        ([40], ConfigError, "subset: entry 0 is sample 40, but the source has 40 samples"),
+        ([], ConfigError, "subset: no samples"),
+    ],
+)
+def test_what_is_no_index_is_an_error_with_its_place(subset: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ids(subset=subset)
+
+
+@pytest.mark.parametrize(
+    ("order", "error", "message"),
+    [
+        (np.arange(40) > 7, TypeError, r"order\(0\): the values are True and False; .*flatnonzero.* mask\.nonzero\(\)"),
+        ([True, False], TypeError, r"order\(0\): the values are True and False"),
+        ([0, 1.5], TypeError, r"order\(0\): entry 0 is 0.0, want a whole number"),
+        (np.array([1.0]), TypeError, r"order\(0\): entry 0 is 1.0"),
+        ("0123", TypeError, r"order\(0\): '0123', want a list of whole numbers"),
+        (["1"], TypeError, r"order\(0\): entry 0 is '1'"),
+        (None, TypeError, r"order\(0\): None, want a list of whole numbers"),
+        (np.array(3), TypeError, r"order\(0\): array\(3\), want a list of whole numbers"),
+        (np.zeros((2, 1), int), TypeError, r"order\(0\): the shape is \(2, 1\)"),
+        ([0, -1], ConfigError, r"order\(0\): entry 1 is -1, want an index from 0"),
+    ],
+)
+def test_an_order_returns_indices_and_no_mask(order: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ids(order=lambda epoch: order)
+
+
+def test_tensors_are_indices_and_labels_but_no_masks(torch: Any) -> None:
+    mask = torch.arange(40) % 9 == 0
+    chosen = [0, 9, 18, 27, 36]
+    for order in (mask.nonzero().flatten(), np.flatnonzero(mask), [torch.tensor(i) for i in chosen]):
+        assert ids(order=lambda epoch, order=order: order) == chosen
+    assert ids(order=lambda epoch: iter(chosen)) == chosen
+    with pytest.raises(TypeError, match=r"order\(0\): the values are True and False"):
+        ids(order=lambda epoch: mask)
+
+
+def test_a_split_takes_indices_and_labels_of_any_list_and_no_masks(torch: Any) -> None:
+    labels = [-1, 0, 1, 1, 0, -1, 0, 1]
+    expected = split(8, [0.5, 0.5], seed=1, labels=labels)
+    for kind in (np.array, torch.tensor, tuple, iter):
+        assert split(kind(range(8)), [0.5, 0.5], seed=1, labels=kind(labels)) == expected, kind
+    for mask in (np.array(labels) > 0, torch.tensor(labels) > 0, [True] * 8):
+        with pytest.raises(TypeError, match=r"^samples: the values are True and False; the indices of a mask"):
+            split(mask, [1.0], seed=1)
+        with pytest.raises(TypeError, match=r"^labels: the values are True and False; want whole numbers, .*astype"):
+            split(8, [1.0], seed=1, labels=mask)
+    for wrong in ([0.5] * 8, ["1"] * 8):
+        with pytest.raises(TypeError, match="^labels: entry 0 is .*, want a whole number"):
+            split(8, [1.0], seed=1, labels=wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="^samples: entry 0 is .*, want a whole number"):
+            split(wrong, [1.0], seed=1)
+    with pytest.raises(TypeError, match=r"^samples: the values are True and False"):
+        pack("set", "x.tar", samples=[True, False])
+    with pytest.raises(TypeError, match="^samples=True: want a number of samples"):
+        split(True, [1.0], seed=1)
+    with pytest.raises(ConfigError, match=f"^labels: entry 1 is {1 << 63}, want a label of 64 bits"):
+        split(2, [1.0], seed=1, labels=np.array([0, 1 << 63], np.uint64))
+
+
+def test_long_lists_travel_in_pieces_and_places_count_from_the_start() -> None:
+    count = 2 * PIECE + 5
+    for kind in (Indices, Numbers):
+        dtype = np.uint64 if kind is Indices else np.float64
+        for values in (range(count), np.arange(count), list(range(count)), iter(range(count))):
+            pieces = list(kind("list", values))
+            assert [len(piece) for piece in pieces] == [8 * PIECE, 8 * PIECE, 40]
+            assert np.array_equal(np.frombuffer(b"".join(pieces), dtype), np.arange(count))
+    with pytest.raises(ConfigError, match=f"entry {count} is -1"):
+        list(Indices("list", [*range(count), -1]))
+    assert repr(Indices("list", np.arange(count))) == f"<ndarray of {count}>"
+
+
+def test_a_subset_of_a_million_is_the_list_of_its_numbers() -> None:
+    class Many(Pictures):
+        def __getitem__(self, index: int) -> object:
+            return Pictures(1 << 30).__getitem__(index)
+
+    source, chosen = Many(1 << 20), np.random.default_rng(3).permutation(1 << 20)
+    loader = Loader(source, subset=chosen, **OPTIONS)
+    assert next(loader.epoch_from(0, 100_000)).ids == chosen[800_000:800_008].tolist()
+
+
+def test_the_data_set_keeps_the_subset_that_was_given() -> None:
+    for chosen in (np.array([5, 2]), [5, 2]):
+        loader = Loader(Pictures(40), subset=chosen, **OPTIONS)
+        chosen[0] = 9
+        assert [loader.dataset[place]["id"] for place in range(2)] == next(iter(loader)).ids == [5, 2]

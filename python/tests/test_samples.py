@@ -1,0 +1,243 @@
+"""Promise: ``__getitem__`` of a Python data set may give a picture as bytes, a path, an array, a
+tensor or an image of Pillow, alone, with its label, or in a dict with other fields. All give the
+same batch. What is none of these is an error that names the sample and keeps the traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from warpfeed import Augment, Boxes, Loader, Mask, MissingError, Numbers, Rows, StorageError, WarpfeedError
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through((8, 6)), "output": "numpy"}
+
+
+def pixels(index: int) -> np.ndarray:
+    return np.random.default_rng(index).integers(0, 256, (8, 6, 3), np.uint8)
+
+
+EXPECTED = np.stack([pixels(i) for i in range(4)])
+
+
+class Items:
+    """A data set of four samples."""
+
+    def __init__(self, give: Callable[[int], Any]) -> None:
+        self.give = give
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return self.give(index)
+
+
+def batch_of(give: Callable[[int], Any], **more: Any) -> Any:
+    [batch] = Loader(Items(give), **{**OPTIONS, **more})
+    return batch
+
+
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def test_arrays_of_any_memory_order_give_their_pixels() -> None:
+    for give in [
+        pixels,
+        lambda i: np.asfortranarray(pixels(i)),
+        lambda i: np.ascontiguousarray(pixels(i)[::-1])[::-1],
+        lambda i: memoryview(pixels(i)),
+        lambda i: npy(pixels(i)),
+        lambda i: bytearray(npy(pixels(i))),
+    ]:
+        images, labels = batch_of(lambda i: (give(i), i))
+        assert np.array_equal(images, EXPECTED) and labels.tolist() == [0, 1, 2, 3]
+
+
+def test_a_grey_array_has_the_same_level_in_each_channel() -> None:
+    for give in [lambda i: pixels(i)[:, :, 0], lambda i: pixels(i)[:, :, :1]]:
+        images, _ = batch_of(lambda i: (give(i), i))
+        assert np.array_equal(images, EXPECTED[..., :1].repeat(3, -1))
+
+
+def test_a_path_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(4):
+        (tmp_path / f"{i}.npy").write_bytes(npy(pixels(i)))
+    monkeypatch.chdir(tmp_path)
+    for give in [lambda i: tmp_path / f"{i}.npy", lambda i: f"{i}.npy", lambda i: os.fspath(tmp_path / f"{i}.npy")]:
+        assert np.array_equal(batch_of(lambda i: (give(i), i))[0], EXPECTED)
+        fields = {"emb": Numbers("f32", [2])}
+        (tmp_path / "emb.npy").write_bytes(npy(np.array([1, 2], np.float32)))
+        both = batch_of(lambda i: {"image": give(i), "label": i, "emb.npy": tmp_path / "emb.npy"}, fields=fields)
+        assert np.array_equal(both["image"], EXPECTED) and both["emb"].tolist() == [[1, 2]] * 4
+
+
+def test_a_path_that_cannot_be_read_names_the_sample_and_the_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"sample 0\b.*nowhere.jpg") as missing:
+        batch_of(lambda i: (tmp_path / "nowhere.jpg", i))
+    assert missing.value.sample == 0 and missing.value.path == str(tmp_path / "nowhere.jpg")
+    with pytest.raises(StorageError, match=r"sample 0\b.*a folder, not a regular file"):
+        batch_of(lambda i: (tmp_path, i))
+    # A pipe would never end.
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match=r"sample 0\b.*not a regular file"):
+        batch_of(lambda i: (tmp_path / "pipe", i))
+
+
+def test_tensors_are_channels_first(torch: Any) -> None:
+    def tensor(i: int) -> Any:
+        return torch.from_numpy(pixels(i)).permute(2, 0, 1)
+
+    for give in [tensor, lambda i: tensor(i).contiguous(), lambda i: tensor(i).clone().requires_grad_(False)]:
+        images, labels = batch_of(lambda i: (give(i), torch.tensor(i)))
+        assert np.array_equal(images, EXPECTED) and labels.tolist() == [0, 1, 2, 3]
+    for grey in [lambda i: tensor(i)[:1], lambda i: tensor(i)[0]]:
+        assert np.array_equal(batch_of(lambda i: (grey(i), i))[0], EXPECTED[..., :1].repeat(3, -1))
+    fields = {"boxes": Boxes(2, {"class": "i64"}), "mask": Mask("u8")}
+    batch = batch_of(
+        lambda i: {
+            "image": tensor(i), "label": i, "boxes": torch.tensor([[1.0, 2, 4, 5]]), "boxes.class": torch.tensor([i]),
+            "mask": tensor(i)[0],
+        },
+        fields=fields,
+    )  # fmt: skip
+    assert batch["boxes"][:, 0].tolist() == [[1, 2, 4, 5]] * 4 and batch["boxes.class"][:, 0].tolist() == [0, 1, 2, 3]
+    assert np.array_equal(batch["mask"], EXPECTED[..., 0])
+    for wrong, said in [
+        (lambda i: tensor(i).float() / 255, "tensor of torch.float32; want uint8.*ToTensor"),
+        (lambda i: torch.from_numpy(pixels(i)), r"tensor of shape \(8, 6, 3\); want \(3, height, width\)"),
+        (lambda i: tensor(i)[None], r"tensor of shape \(1, 3, 8, 6\)"),
+    ]:
+        with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{said}"):
+            batch_of(lambda i, wrong=wrong: (wrong(i), i))
+
+
+def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    for i in range(4):
+        image.fromarray(pixels(i)).save(tmp_path / f"{i}.png")
+    for give in [lambda i: image.fromarray(pixels(i)), lambda i: image.open(tmp_path / f"{i}.png")]:
+        assert np.array_equal(batch_of(lambda i: (give(i), i))[0], EXPECTED)
+    for mode in ("L", "P", "RGBA", "1", "CMYK", "LA"):
+        converted = [image.fromarray(pixels(i)).convert(mode) for i in range(4)]
+        want = np.stack([np.asarray(one.convert("RGB")) for one in converted])
+        assert np.array_equal(batch_of(lambda i: (converted[i], i))[0], want), mode
+    # The indices of a palette are the classes of a mask.
+    classes = image.fromarray(pixels(0)[..., 0] % 4, "P")
+    batch = batch_of(lambda i: {"image": pixels(i), "label": i, "mask": classes}, fields={"mask": Mask("u8")})
+    assert np.array_equal(batch["mask"][2], pixels(0)[..., 0] % 4)
+    with pytest.raises(WarpfeedError, match=r"sample 0\b.*Pillow's mode 'F'"):
+        batch_of(lambda i: (image.fromarray(pixels(i)[..., 0].astype(np.float32)), i))
+
+
+def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
+    give = lambda i: {"image": pixels(i), "label": None, "caption": "a" * i}  # noqa: E731
+    batch = batch_of(give, fields={"caption": Rows.bytes(4)}, unlabelled=True)
+    assert batch["caption.count"].tolist() == [0, 1, 2, 3] and batch["label"].tolist() == [-1] * 4
+    assert bytes(batch["caption"][3]) == b"aaa\0"
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda i: (pixels(i), 1.5), "TypeError: the label is 1.5; want the number of a class, or None"),
+        (lambda i: {"image": pixels(i), "label": "cat"}, "TypeError: the label is 'cat'; want the number"),
+        (lambda i: (pixels(i), 1 << 70), "TypeError: the label is 1180591620717411303424; want"),
+        (lambda i: None, "__getitem__ returned NoneType; want the bytes .* a path, a tensor"),
+        (lambda i: {"image": None, "label": 0}, "__getitem__ returned NoneType"),
+        (lambda i: [pixels(i), 0], "__getitem__ returned list"),
+        (lambda i: (pixels(i).astype(np.float32), 0), "must be '|u1'"),
+        (lambda i: {1: pixels(i)}, "TypeError: "),
+        (lambda i: {}, "no image among the fields"),
+        (lambda i: (b"", 0), "0 bytes, not an image"),
+        (lambda i: (pixels(i)[:0], 0), "0 pixels"),
+    ],
+)
+def test_what_is_no_sample_is_an_error_that_names_it(give: Callable[[int], Any], said: str) -> None:
+    with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{said}"):
+        batch_of(give)
+
+
+def fails(index: int) -> Any:
+    if index == 2:
+        raise KeyError("the third is missing")
+    return pixels(index), index
+
+
+def test_an_exception_names_the_sample_and_keeps_its_traceback() -> None:
+    with pytest.raises(WarpfeedError, match=r"sample 2\b.*KeyError: 'the third is missing'") as e:
+        batch_of(fails)
+    cause = e.value.__cause__
+    assert isinstance(cause, KeyError) and e.value.sample == 2
+    names = []
+    trace = cause.__traceback__
+    while trace is not None:
+        names.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    assert names[-1] == "fails"
+    # A sample that is skipped is not lost in silence.
+    loader = Loader(Items(fails), max_skipped=1, **OPTIONS)
+    [batch] = loader
+    assert batch.valid.tolist() == [True, True, False, True] and len(loader.faults()) == 1
+
+
+def test_an_index_out_of_range_is_refused_and_no_index_is_negative() -> None:
+    seen: list[int] = []
+
+    def give(index: int) -> Any:
+        seen.append(index)
+        return pixels(index), index
+
+    batch_of(give)
+    assert sorted(set(seen)) == [0, 1, 2, 3]
+    for subset in ([-1], [4], [0, 99]):
+        with pytest.raises((WarpfeedError, OverflowError, ValueError), match="-1|4|99"):
+            Loader(Items(give), subset=subset, **OPTIONS)
+    for order in (lambda epoch: [-1, 0, 1, 2], lambda epoch: [0, 1, 2, 4]):
+        with pytest.raises((WarpfeedError, OverflowError, ValueError), match="-1|4"):
+            list(Loader(Items(give), order=order, **OPTIONS))
+    assert min(seen) == 0 and max(seen) == 3
+
+
+def test_a_length_that_is_not_one_is_refused() -> None:
+    class Sized(Items):
+        def __init__(self, length: Any) -> None:
+            super().__init__(lambda i: (pixels(i), i))
+            self.length = length
+
+        def __len__(self) -> int:
+            return self.length  # type: ignore[no-any-return]
+
+    with pytest.raises(WarpfeedError, match="no samples"):
+        Loader(Sized(0), **OPTIONS)
+    with pytest.raises(ValueError, match="should return >= 0"):
+        Loader(Sized(-1), **OPTIONS)
+    with pytest.raises(TypeError, match="interpreted as an integer"):
+        Loader(Sized("4"), **OPTIONS)
+    # A data set that ends before its length says so.
+    short = Items([(pixels(0), 0), (pixels(1), 1), (pixels(2), 2)].__getitem__)
+    with pytest.raises(WarpfeedError, match=r"sample 3\b.*IndexError"):
+        list(Loader(short, **OPTIONS))
+
+
+def test_a_file_beyond_max_sample_bytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    small, large = tmp_path / "small.bin", tmp_path / "large.bin"
+    small.write_bytes(b"1" * 60)
+    with open(large, "wb") as file:
+        # Sparse: reading it would take a gigabyte of memory.
+        file.truncate(1 << 30)
+    fields = {"a": Rows.bytes(60), "b": Rows.bytes(60)}
+    options: dict[str, Any] = {**OPTIONS, "without": ["image", "label"], "fields": fields, "max_sample_bytes": 130}
+    [batch] = Loader(Items(lambda index: {"a": small, "b": small}), **options)
+    assert batch["a"].shape == (4, 60)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(WarpfeedError, match=r"large.bin.* 1073741\d+ bytes or more, the limit is 130 \(max_sample_bytes\)"):
+        list(Loader(Items(lambda index: {"a": small, "b": large}), **options))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000

@@ -1,0 +1,120 @@
+"""Data sets in stores: interruptions while the server does not answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from conftest import MINI, ran
+
+#: A web server of the files of a folder. It stays silent once the event `silent` is set.
+SERVER = """
+import http.server, os, pathlib, signal, sys, threading, time, urllib.parse
+import warpfeed
+
+folder, silent = pathlib.Path(sys.argv[1]), threading.Event()
+
+class Files(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_HEAD(self): self.answer(False)
+    def do_GET(self): self.answer(True)
+    def log_message(self, *_): pass
+    def answer(self, body):
+        if silent.is_set():
+            time.sleep(3600)
+        file = folder / urllib.parse.unquote(self.path.lstrip("/"))
+        if not file.is_file():
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
+        data, status = file.read_bytes(), 200
+        size = len(data)
+        if body and "Range" in self.headers:
+            start, end = self.headers["Range"].removeprefix("bytes=").split("-")
+            data, status = data[int(start) : int(end) + 1], 206
+        self.send_response(status)
+        self.send_header("ETag", f'"{size}"')
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {start}-{end}/{size}")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
+server.daemon_threads = True
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{server.server_address[1]}/mini.tar"
+options = dict(batch_size=4, num_workers=2, augment=warpfeed.Augment.train(32), output="numpy")
+
+def waiting():
+    names = [(task / "comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
+    return [name for name in names if name.startswith(("warpfeed-aside", "warpfeed-wait", "warpfeed-fetch"))]
+
+def none_waits():
+    begun = time.monotonic()
+    while waiting() and time.monotonic() - begun < 5:
+        time.sleep(0.02)
+    return not waiting()
+"""
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with the shard `mini.tar`."""
+    folder = tmp_path_factory.mktemp("served")
+    subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(folder / "mini.tar")], check=True)
+    return str(folder)
+
+
+def serving(code: str, folder: str) -> str:
+    return ran(SERVER + textwrap.dedent(code), folder, timeout=60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_ctrl_c_while_opening_ends_the_requests_of_a_silent_server(shard: str) -> None:
+    out = serving(
+        """
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        for source in [url, warpfeed.Concat([url, url])]:
+            silent.set()
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            begun = time.monotonic()
+            try:
+                warpfeed.Loader(source, **options)
+            except KeyboardInterrupt:
+                print("interrupted", time.monotonic() - begun < 2, none_waits())
+            silent.clear()
+        print(len(list(warpfeed.Loader(url, **options))) > 0)
+        """,
+        shard,
+    )
+    assert out == "interrupted True True\n" * 2 + "True\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_close_returns_in_a_moment_while_the_server_is_silent(shard: str) -> None:
+    out = serving(
+        """
+        for close in [True, False]:
+            loader = warpfeed.Loader(url, **options)
+            silent.set()
+            batches = iter(loader)
+            thread = threading.Thread(target=lambda: next(batches, None) if close else None, daemon=True)
+            threading.excepthook = lambda *_: None
+            thread.start()
+            time.sleep(0.3)
+            begun = time.monotonic()
+            if close:
+                loader.close()
+            else:
+                del batches, loader
+            print(time.monotonic() - begun < 2, none_waits())
+            silent.clear()
+        """,
+        shard,
+    )
+    assert out == "True True\n" * 2

@@ -1,0 +1,101 @@
+"""Promise: windows of tokens are slices of the files, with documents and positions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from warpfeed import Concat, ConfigError, Loader, TokenIds, Tokens, WarpfeedError
+
+END = 3
+
+
+@pytest.fixture(params=["u16", "u32"])
+def corpus(request: Any, tmp_path: Path) -> tuple[Path, str, list[np.ndarray]]:
+    random = np.random.default_rng(5)
+    files = [random.integers(3, 60, count).astype(request.param.replace("u", "uint")) for count in (700, 30, 401)]
+    files[0].tofile(tmp_path / "a.bin")
+    np.save(tmp_path / "b.npy", files[1])
+    files[2].tofile(tmp_path / "c.bin")
+    return tmp_path, request.param, files
+
+
+def windows(files: list[np.ndarray], length: int, stride: int) -> np.ndarray:
+    cut = [np.lib.stride_tricks.sliding_window_view(file, length)[::stride] for file in files if len(file) >= length]
+    return np.concatenate(cut).astype(np.int64)
+
+
+def test_windows_are_slices_of_the_files(corpus: Any) -> None:
+    path, dtype, files = corpus
+    expected = windows(files, 33, 32)
+    for mmap in (True, False):
+        loader = Loader(Tokens(path, 33, stride=32, dtype=dtype, mmap=mmap), batch_size=4, shuffle=1, output="numpy")
+        assert len(loader.dataset) == len(expected)
+        seen = []
+        for batch in loader:
+            assert batch.keys() == {"tokens"} and batch["tokens"].dtype == np.int64
+            assert np.array_equal(batch["tokens"], expected[batch.ids])
+            seen += batch.ids
+        assert sorted(seen) == list(range(len(expected)))
+    assert np.array_equal(loader.dataset[2]["tokens.npy"], expected[2])
+    assert loader.dataset[0]["key"] == "a.bin/0..33" and loader.dataset[0]["label"] is None
+    whole = Loader(Tokens(path, 50, dtype=dtype), batch_size=100, output="numpy")
+    assert np.array_equal(next(iter(whole))["tokens"], windows(files, 50, 50)), "the stride is the length"
+
+
+def test_documents_and_positions_are_a_mask(corpus: Any, torch: Any) -> None:
+    path, dtype, files = corpus
+    fields = {"tokens": TokenIds(64, "i32", end=END, vocabulary=60)}
+    [batch] = Loader(Tokens(path, 64, dtype=dtype), batch_size=100, fields=fields)
+    tokens, document, position = batch["tokens"], batch["tokens.document"], batch["tokens.position"]
+    assert tokens.dtype == document.dtype == position.dtype == torch.int32
+    ends = torch.cumsum(tokens == END, 1)
+    assert torch.equal(document, (ends - (tokens == END).long()).int())
+    for row in range(len(tokens)):
+        for number in document[row].unique():
+            place = (document[row] == number).nonzero().flatten()
+            assert torch.equal(position[row, place].long(), torch.arange(len(place)))
+    mask = document[:, :, None] == document[:, None, :]
+    assert mask.shape == (len(tokens), 64, 64) and mask.diagonal(dim1=1, dim2=2).all()
+
+
+def test_a_run_continues_and_ranks_share(corpus: Any) -> None:
+    path, dtype, files = corpus
+    options: dict[str, Any] = {"shuffle": 4, "output": "numpy", "drop_last": True}
+
+    def opened(**more: Any) -> Loader:
+        return Loader(Tokens(path, 20, stride=10, dtype=dtype), global_batch_size=8, **options, **more)
+
+    loader = opened()
+    whole = [batch["tokens"].copy() for batch in loader]
+    again = opened()
+    it = iter(again)
+    for expected in whole[:3]:
+        assert np.array_equal(next(it)["tokens"], expected)
+    rest = [batch["tokens"].copy() for batch in opened(resume=again.state_dict(), num_workers=1)]
+    assert np.array_equal(rest, whole[3:])
+    shares = [opened(rank=rank, world_size=2) for rank in range(2)]
+    for one, *parts in zip(whole, *shares, strict=True):
+        joined = np.concatenate([part["tokens"] for part in parts])
+        assert sorted(map(tuple, joined)) == sorted(map(tuple, one))
+
+
+def test_wrong_types_are_errors(corpus: Any) -> None:
+    path, dtype, files = corpus
+    other = "u32" if dtype == "u16" else "u16"
+    with pytest.raises(WarpfeedError, match="u32|whole number|array of|claims"):
+        Loader(Tokens(path, 20, dtype=other))
+    with pytest.raises(ConfigError, match="known are 'u16' and 'u32'"):
+        Loader(Tokens(path, 20, dtype="u8"))
+    with pytest.raises(ConfigError, match="windows of 0 tokens"):
+        Loader(Tokens(path, 0, dtype=dtype))
+    small = Loader(Tokens(path, 20, dtype=dtype), fields={"tokens": TokenIds(20, vocabulary=40)}, output="numpy")
+    with pytest.raises(WarpfeedError, match=r"^sample \d+ \([ac]\.bin/\d+\.\.\d+\): .*the vocabulary has 40 tokens"):
+        list(small)
+    joined = Loader(
+        Concat([Tokens(path / "a.bin", 20, dtype=dtype), Tokens(path / "c.bin", 20, dtype=dtype)]), batch_size=100,
+        without=["image", "label"], fields={"tokens": TokenIds(20)}, output="numpy",
+    )  # fmt: skip
+    assert np.array_equal(next(iter(joined))["tokens"], windows([files[0], files[2]], 20, 20))

@@ -1,0 +1,246 @@
+"""Promise: a run that is stopped after any step and resumed sees the samples of a run that was not
+stopped, in Lightning, Hugging Face's `Trainer` and accelerate, with the modules of this package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from warpfeed import Augment, ConfigError, Loader, collate
+
+OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "normalize": "imagenet"}
+
+
+def seen(images: Any) -> int:
+    """A number that differs for batches of other samples or other crops."""
+    return int(images.double().abs().sum() * 1000)
+
+
+def whole(mini: str, epochs: int, **more: Any) -> list[int]:
+    loader = Loader(mini, **{**OPTIONS, **more})
+    return [seen(images) for epoch in range(epochs) for images, _ in loader.epoch_from(epoch, 0)]
+
+
+@pytest.fixture
+def module(torch: Any) -> Any:
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 4))
+            self.seen: list[int] = []
+            self.validated = 0
+
+        def training_step(self, batch, index):  # type: ignore[no-untyped-def]
+            images, labels = batch
+            self.seen.append(seen(images))
+            return torch.nn.functional.cross_entropy(self.model(images), labels)
+
+        def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
+            self.validated += int(batch.valid.sum())
+
+        def configure_optimizers(self):  # type: ignore[no-untyped-def]
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    return Module
+
+
+@pytest.mark.parametrize("stop", [2, 4, 5])
+def test_a_data_module_of_lightning_resumes_after_the_same_batch(
+    mini: str, torch: Any, module: Any, tmp_path: Path, stop: int
+) -> None:
+    import lightning
+    from warpfeed.lightning import DataModule
+
+    def trainer(**more: Any) -> Any:
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+        return lightning.Trainer(
+            default_root_dir=tmp_path, devices=1, max_epochs=2, enable_checkpointing=False, **quiet, **more
+        )
+
+    def data() -> Any:
+        shared = {name: OPTIONS[name] for name in ("batch_size", "normalize")}
+        train = {"data": mini, "shuffle": 3, "augment": Augment.train(32)}
+        val = {"data": mini, "batch_size": 24, "last_batch": "pad", "augment": Augment.eval(40, 32)}
+        return DataModule(train=train, val=val, **shared)
+
+    class Killed(Exception):
+        pass
+
+    class Kill(lightning.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == stop:
+                trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+                raise Killed
+
+    expected = whole(mini, 2)
+    first = module()
+    with pytest.raises(Killed):
+        trainer(callbacks=[Kill()], num_sanity_val_steps=0).fit(first, data())
+    assert first.seen == expected[:stop]
+    again = module()
+    resumed = data()
+    trainer(num_sanity_val_steps=0).fit(again, resumed, ckpt_path=tmp_path / "stopped.ckpt", weights_only=False)
+    assert again.seen == expected[stop:]
+    assert again.validated == 64 * (1 if stop > 4 else 2 if stop < 4 else again.validated // 64)
+    assert resumed._loaders == {}, "closed"
+
+
+def test_a_data_module_has_the_loaders_that_were_given(mini: str, torch: Any, module: Any, tmp_path: Path) -> None:
+    import lightning
+    from warpfeed.lightning import DataModule
+
+    data = DataModule(train={"data": mini}, **OPTIONS)
+    loader = data.train_dataloader()
+    assert isinstance(loader, Loader) and loader.batch_size == 16
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = lightning.Trainer(
+        default_root_dir=tmp_path, max_epochs=1, enable_checkpointing=False, devices=1, limit_train_batches=1, **quiet
+    )
+    model = module()
+    trainer.fit(model, data)
+    assert len(model.seen) == 1 and model.validated == 0, "no validation without its loader"
+    with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: want the arguments of a Loader with 'data'"):
+        DataModule(train={"batch_size": 3})
+
+
+def test_accelerates_function_says_what_to_call_and_the_loaders_own_is_exact(mini: str, torch: Any) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    expected = whole(mini, 3)
+    loader = accelerate.Accelerator(cpu=True).prepare(Loader(mini, **OPTIONS))
+    with pytest.raises(ConfigError, match=r"call loader\.skip_first_batches\(n\)"):
+        list(accelerate.skip_first_batches(loader, 2))
+    # The loop of accelerate's documentation: epoch 1 continues after 3 batches.
+    found = []
+    for epoch in range(1, 3):
+        loader.set_epoch(epoch)
+        active = loader.skip_first_batches(3) if epoch == 1 else loader
+        assert len(active) == (1 if epoch == 1 else 4)
+        found += [seen(images) for images, _ in active]
+    assert found == expected[4 + 3 :]
+    assert [len(loader.skip_first_batches(n)) for n in (0, 4, 9)] == [4, 0, 0]
+    assert list(loader.skip_first_batches(4)) == []
+
+
+@pytest.fixture
+def trainer(mini: str, torch: Any, tmp_path: Path) -> Any:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    import warpfeed.hf
+
+    class Trainer(warpfeed.hf.Loaders, transformers.Trainer):  # type: ignore[misc]
+        def training_step(self, model: Any, inputs: Any, *args: Any, **more: Any) -> Any:
+            self.steps.append(seen(inputs["pixel_values"]))
+            return super().training_step(model, inputs, *args, **more)
+
+    def opened(loader: dict[str, Any] | None = None, **more: Any) -> Any:
+        config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=4)
+        quiet = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "logging_steps": 1}
+        arguments = {"per_device_train_batch_size": 16, "save_steps": 1, **quiet, **more}
+        args = transformers.TrainingArguments(str(tmp_path), **arguments)
+        made = Trainer(
+            model=transformers.ResNetForImageClassification(config),
+            args=args,
+            train_dataset=Loader(mini, collate=collate.hf, **{**OPTIONS, **(loader or {})}),
+            eval_dataset={
+                "a": Loader(mini, batch_size=24, augment=Augment.eval(40, 32), normalize="imagenet", collate=collate.hf)
+            },
+        )
+        made.steps = []
+        return made
+
+    return opened
+
+
+def test_a_transformers_trainer_resumes_after_any_step(mini: str, trainer: Any, tmp_path: Path) -> None:
+    expected = whole(mini, 2)
+    first = trainer(num_train_epochs=2)
+    first.train()
+    assert first.steps == expected
+    for stop in (1, 3, 4, 6):
+        again = trainer(num_train_epochs=2)
+        again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
+        assert again.steps == expected[stop:], stop
+        assert again.state.epoch == 2.0 and again.state.global_step == 8
+    metrics = [first.evaluate() for _ in range(2)]
+    assert metrics[0]["eval_a_loss"] == metrics[1]["eval_a_loss"], "every evaluation has the same batches"
+
+
+def test_a_transformers_trainer_resumes_with_accumulated_gradients(mini: str, trainer: Any, tmp_path: Path) -> None:
+    options = {"batch_size": 10, "drop_last": False}
+    expected = whole(mini, 2, **options)
+    assert len(expected) == 14
+    more = {"num_train_epochs": 2, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 10}
+    first = trainer(options, **more)
+    first.train()
+    assert first.steps == expected and first.state.global_step == 6
+    for stop, batches in ((1, 3), (3, 7), (5, 13)):
+        again = trainer(options, **more)
+        again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
+        assert again.steps == expected[batches:], stop
+
+
+def test_a_transformers_trainer_that_has_trained_resumes_from_an_earlier_checkpoint(
+    mini: str, trainer: Any, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+    class Stopped(Exception):
+        pass
+
+    class Stop(transformers.TrainerCallback):  # type: ignore[misc]
+        stop = 6
+
+        def on_step_end(self, args: Any, state: Any, *_: Any, **more: Any) -> None:
+            if state.global_step == self.stop:
+                raise Stopped
+
+    expected = whole(mini, 3)
+    same, stop = trainer(num_train_epochs=3), Stop()
+    same.add_callback(stop)
+    with pytest.raises(Stopped):
+        same.train()
+    assert same.steps == expected[:6]
+    stop.stop = 0
+    # In mid-epoch, and after a whole run.
+    for checkpoint in (4, 4, 2, 8):
+        same.steps = []
+        same.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
+        assert same.steps == expected[checkpoint:], checkpoint
+
+
+def test_a_comparison_with_a_checkpoint_leaves_no_epoch_empty(mini: str, torch: Any, tmp_path: Path) -> None:
+    from warpfeed.hf import _checked
+
+    loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
+    (tmp_path / "warpfeed.json").write_text(json.dumps({**loader.state_dict(), "batch": 2}))
+    # In mid-epoch, between two epochs, and at the end of an epoch.
+    for taken in (2, 0, 4):
+        epoch = loader.epoch_from(1, 0)
+        for _ in range(taken):
+            next(epoch)
+        coming = loader.epoch
+        assert _checked(loader, str(tmp_path)) == (0, 2) and loader.epoch == coming
+        loader.set_epoch(0)
+        assert [seen(images) for images, _ in loader] == expected[:4], taken
+        assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], taken
+
+
+def test_a_transformers_trainer_refuses_another_run(mini: str, trainer: Any, tmp_path: Path) -> None:
+    trainer(max_steps=3).train()
+    checkpoint = str(tmp_path / "checkpoint-3")
+    state = json.loads((Path(checkpoint) / "warpfeed.json").read_text())
+    assert (state["epoch"], state["batch"]) == (0, 3)
+    with pytest.raises(ConfigError, match="seed"):
+        trainer({"shuffle": 4}, max_steps=6).train(resume_from_checkpoint=checkpoint)
+    with pytest.raises(ConfigError, match="written after 3 batches of epoch 0, and the trainer continues after 2 of epoch 1"):
+        trainer(max_steps=6, gradient_accumulation_steps=2).train(resume_from_checkpoint=checkpoint)
+    with pytest.raises(ConfigError, match="batch_size=8 and per_device_train_batch_size=16"):
+        trainer({"batch_size": 8}, max_steps=6).train()
+    # The program may want the epoch again.
+    again = trainer(max_steps=4, ignore_data_skip=True)
+    again.train(resume_from_checkpoint=checkpoint)
+    assert again.steps == whole(mini, 1)[:1]

@@ -1,0 +1,102 @@
+"""Promise: ``views`` gives a list of images of each picture, each with its own augmentation, size and
+draws. In the batch they are tensors like the image's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from warpfeed import Augment, Boxes, ConfigError, Geometry, Image, Loader, Mix, WarpfeedError
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "subset": range(8), "seed": 3, "output": "numpy"}
+
+
+def test_each_view_is_the_image_of_its_augmentation(mini: str) -> None:
+    views = [Augment.resize((12, 8)), Augment.eval(20, 16).flip(1.0), Augment.center_crop(10)]
+    alone = [[images for images, _ in Loader(mini, augment=view, **OPTIONS)] for view in views]
+    labels = [labels for _, labels in Loader(mini, **OPTIONS)]
+    for number, batch in enumerate(Loader(mini, views=views, **OPTIONS)):
+        assert list(batch) == ["views", "label"] and np.array_equal(batch["label"], labels[number])
+        assert [view.shape for view in batch["views"]] == [(4, 12, 8, 3), (4, 16, 16, 3), (4, 10, 10, 3)]
+        assert all(np.array_equal(view, one[number]) for view, one in zip(batch["views"], alone, strict=True))
+
+
+def test_views_differ_and_are_the_same_for_any_number_of_workers(mini: str) -> None:
+    one, two = (list(Loader(mini, views=Augment.simclr_views(16), num_workers=n, **OPTIONS)) for n in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(a["views"], b["views"], strict=True))
+        assert not np.array_equal(a["views"][0], a["views"][1])
+
+
+def test_presets_of_dino_have_global_and_local_views(mini: str) -> None:
+    views = Augment.dino_views(24, 12, 8)
+    assert len(views) == 10 and eval(repr(views)) == views
+    batch = next(iter(Loader(mini, views=views, normalize="imagenet", **OPTIONS)))
+    assert [view.shape[1] for view in batch["views"]] == [24, 24, *[12] * 8]
+    assert all(view.dtype == np.float32 for view in batch["views"])
+
+
+def test_views_have_the_layout_of_images_and_pass_transforms_and_collate(mini: str, torch: Any) -> None:
+    options = {**OPTIONS, "output": "torch"}
+    batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))
+    for view in batch["views"]:
+        assert view.shape == (4, 3, 16, 16) and view.is_contiguous(memory_format=torch.channels_last)
+    pair = Loader(
+        mini, views=Augment.simclr_views(16), transforms=lambda fields: {"both": torch.cat(fields["views"])},
+        collate=lambda batch: batch["both"], **options,
+    )  # fmt: skip
+    assert next(iter(pair)).shape == (8, 3, 16, 16)
+
+
+def test_a_damaged_picture_counts_once(tmp_path: Path, mini: str) -> None:
+    picture = next(path for path in sorted(Path(mini).rglob("*.jpg")))
+    content = picture.read_bytes()
+    at = len(content) * 2 // 3
+    (tmp_path / "a.jpg").write_bytes(content[:at] + b"\xff\xd0" + content[at:])
+    loader = Loader(tmp_path, views=[Augment.resize(8, 8)] * 3, without=["label"], output="numpy")
+    list(loader)
+    assert loader.stats()["damaged"] == 1
+
+
+def test_the_image_may_stand_beside_the_views(mini: str) -> None:
+    options = {"views": [Augment.train(8)], "augment": Augment.resize(6, 6), "fields": {"image": Image()}}
+    batch = next(iter(Loader(mini, **options, **OPTIONS)))
+    assert list(batch) == ["views", "label", "image"] and batch["image"].shape == (4, 6, 6, 3)
+    assert np.array_equal(batch["image"], next(iter(Loader(mini, augment=Augment.resize(6, 6), **OPTIONS)))[0])
+
+
+def test_what_cannot_work_is_refused(mini: str) -> None:
+    with pytest.raises(ConfigError, match="augment and views: views replace the image"):
+        Loader(mini, views=[Augment.train(8)], augment=Augment.train(8), **OPTIONS)
+    for wrong in ([], [3], Augment.train(8)):
+        with pytest.raises(TypeError, match="views=.*want a list"):
+            Loader(mini, views=wrong, **OPTIONS)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="views are not mixed"):
+        Loader(mini, views=[Augment.train(8).mix(Mix.mixup(1.0))], **OPTIONS)
+    with pytest.raises(ConfigError, match="17 images per sample; at most 16"):
+        Loader(mini, views=[Augment.train(8)] * 17, **OPTIONS)
+
+
+def test_predictions_map_back_to_the_picture_with_its_geometry() -> None:
+    class Boxed:
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            picture = np.zeros((30 + index, 50 - index, 3), np.uint8)
+            return {"image": picture, "label": 0, "boxes": np.array([[5, 6, 20, 25]], np.float32)}
+
+    augment = Augment.letterbox((48, 64)).flip(0.5).vertical_flip(0.5)
+    fields = {"boxes": Boxes(1), "geometry": Geometry()}
+    for batch in Loader(Boxed(), augment=augment, fields=fields, batch_size=4, output="numpy"):
+        for box, matrix, size, index in zip(
+            batch["boxes"][:, 0], batch["geometry"], batch["geometry.size"], batch.ids, strict=True
+        ):
+            assert size.tolist() == [30 + index, 50 - index]
+            corners = (box.reshape(2, 2) - matrix[:, 2]) / np.diagonal(matrix)
+            assert np.allclose(np.sort(corners, 0), [[5, 6], [20, 25]], atol=1e-3)
+    rotated = Loader(Boxed(), augment=augment.rotate(30), fields={"geometry": Geometry()}, output="numpy")
+    with pytest.raises(WarpfeedError, match="sample .*'geometry'|\"geometry\".*Geometry does not describe"):
+        list(rotated)
