@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Measures what grows with the size of a set, and what the ranks of a machine share.
+
+    python3 benches/scale.py                     all cases, as a table in Markdown; about 4 GB of disk
+    python3 benches/scale.py --samples 1000000   smaller sets: see --help
+    python3 benches/scale.py drawn weights       these cases only
+
+Needs the Python package, built with optimisation (`pip install ./python`), NumPy and Linux. Each case
+runs in a process of its own. The columns: seconds until the loader is open, processor seconds of that,
+seconds from there to the first batch, bytes in use afterwards and at most beyond those of the imports
+and the arguments, and bytes of a checkpoint.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MINI = ROOT / "datasets" / "mini"
+OPTIONS = {"batch_size": 256, "shuffle": 42, "num_workers": 1, "output": "numpy"}
+
+
+class Drawn:
+    """Samples that cost nothing: a picture of one pixel."""
+
+    PICTURE = (
+        b"BM" + (58).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little") + (40).to_bytes(4, "little")
+        + (1).to_bytes(4, "little") * 2 + b"\x01\x00\x18\x00" + bytes(28)
+    )  # fmt: skip
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.PICTURE, index % 1000
+
+
+def pictures():
+    return sorted(MINI.rglob("*.jpg"))
+
+
+def csv(folder, rows):
+    """A table of `rows` rows, which name the same few pictures."""
+    path = folder / f"{rows}.csv"
+    if not path.exists():
+        names = [str(picture) for picture in pictures()]
+        with open(path, "w") as file:
+            file.write("path,label\n")
+            for first in range(0, rows, len(names)):
+                file.write(
+                    "".join(f"{name},{place % 1000}\n" for place, name in enumerate(names[: rows - first], first))
+                )
+    return path
+
+
+def coco(folder, entries):
+    """A COCO file of `entries` pictures with two boxes each."""
+    path = folder / f"{entries}.json"
+    if not path.exists():
+        names = [str(picture.relative_to(MINI)) for picture in pictures()]
+        with open(path, "w") as file:
+            file.write('{"categories":[{"id":1,"name":"thing"}],"images":[')
+            for id in range(entries):
+                picture = {"id": id, "file_name": names[id % len(names)], "width": 64, "height": 64}
+                file.write(("," if id else "") + json.dumps(picture))
+            file.write('],"annotations":[')
+            for id in range(2 * entries):
+                box = {
+                    "id": id,
+                    "image_id": id // 2,
+                    "category_id": 1,
+                    "bbox": [1.5, 2.5, 20.25, 30.75],
+                    "area": 622.7,
+                    "iscrowd": 0,
+                }
+                file.write(("," if id else "") + json.dumps(box))
+            file.write("]}")
+    return path
+
+
+def tar(folder, samples):
+    """A shard of `samples` samples: a picture of one pixel, and a label."""
+    path = folder / f"{samples}.tar"
+    if not path.exists():
+
+        def header(name, size):
+            head = bytearray(512)
+            head[: len(name)] = name
+            head[100:108], head[124:136] = b"0000644\0", b"%011o\0" % size
+            head[148:156], head[156:157], head[257:265] = b" " * 8, b"0", b"ustar\x0000"
+            head[148:156] = b"%06o\0 " % sum(head)
+            return bytes(head)
+
+        with open(path, "wb") as file:
+            for sample in range(samples):
+                name, label = b"%09d" % sample, b"%d" % (sample % 1000)
+                file.write(header(name + b".bmp", len(Drawn.PICTURE)) + Drawn.PICTURE.ljust(512, b"\0"))
+                file.write(header(name + b".cls", len(label)) + label.ljust(512, b"\0"))
+            file.write(bytes(1024))
+    return path
+
+
+def arguments(case, sizes, folder):
+    """Data and options of a case, made before anything is measured."""
+    import numpy as np
+    import warpfeed
+
+    samples = sizes["samples"]
+    options = {**OPTIONS, "augment": warpfeed.Augment.eval(8, 8)}
+    if case == "every second sample":
+        return Drawn(samples), {**options, "subset": np.arange(0, samples, 2)}
+    if case == "half, in random order":
+        return Drawn(samples), {**options, "subset": np.random.default_rng(1).permutation(samples)[: samples // 2]}
+    if case == "weights":
+        return Drawn(samples), {**options, "shuffle": False, "weights": np.random.default_rng(1).random(samples)}
+    if case == "table":
+        return str(csv(folder, sizes["rows"])), {**options, "table": warpfeed.TableOptions(picture="path")}
+    if case == "COCO":
+        return warpfeed.Coco(str(coco(folder, sizes["entries"])), pictures=str(MINI)), {**options, "without": ["label"]}
+    if case.startswith("shard"):
+        path = tar(folder, sizes["entries"])
+        if case == "shard, first time":
+            path.with_name(path.name + ".index").unlink(missing_ok=True)
+        return str(path), options
+    return Drawn(samples), options
+
+
+def status(name):
+    """Bytes of a line of /proc/self/status."""
+    lines = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
+    return int(lines[name].split()[0]) * 1024
+
+
+def measure(case, sizes, folder, rank=None):
+    """One case, in this process."""
+    import warpfeed
+
+    data, options = arguments(case, sizes, folder)
+    if rank is not None:
+        options |= {"rank": rank[0], "world_size": rank[1]}
+    # Imports, and what the first loader of a process takes.
+    with warpfeed.Loader(Drawn(8), **OPTIONS, augment=warpfeed.Augment.eval(8, 8)) as small:
+        next(iter(small))
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+    before, begun, used = status("VmRSS"), time.perf_counter(), time.process_time()
+    loader = warpfeed.Loader(data, **options)
+    opened, processor = time.perf_counter(), time.process_time() - used
+    batches = iter(loader)
+    next(batches)
+    first = time.perf_counter()
+    found = {
+        "open": opened - begun,
+        "processor": processor,
+        "first": first - opened,
+        "memory": status("VmRSS") - before,
+        "most": status("VmHWM") - before,
+        "state": len(json.dumps(loader.state_dict())),
+    }
+    print(json.dumps(found), flush=True)
+    if rank is not None:
+        # All ranks are open at once, and shared pages count in parts.
+        sys.stdin.readline()
+        lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+        print(json.dumps({"pss": sizes["Pss"], "rss": sizes["Rss"]}), flush=True)
+        sys.stdin.readline()
+
+
+def started(case, options, *more):
+    command = [sys.executable, __file__, "--one", case, "--folder", str(options.folder), *more]
+    for name in ("samples", "rows", "entries"):
+        command += [f"--{name}", str(getattr(options, name))]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ranks(case, options, world):
+    """Means over `world` ranks that open at once."""
+    begun = time.perf_counter()
+    processes = [started(case, options, "--rank", str(rank), str(world)) for rank in range(world)]
+    found = [json.loads(process.stdout.readline()) for process in processes]
+    seconds = time.perf_counter() - begun
+    for step in range(2):
+        for process in processes:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        if step == 0:
+            sizes = [json.loads(process.stdout.readline()) for process in processes]
+    for process in processes:
+        process.wait()
+
+    def mean(of, name):
+        return sum(each[name] for each in of) / world
+
+    return seconds, mean(found, "processor"), mean(sizes, "rss"), mean(sizes, "pss")
+
+
+def megabytes(count):
+    return f"{count / 1e6:,.0f} MB"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cases = [
+        "drawn",
+        "every second sample",
+        "half, in random order",
+        "weights",
+        "table",
+        "COCO",
+        "shard, first time",
+        "shard",
+    ]
+    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join([*cases, "ranks"]))
+    parser.add_argument("--samples", type=int, default=100_000_000, help="of the drawn set")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of the table")
+    parser.add_argument("--entries", type=int, default=1_000_000, help="of the COCO file and the shard")
+    parser.add_argument("--world", type=int, default=8, help="ranks that open at once")
+    parser.add_argument("--folder", type=pathlib.Path, help="keeps the files; a temporary folder by default")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", nargs=2, type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    sizes = {name: getattr(options, name) for name in ("samples", "rows", "entries")}
+    if options.one:
+        return measure(options.one, sizes, options.folder, options.rank)
+    with tempfile.TemporaryDirectory() as temporary:
+        options.folder = options.folder or pathlib.Path(temporary)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        chosen = options.cases or [*cases, "ranks"]
+        print(f"{sizes}, {os.cpu_count()} processors\n")
+        print(
+            "| case | open | processor | first batch | memory | at most | checkpoint |\n|---|---|---|---|---|---|---|"
+        )
+        for case in [case for case in cases if case in chosen]:
+            process = started(case, options)
+            line, _ = process.communicate()
+            if process.returncode != 0:
+                sys.exit(f"{case}: exit code {process.returncode}")
+            found = json.loads(line)
+            cells = [
+                case, f"{found['open']:.2f} s", f"{found['processor']:.2f} s", f"{found['first']:.2f} s",
+                megabytes(found["memory"]), megabytes(found["most"]), f"{found['state']} bytes",
+            ]  # fmt: skip
+            print("| " + " | ".join(cells) + " |", flush=True)
+        if "ranks" in chosen:
+            print(
+                "\n| ranks at once | case | all have a batch after | processor of each, to open | RSS of each | PSS of each |"
+            )
+            print("|---|---|---|---|---|---|")
+            for case in ("shard", "table", "COCO"):
+                arguments(case, sizes, options.folder)
+                for world in (1, options.world):
+                    seconds, processor, rss, pss = ranks(case, options, world)
+                    print(
+                        f"| {world} | {case} | {seconds:.2f} s | {processor:.2f} s | {megabytes(rss)} | {megabytes(pss)} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
