@@ -4,11 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use warpfeed::Loader;
 use warpfeed::source::{Arrays, Memory, Options, OwnedSample, Source, TableOptions, Value, open};
-use warpfeed::{Augment, Loader};
 
-use crate::formats::fixture;
-use crate::support::Content;
+use crate::formats::{fixture, loads_alike};
 
 const COUNT: usize = 12;
 const PIXELS: usize = 24 * 32 * 3;
@@ -73,20 +72,18 @@ fn every_format_has_the_same_pictures_and_labels() {
 
 #[test]
 fn arrays_give_the_batches_of_pictures_in_memory() {
-    let batches = |loader: Loader| -> Vec<Content> {
-        let mut batches = loader.augment(Augment::train(16)).batch_size(5).shuffle(3).workers(2).host().unwrap();
-        (0..2).flat_map(|epoch| batches.epoch(epoch).map(|b| Content::from(&b.unwrap())).collect::<Vec<_>>()).collect()
-    };
     let header = warpfeed::decode::raw::npy_header(warpfeed::decode::Size::new(32, 24));
     let with_header = |sample: OwnedSample| {
         let sample = sample.as_sample().unwrap();
         let file = [&header[..], &sample.field("rgb.npy").unwrap()].concat();
         OwnedSample::new(sample.key()).field("rgb.npy", file).label(sample.label().unwrap().unwrap())
     };
-    let memory = batches(Loader::source(Memory::new(expected().into_iter().map(with_header).collect())));
-    for name in ["npy", "stored.npz", "a.safetensors", "tuple.pt"] {
-        assert!(batches(Loader::new(at(name))) == memory, "{name}");
+    let samples: Vec<_> = expected().into_iter().map(with_header).collect();
+    let memory = || Loader::source(Memory::new(samples.clone()));
+    for name in ["npy", "stored.npz", "splits.npz/train", "a.safetensors", "tuple.pt", "dict.pth"] {
+        loads_alike(name, &|| Loader::new(at(name)), &memory);
     }
+    loads_alike("npy, not mapped", &|| Loader::new(at("npy")).mmap(false), &memory);
 }
 
 #[test]

@@ -109,16 +109,21 @@ pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
 
 /// As [`agrees`], for loaders that `make` creates.
 pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
+    loads_alike(name, make, &|| Loader::new(reference()));
+}
+
+/// As [`agrees`], for loaders that `make` creates and those of another reference.
+pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
         let own = |workers| with(make(), workers);
-        let folder = |workers| with(Loader::new(reference()), workers);
+        let other = |workers| with(reference(), workers);
         for workers in [1, 3] {
             for (way, load) in WAYS {
-                let (found, expected) = (load(own(workers)), load(folder(1)));
+                let (found, expected) = (load(own(workers)), load(other(1)));
                 assert!(!expected.is_empty() && found == expected, "{name}: {way}, {workers} workers");
             }
-            let (found, expected) = (resumed(&|| own(workers)), resumed(&|| folder(1)));
+            let (found, expected) = (resumed(&|| own(workers)), resumed(&|| other(1)));
             assert!(!expected.is_empty() && found == expected, "{name}: resumed, {workers} workers");
         }
     });

@@ -4,6 +4,7 @@ mod annotated;
 mod auto_traits;
 mod commands;
 mod disk_full;
+mod formats;
 mod occupancy;
 mod progress;
 mod support;

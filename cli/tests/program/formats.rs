@@ -1,0 +1,94 @@
+//! The program reads the formats of other libraries: `tests/fixtures/formats` has 12 pictures of 4
+//! classes in each.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use warpfeed::source::{DATA_FORMATS, OwnedSample, Source, open};
+
+use crate::support::{json, ok};
+
+/// Each format's name, and data sets of it below the fixtures.
+const SETS: [(&str, &[&str]); 12] = [
+    ("arrow", &["arrow/saved"]),
+    ("beton", &["beton/train.beton"]),
+    ("litdata", &["litdata"]),
+    ("lmdb", &["lmdb/tuples.mdb", "lmdb/dicts.mdb", "lmdb/datums.mdb", "lmdb/pairs.mdb"]),
+    ("mds", &["mds", "mds_zstd"]),
+    ("npy", &["arrays/npy"]),
+    ("npz", &["arrays/stored.npz", "arrays/splits.npz/train"]),
+    ("parquet", &["parquet/hub/train"]),
+    ("recordio", &["recordio/train.rec"]),
+    ("safetensors", &["arrays/a.safetensors"]),
+    ("tfrecord", &["tfrecord"]),
+    ("torch", &["arrays/tuple.pt", "arrays/dict.pth"]),
+];
+
+/// Formats whose own tests inspect and pack them.
+const OWN: [&str; 6] = ["folder", "tar", "coco", "yolo", "voc", "table"];
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats")
+}
+
+/// Copies a file or a folder, because some formats write next to their files.
+fn copy(from: &Path, to: &Path) {
+    if from.is_file() {
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(from, to).unwrap();
+    } else {
+        for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    }
+}
+
+/// The samples without their keys. Packed numbers and text are files, so fields are compared as
+/// files.
+fn samples(source: &dyn Source) -> Vec<(Option<i64>, Vec<(String, Vec<u8>)>)> {
+    let mut scratch = Vec::new();
+    (0..source.len())
+        .map(|index| {
+            let sample = OwnedSample::try_from(&source.read(index, &mut scratch).unwrap()).unwrap();
+            let sample = sample.as_sample().unwrap();
+            let file = |&(name, ref value): &(&str, warpfeed::source::Value<'_>)| {
+                (name.to_owned(), value.encoded(name).into_owned())
+            };
+            let mut fields: Vec<_> = sample.fields().iter().map(file).collect();
+            fields.sort();
+            (sample.label().unwrap(), fields)
+        })
+        .collect()
+}
+
+#[test]
+fn every_format_is_inspected_and_packed_as_it_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    for name in ["arrow", "beton", "litdata", "lmdb", "mds", "mds_zstd", "arrays", "parquet", "recordio", "tfrecord"] {
+        copy(&fixtures().join(name), &dir.join(name));
+    }
+    for (kind, sets) in SETS {
+        for (number, set) in sets.iter().enumerate() {
+            let found = json(&ok(dir, &["inspect", set, "--json", "--strict"]));
+            assert_eq!(found["source"], kind, "{set}");
+            assert_eq!((&found["samples"], &found["unreadable"]), (&12.into(), &0.into()), "{set}");
+            assert_eq!(found["labels"], serde_json::json!({"0": 3, "1": 3, "2": 3, "3": 3}), "{set}");
+            let source = open(dir.join(set)).unwrap();
+            for ending in ["lmdb", "tar"] {
+                let packed = format!("{kind}-{number}.{ending}");
+                ok(dir, &["pack", "--from", set, "--to", &packed, "--keep-bytes"]);
+                let written = open(dir.join(&packed)).unwrap();
+                assert!(samples(&*written) == samples(&*source), "{set} in {ending}");
+                assert_eq!(written.classes(), source.classes(), "{set} in {ending}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_format_has_a_data_set_that_is_inspected_and_packed() {
+    let tested: BTreeSet<_> = SETS.iter().map(|set| set.0).chain(OWN).collect();
+    assert_eq!(tested, DATA_FORMATS.iter().map(|format| format.name).collect());
+}

@@ -1,0 +1,123 @@
+"""Promise: data sets of other libraries give the batches of a folder with the same pictures, bit for
+bit: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MINI, ROOT, Content, contents
+from warpfeed import Augment, Loader
+
+FIXTURES = ROOT / "tests" / "fixtures" / "formats"
+OPTIONS = {"batch_size": 5, "augment": Augment.train(32), "output": "numpy"}
+
+#: Data sets of the first three JPEGs of each class of `datasets/mini`, by the name of their format.
+ENCODED = {
+    "arrow": ["arrow/saved"],
+    "beton": ["beton/train.beton"],
+    "litdata": ["litdata"],
+    "lmdb": ["lmdb/tuples.mdb", "lmdb/dicts.mdb", "lmdb/datums.mdb", "lmdb/pairs.mdb"],
+    "mds": ["mds", "mds_zstd"],
+    "parquet": ["parquet/hub/train"],
+    "recordio": ["recordio/train.rec"],
+    "tfrecord": ["tfrecord"],
+}
+#: Data sets of the same pictures as arrays of pixels.
+ARRAYS = {
+    "npy": ["arrays/npy"],
+    "npz": ["arrays/stored.npz", "arrays/splits.npz/train"],
+    "safetensors": ["arrays/a.safetensors"],
+    "torch": ["arrays/tuple.pt", "arrays/dict.pth"],
+}
+
+
+def sets(formats: dict[str, list[str]]) -> list[Any]:
+    return [pytest.param(kind, path, id=path) for kind, paths in formats.items() for path in paths]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the data sets, because some formats write next to their files."""
+    to = tmp_path_factory.mktemp("formats")
+    for paths in [*ENCODED.values(), *ARRAYS.values()]:
+        for name in {Path(path).parts[0] for path in paths}:
+            shutil.copytree(FIXTURES / name, to / name, dirs_exist_ok=True)
+    return to
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("folder")
+    for pictures in sorted(path for path in MINI.iterdir() if path.is_dir()):
+        (to / pictures.name).mkdir()
+        for jpeg in sorted(pictures.glob("*.jpg"))[:3]:
+            shutil.copy(jpeg, to / pictures.name)
+    return to
+
+
+def run(path: Path) -> dict[str, list[Content]]:
+    """The batches of each way to load a data set."""
+
+    def resumed() -> list[Content]:
+        loader = Loader(path, shuffle=7, **OPTIONS)
+        batches = iter(loader)
+        next(batches)
+        state = json.loads(json.dumps(loader.state_dict()))
+        return contents(Loader(path, shuffle=7, resume=state, **OPTIONS), epochs=2)
+
+    return {
+        "in order": contents(Loader(path, **OPTIONS)),
+        "shuffled": contents(Loader(path, shuffle=7, **OPTIONS), epochs=2),
+        "rank 0": contents(Loader(path, shuffle=7, rank=0, world_size=2, **OPTIONS), epochs=2),
+        "rank 1": contents(Loader(path, shuffle=7, rank=1, world_size=2, **OPTIONS), epochs=2),
+        "windows": contents(Loader(path, shuffle_window=6, seed=3, **OPTIONS), epochs=2),
+        "resumed": resumed(),
+    }
+
+
+@pytest.fixture(scope="module")
+def of_folder(folder: Path) -> dict[str, list[Content]]:
+    return run(folder)
+
+
+@pytest.fixture(scope="module")
+def of_arrays(here: Path) -> dict[str, list[Content]]:
+    """The batches of the arrays, written as PNG files into class folders."""
+    to = here / "pngs"
+    PIL = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])
+    for place, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (to / str(label)).mkdir(parents=True, exist_ok=True)
+        PIL.fromarray(image).save(to / str(label) / f"{place:02}.png")
+    return run(to)
+
+
+def agrees(path: Path, expected: dict[str, list[Content]]) -> None:
+    found = run(path)
+    for way, batches in expected.items():
+        assert len(batches) > 1 and found[way] == batches, way
+
+
+@pytest.mark.parametrize(("kind", "path"), sets(ENCODED))
+def test_encoded_pictures_give_the_batches_of_the_folder(here: Path, of_folder: Any, kind: str, path: str) -> None:
+    agrees(here / path, of_folder)
+
+
+@pytest.mark.parametrize(("kind", "path"), sets(ARRAYS))
+def test_arrays_of_pixels_give_the_batches_of_png_files(here: Path, of_arrays: Any, kind: str, path: str) -> None:
+    agrees(here / path, of_arrays)
+
+
+@pytest.mark.parametrize(("kind", "path"), sets(ENCODED | ARRAYS))
+def test_the_program_of_the_package_names_the_format(here: Path, kind: str, path: str) -> None:
+    program = [sys.executable, "-m", "warpfeed", "inspect", "--json", str(here / path)]
+    found = json.loads(subprocess.run(program, check=True, capture_output=True).stdout)
+    assert (found["source"], found["samples"], found["unreadable"]) == (kind, 12, 0)
+    assert found["labels"] == {"0": 3, "1": 3, "2": 3, "3": 3}
