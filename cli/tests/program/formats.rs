@@ -44,9 +44,12 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// The label and the fields of a sample.
+type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
+
 /// The samples without their keys. Packed numbers and text are files, so fields are compared as
 /// files.
-fn samples(source: &dyn Source) -> Vec<(Option<i64>, Vec<(String, Vec<u8>)>)> {
+fn samples(source: &dyn Source) -> Vec<Fields> {
     let mut scratch = Vec::new();
     (0..source.len())
         .map(|index| {
