@@ -139,7 +139,12 @@ impl Args {
             Err(e) => writeln!(out, "copy to the GPU  not measured: {e}")?,
         }
         for (workers, stats) in &runs {
-            writeln!(out, "loader          {:>9.0} samples/s with {workers} workers", stats.samples_per_second())?;
+            let rate = stats.samples_per_second();
+            writeln!(
+                out,
+                "loader          {rate:>9.0} samples/s with {workers} worker{}",
+                if *workers == 1 { "" } else { "s" }
+            )?;
         }
         match &decoding {
             Ok(stats) => {
