@@ -106,6 +106,7 @@ pub(super) fn complete(at: &Path, names: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// Those of [`choose`] and [`complete`].
+#[cfg(any(feature = "parquet", test))]
 pub(super) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
     if names.iter().any(direct) {

@@ -201,6 +201,7 @@ impl<B> Engine<B> {
         &self.shared
     }
 
+    #[cfg(feature = "cuda")]
     pub(crate) fn home(&self) -> &Home {
         &self.home
     }
