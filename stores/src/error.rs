@@ -29,6 +29,7 @@ const ADVICE: &[(&[&str], &str)] = &[
         "the bucket is in another region: set AWS_REGION to the region of the bucket",
     ),
     (&["NoSuchBucket", "ContainerNotFound"], "the bucket does not exist: check its name and the endpoint"),
+    (&["NoSuchUpload"], "something else has ended this upload, such as a rule of the bucket: start again"),
 ];
 
 /// The error of a request for `what` (such as bytes of an object) at `url`.
@@ -37,6 +38,8 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     let text = chain(&error);
     let found = |code: &&str| text.contains(*code);
     let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(found)).map(|(_, advice)| *advice);
+    // Other answers with status 404 say that something else is missing.
+    let absent = advice.is_none() && matches!(error, E::NotFound { .. });
     let (refused, http) = (find::<Refused>(&error), find::<HttpError>(&error));
     let status = refused.map(|refused| refused.status);
     // Their texts contain the name of the object.
@@ -91,6 +94,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
         _ => ErrorKind::Io,
     };
     let converted = Error::new(kind, cause).at_path(url);
+    let converted = if absent { converted.absent() } else { converted };
     // The source is shown too.
     let converted = if public == text { converted.with_source(error) } else { converted };
     match (throttled, transient) {
@@ -192,8 +196,15 @@ mod tests {
             assert_eq!((e.is_transient(), e.is_throttled()), (transient, throttled), "{e}");
             assert_eq!(e.path().unwrap().to_str(), Some("s3://b/x"));
         }
-        let absent = object_store::Error::NotFound { path: "response body.tar".into(), source: "404".into() };
-        assert!(!convert(absent, "s3://b/response body.tar", "opening").is_transient());
+        let missing = |text: &str| {
+            let error = object_store::Error::NotFound { path: "response body.tar".into(), source: text.into() };
+            convert(error, "s3://b/response body.tar", "opening")
+        };
+        assert!(!missing("404").is_transient() && missing("404").is_absent());
+        for (code, words) in [("NoSuchBucket", "check its name"), ("NoSuchUpload", "has ended this upload")] {
+            let e = missing(&format!("<Code>{code}</Code>"));
+            assert!(e.cause().contains(words) && !e.is_absent(), "{e}");
+        }
         let secret = "<?xml version=\"1.0\"?><Error><Code>ExpiredToken</Code><Message>The token has expired.</Message>\
                       <Token-0>SECRET</Token-0></Error>";
         let e = convert(refused(400, secret), "s3://b/x", "opening");

@@ -33,13 +33,23 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
+tokio::task_local! {
+    /// Set while a request is sent that must not replace an object.
+    static CREATING: ();
+}
+
+/// Completes an upload only if no object has its name, on stores whose [`Connector`] can say so.
+pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
+    CREATING.scope((), completing).await
+}
+
 /// Creates the clients of all stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Connector {
     /// Requests are sent once, because the loader repeats them.
     Read,
-    /// `object_store` repeats requests. With `conditional`, an upload never replaces an object: S3 takes
-    /// this condition, which `object_store` does not offer, and does not need it to be signed.
+    /// `object_store` repeats requests. `conditional` says that the server has S3's condition for
+    /// completing an upload. `object_store` does not offer it, and it does not need to be signed.
     Write { conditional: bool },
 }
 
@@ -55,22 +65,22 @@ impl HttpConnector for Connector {
         let client = ReqwestConnector::default().connect(&options)?;
         Ok(match self {
             Connector::Read => HttpClient::new(Service(client)),
-            Connector::Write { conditional: true } => HttpClient::new(Creating(client)),
+            Connector::Write { conditional: true } => HttpClient::new(Conditional(client)),
             Connector::Write { conditional: false } => client,
         })
     }
 }
 
-/// Completes uploads only if no object has their name.
+/// Adds the condition of [`creating`].
 #[derive(Debug)]
-struct Creating(HttpClient);
+struct Conditional(HttpClient);
 
 #[async_trait::async_trait]
-impl HttpService for Creating {
+impl HttpService for Conditional {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let completes = request.method() == http::Method::POST
             && request.uri().query().is_some_and(|query| query.contains("uploadId="));
-        if completes {
+        if completes && CREATING.try_with(|_| ()).is_ok() {
             request.headers_mut().insert(http::header::IF_NONE_MATCH, http::HeaderValue::from_static("*"));
         }
         self.0.execute(request).await

@@ -239,8 +239,10 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
+    // One object at a time is removed, which all servers with S3's interface support.
+    builder = builder.with_disable_bulk_delete(true);
     let server = endpoint.or_else(|| partition(&builder.get_config_value(&AmazonS3ConfigKey::Region)?));
-    Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(false)).build()?), server))
+    Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(true)).build()?), server))
 }
 
 /// The partition of AWS with this region, unless it is the usual one. Each has its own buckets.

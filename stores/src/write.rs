@@ -1,15 +1,19 @@
 //! Uploads on top of `object_store`.
 
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use warpfeed::source::Upload;
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::convert;
+use crate::http::creating;
 use crate::open::Place;
 use crate::runtime::Process;
 use crate::store::wait;
@@ -20,29 +24,71 @@ const PART: usize = 8 << 20;
 const MOST_PARTS: u64 = 10_000;
 /// Number of parts that are sent at the same time.
 const AT_ONCE: usize = 4;
+/// Maximum time for which a caller waits until its upload is aborted.
+const ABORT: Duration = Duration::from_secs(2);
 const WHAT: &str = "uploading";
 
 /// An object that is being uploaded. A small one is one request, and a larger one is sent in parts.
+///
+/// An upload that fails, or that is dropped, is aborted, so that the server keeps no parts. It cannot be
+/// completed later, because bytes of it may be missing.
 pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
-    /// Bytes that are not sent yet; less than a part.
+    /// Bytes that are not sent yet; at most a part.
     buffer: Vec<u8>,
-    parts: Option<Parts>,
+    state: State,
+}
+
+enum State {
+    /// All bytes are in the buffer.
+    Whole,
+    /// An upload in parts has begun. The lock lets a task finish that its caller no longer waits for.
+    Parts(Arc<Mutex<Parts>>),
+    /// The upload was completed or has failed.
+    Ended,
 }
 
 /// Parts of an upload that has begun.
+#[derive(Default)]
 struct Parts {
-    upload: Box<dyn MultipartUpload>,
+    /// `None` until the server has begun the upload.
+    upload: Option<Box<dyn MultipartUpload>>,
     sending: JoinSet<object_store::Result<()>>,
     begun: u64,
+}
+
+impl Parts {
+    /// Waits until at most `left` parts are being sent.
+    async fn settle(&mut self, left: usize, url: &str) -> Result<()> {
+        while self.sending.len() > left {
+            match self.sending.join_next().await {
+                Some(Ok(part)) => part.map_err(|e| convert(e, url, WHAT))?,
+                Some(Err(e)) => return Err(interrupted(url, e)),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn upload(&mut self, url: &str) -> Result<&mut Box<dyn MultipartUpload>> {
+        self.upload.as_mut().ok_or_else(|| interrupted(url, "it has not begun"))
+    }
+}
+
+fn interrupted(url: &str, cause: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Io, format!("{WHAT}: interrupted: {cause}")).at_path(url)
 }
 
 impl Uploading {
     pub(crate) fn new(place: Place, url: &str) -> Self {
         let Place { store, path, .. } = place;
-        Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), parts: None }
+        Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), state: State::Whole }
+    }
+
+    fn ended(&self) -> Error {
+        interrupted(&self.url, "an earlier part has failed")
     }
 
     /// Runs a request and waits for it.
@@ -51,60 +97,74 @@ impl Uploading {
         wait(async move { request.await.map_err(|e| convert(e, &url, WHAT)) })
     }
 
+    /// The parts of the upload, which begins with the first of them.
+    fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
+        match &self.state {
+            State::Parts(parts) => return Ok(parts.clone()),
+            State::Ended => return Err(self.ended()),
+            State::Whole => {}
+        }
+        let parts = Arc::<Mutex<Parts>>::default();
+        self.state = State::Parts(parts.clone());
+        let (store, path, url, begun) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
+        // A request whose caller gives up still runs to its end: without its answer, the upload could not
+        // be aborted.
+        let beginning = Process::current()?.runtime.spawn(async move {
+            let mut parts = begun.lock().await;
+            parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, WHAT))?);
+            Ok(())
+        });
+        let url = self.url.clone();
+        wait(async move { beginning.await.map_err(|e| interrupted(&url, e))? })?;
+        Ok(parts)
+    }
+
     /// Begins to send the buffer as a part.
     fn send(&mut self) -> Result<()> {
-        let Parts { mut upload, mut sending, begun } = match self.parts.take() {
-            Some(parts) => parts,
-            None => {
-                let (store, path) = (self.store.clone(), self.path.clone());
-                let upload = self.ask(Box::pin(async move { store.put_multipart(&path).await }))?;
-                Parts { upload, sending: JoinSet::new(), begun: 0 }
+        let (parts, url) = (self.parts()?, self.url.clone());
+        let bytes = PutPayload::from(std::mem::take(&mut self.buffer));
+        wait(async move {
+            let mut parts = parts.lock().await;
+            if parts.begun == MOST_PARTS {
+                let cause = format!("an object of more than {MOST_PARTS} parts of {PART} bytes; choose smaller shards");
+                return Err(Error::config(cause).at_path(url));
             }
-        };
-        if begun == MOST_PARTS {
-            let cause = format!("an object of more than {MOST_PARTS} parts of {PART} bytes; choose smaller shards");
-            self.parts = Some(Parts { upload, sending, begun });
-            return Err(Error::config(cause).at_path(&self.url));
+            let part = parts.upload(&url)?.put_part(bytes);
+            parts.sending.spawn(part);
+            parts.begun += 1;
+            parts.settle(AT_ONCE - 1, &url).await
+        })
+    }
+
+    fn finish(&mut self, new: bool) -> Result<bool> {
+        match self.state {
+            State::Whole => {
+                let bytes = std::mem::take(&mut self.buffer);
+                return self.put(bytes, if new { PutMode::Create } else { PutMode::Overwrite });
+            }
+            State::Parts(_) => self.send()?,
+            State::Ended => {}
         }
-        let runtime = &Process::current()?.runtime;
-        let part = {
-            let _inside = runtime.enter();
-            upload.put_part(PutPayload::from(std::mem::take(&mut self.buffer)))
-        };
-        sending.spawn_on(part, runtime.handle());
-        self.parts = Some(Parts { upload, sending, begun: begun + 1 });
-        self.sent(AT_ONCE - 1)
-    }
-
-    /// Waits until at most `left` parts are being sent.
-    fn sent(&mut self, left: usize) -> Result<()> {
-        let Some(Parts { upload, mut sending, begun }) = self.parts.take() else { return Ok(()) };
-        let url = self.url.clone();
-        // The set comes back after an error too, so that the upload is aborted.
-        let (sending, sent) = wait(async move {
-            let mut sent = Ok(());
-            while sending.len() > left && sent.is_ok() {
-                sent = match sending.join_next().await {
-                    Some(Ok(part)) => part.map_err(|e| convert(e, &url, WHAT)),
-                    Some(Err(e)) => Err(Error::new(ErrorKind::Io, format!("{WHAT}: interrupted: {e}")).at_path(&url)),
-                    None => break,
-                };
+        let (parts, store, path, url) = (self.parts()?, self.store.clone(), self.path.clone(), self.url.clone());
+        wait(async move {
+            let mut parts = parts.lock().await;
+            parts.settle(0, &url).await?;
+            // S3 checks this once more when it completes the upload.
+            if new && exists(&*store, &path, &url).await? {
+                return Ok(false);
             }
-            Ok((sending, sent))
-        })?;
-        self.parts = Some(Parts { upload, sending, begun });
-        sent
-    }
-
-    /// Whether the object exists.
-    fn exists(&self) -> Result<bool> {
-        let (store, path) = (self.store.clone(), self.path.clone());
-        self.ask(Box::pin(async move {
-            match store.head(&path).await {
-                Err(object_store::Error::NotFound { .. }) => Ok(false),
-                found => found.map(|_| true),
+            let upload = parts.upload(&url)?;
+            let completed = if new { creating(upload.complete()).await } else { upload.complete().await };
+            match completed {
+                Ok(_) => Ok(true),
+                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) if new => {
+                    Ok(false)
+                }
+                // The upload ends with its first answer, which may have been lost.
+                Err(object_store::Error::NotFound { .. }) if new && exists(&*store, &path, &url).await? => Ok(false),
+                Err(e) => Err(convert(e, &url, WHAT)),
             }
-        }))
+        })
     }
 
     fn put(&self, bytes: Vec<u8>, mode: PutMode) -> Result<bool> {
@@ -116,14 +176,46 @@ impl Uploading {
             }
         }))
     }
+
+    /// Ends the upload. Parts that were sent are removed.
+    fn abandon(&mut self) {
+        let State::Parts(parts) = std::mem::replace(&mut self.state, State::Ended) else { return };
+        let Ok(process) = Process::current() else { return };
+        let (done, is_done) = sync_channel(1);
+        process.runtime.spawn(async move {
+            let mut parts = parts.lock().await;
+            // A part that arrives after the abort would stay.
+            parts.sending.shutdown().await;
+            if let Some(upload) = &mut parts.upload {
+                let _ = upload.abort().await;
+            }
+            let _ = done.send(());
+        });
+        // The process may end next. A server that does not answer does not delay that for long.
+        let _ = is_done.recv_timeout(ABORT);
+    }
+}
+
+/// Whether the object exists.
+async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool> {
+    match store.head(path).await {
+        Err(object_store::Error::NotFound { .. }) => Ok(false),
+        found => found.map(|_| true).map_err(|e| convert(e, url, WHAT)),
+    }
 }
 
 impl Upload for Uploading {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        if matches!(self.state, State::Ended) {
+            return Err(self.ended());
+        }
         while !bytes.is_empty() {
             // A part is sent when more follows, so that the last one is never empty.
-            if self.buffer.len() == PART {
-                self.send()?;
+            if self.buffer.len() == PART
+                && let Err(e) = self.send()
+            {
+                self.abandon();
+                return Err(e);
             }
             let (now, later) = bytes.split_at(bytes.len().min(PART - self.buffer.len()));
             self.buffer.extend_from_slice(now);
@@ -133,40 +225,17 @@ impl Upload for Uploading {
     }
 
     fn complete(mut self: Box<Self>, new: bool) -> Result<bool> {
-        if self.parts.is_none() {
-            let bytes = std::mem::take(&mut self.buffer);
-            return self.put(bytes, if new { PutMode::Create } else { PutMode::Overwrite });
+        let completed = self.finish(new);
+        match completed {
+            Ok(true) => self.state = State::Ended,
+            Ok(false) | Err(_) => self.abandon(),
         }
-        self.send()?;
-        self.sent(0)?;
-        // S3 checks this once more when it completes the upload.
-        if new && self.exists()? {
-            return Ok(false);
-        }
-        let Some(Parts { mut upload, .. }) = self.parts.take() else { return Ok(false) };
-        let completed = self.ask(Box::pin(async move {
-            match upload.complete().await {
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                    let _ = upload.abort().await;
-                    Ok(false)
-                }
-                completed => completed.map(|_| true),
-            }
-        }))?;
-        Ok(completed)
+        completed
     }
 }
 
 impl Drop for Uploading {
-    /// Aborts the upload, so that the server does not keep its parts.
     fn drop(&mut self) {
-        if let Some(Parts { mut upload, mut sending, .. }) = self.parts.take()
-            && let Ok(process) = Process::current()
-        {
-            process.runtime.spawn(async move {
-                sending.shutdown().await;
-                let _ = upload.abort().await;
-            });
-        }
+        self.abandon();
     }
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,8 @@ pub struct Server {
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
     /// The headers of every request, after its first line.
     pub seen: Mutex<Vec<String>>,
+    /// Uploads in parts that have begun, with their parts by number.
+    pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
 
 impl Server {
@@ -48,32 +50,43 @@ impl Server {
         objects.insert(path.to_owned(), (version, bytes));
     }
 
+    /// The upload that has begun for the object at `path`.
+    pub fn upload(&self, path: &str) -> Option<String> {
+        let prefix = format!("{}.", path.replace('/', "."));
+        self.uploads.lock().unwrap().keys().find(|id| id.starts_with(&prefix)).cloned()
+    }
+
     /// Answers the requests of one connection until it ends or a body is cut.
     fn serve(&self, mut stream: &TcpStream) -> Option<()> {
-        let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
         loop {
-            let request = lines.next()?.ok()?;
+            let request = reader.by_ref().lines().next()?.ok()?;
             let mut headers = BTreeMap::new();
             loop {
-                let line = lines.next()?.ok()?;
+                let line = reader.by_ref().lines().next()?.ok()?;
                 let Some((name, value)) = line.split_once(':') else { break };
                 headers.insert(name.to_lowercase(), value.trim().to_owned());
             }
+            let mut body = vec![0; headers.get("content-length").map_or(0, |len| len.parse().unwrap())];
+            reader.read_exact(&mut body).ok()?;
             let mut words = request.split(' ');
             let (method, target) = (words.next()?, words.next()?);
             self.seen.lock().unwrap().push(format!("{request} {headers:?}"));
             if headers.contains_key("range") && self.silent.load(Ordering::SeqCst) {
                 // The client ends the connection when it gives up.
                 self.waiting.fetch_add(1, Ordering::SeqCst);
-                lines.next();
+                let _ = reader.read(&mut [0]);
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
                 return None;
             }
-            if let Some(answer) = self.scripted(target) {
+            if let Some(answer) = self.scripted(target).or_else(|| self.scripted(&format!("{method} {target}"))) {
                 stream.write_all(answer.as_bytes()).ok()?;
                 return None;
             }
-            let (answer, kept) = self.answer(method, target, &headers);
+            let (answer, kept) = match method {
+                "PUT" | "POST" | "DELETE" => (self.change(method, target, &headers, body), true),
+                _ => self.answer(method, target, &headers),
+            };
             stream.write_all(&answer).ok()?;
             if !kept {
                 return None;
@@ -86,6 +99,59 @@ impl Server {
         let mut scripts = self.scripts.lock().unwrap();
         let answers = scripts.get_mut(target)?;
         Some(if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() })
+    }
+
+    /// Answers a request that writes.
+    fn change(&self, method: &str, target: &str, headers: &BTreeMap<String, String>, body: Vec<u8>) -> Vec<u8> {
+        let head = |status: &str, text: &str| {
+            format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
+        };
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let of = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name));
+        let mut uploads = self.uploads.lock().unwrap();
+        let refused = || {
+            let new = headers.get("if-none-match").is_some_and(|value| value == "*");
+            new && self.objects.lock().unwrap().contains_key(path)
+        };
+        let id = of("uploadId=").unwrap_or_default();
+        match (method, of("partNumber=")) {
+            ("POST", _) if query.starts_with("uploads") => {
+                let id = format!("{}.{}", path.replace('/', "."), self.requests.fetch_add(1, Ordering::SeqCst));
+                uploads.insert(id.clone(), BTreeMap::new());
+                let text =
+                    format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>");
+                head("200 OK", &text)
+            }
+            (_, _) if !id.is_empty() && !uploads.contains_key(id) => {
+                head("404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>")
+            }
+            ("PUT", Some(number)) => {
+                uploads.get_mut(id).unwrap().insert(number.parse().unwrap(), body);
+                head("200 OK", "")
+            }
+            ("POST", _) if !id.is_empty() => {
+                if refused() {
+                    return head("412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>");
+                }
+                let parts = uploads.remove(id).unwrap();
+                self.put(path, parts.into_values().flatten().collect());
+                let text = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>";
+                head("200 OK", text)
+            }
+            ("DELETE", _) if !id.is_empty() => {
+                uploads.remove(id);
+                head("204 No Content", "")
+            }
+            ("PUT", None) if refused() => head("412 Precondition Failed", ""),
+            ("PUT", None) => {
+                self.put(path, body);
+                head("200 OK", "")
+            }
+            _ => {
+                self.objects.lock().unwrap().remove(path);
+                head("204 No Content", "")
+            }
+        }
     }
 
     /// The answer, and whether the connection stays open.

@@ -1,0 +1,163 @@
+//! Promise: a large upload to S3 never replaces an object of its name, and one that fails leaves neither
+//! an object nor parts. An absent object is known to be absent without a listing.
+#![allow(unsafe_code)]
+
+mod support;
+
+use std::fs;
+use std::sync::{Arc, LazyLock};
+
+use support::Server;
+use warpfeed::pack::Pack;
+use warpfeed::source::{Memory, Options, OwnedSample, Source, Store, Upload, open};
+
+/// Larger than a part of an upload, and than two.
+const LARGE: usize = 18 << 20;
+const DENIED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+
+/// The server of all tests, which each have a bucket of their own.
+fn server() -> &'static Server {
+    static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
+        let (server, address) = Server::start();
+        // SAFETY: all tests begin here, so no thread reads a variable yet.
+        unsafe {
+            std::env::set_var("AWS_ENDPOINT_URL", &address);
+            std::env::set_var("AWS_ACCESS_KEY_ID", "a");
+            std::env::set_var("AWS_SECRET_ACCESS_KEY", "b");
+            std::env::set_var("AWS_REGION", "us-east-1");
+        }
+        server
+    });
+    &SERVER
+}
+
+fn store() -> Arc<dyn Store> {
+    warpfeed_stores::all().into_iter().find(|(scheme, _)| *scheme == "s3").unwrap().1
+}
+
+fn bytes(seed: u8) -> Vec<u8> {
+    (0..LARGE).map(|at| (at / 1000) as u8 ^ seed).collect()
+}
+
+fn begun(url: &str, bytes: &[u8]) -> Box<dyn Upload> {
+    let mut upload = store().create(url).unwrap();
+    upload.write(bytes).unwrap();
+    upload
+}
+
+fn object(path: &str) -> Option<Vec<u8>> {
+    server().objects.lock().unwrap().get(path).map(|(_, bytes)| bytes.clone())
+}
+
+/// Requests with `method` for something below `path`.
+fn requests(method: &str, path: &str) -> Vec<String> {
+    let seen = server().seen.lock().unwrap();
+    seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
+}
+
+/// Uploads of `bucket` that were begun, and those of them that were completed or aborted.
+fn counts(bucket: &str) -> (usize, usize) {
+    let begun = requests("POST", bucket).iter().filter(|line| line.contains("?uploads")).count();
+    let ended = |line: &&String| line.contains("uploadId=");
+    (begun, requests("POST", bucket).iter().chain(&requests("DELETE", bucket)).filter(ended).count())
+}
+
+#[test]
+fn of_two_uploads_that_complete_at_once_the_first_stays() {
+    let (first, second) = (bytes(1), bytes(2));
+    let (one, two) = (begun("s3://race/x", &first), begun("s3://race/x", &second));
+    // Both look for the object before either is completed.
+    server().scripts.lock().unwrap().insert("HEAD /race/x".into(), vec![ABSENT.into()]);
+    assert!(one.complete(true).unwrap());
+    assert!(!two.complete(true).unwrap());
+    assert!(object("/race/x").unwrap() == first);
+    assert_eq!(counts("/race/"), (2, 3), "completed, refused and aborted");
+    // A file that may be replaced has no condition.
+    assert!(begun("s3://race/x", &second).complete(false).unwrap());
+    assert!(object("/race/x").unwrap() == second);
+}
+
+#[test]
+fn a_failed_upload_is_aborted_and_cannot_be_completed() {
+    let scripts = |target: &str| server().scripts.lock().unwrap().insert(target.into(), vec![DENIED.into()]);
+    // The upload does not begin: no object of the first bytes appears.
+    scripts("POST /failed/begin?uploads");
+    scripts("POST /failed/begin?uploads=");
+    let mut upload = store().create("s3://failed/begin").unwrap();
+    assert!(upload.write(&bytes(1)).unwrap_err().cause().contains("access is denied"));
+    assert!(upload.write(b"more").is_err() && upload.complete(true).is_err());
+    assert_eq!((object("/failed/begin"), counts("/failed/begin")), (None, (1, 0)));
+
+    // A part is refused, by a server that then has no other upload.
+    let mut upload = begun("s3://failed/part", &bytes(1));
+    let number = server().upload("/failed/part").unwrap();
+    for part in 3..9 {
+        scripts(&format!("PUT /failed/part?partNumber={part}&uploadId={number}"));
+    }
+    let failed = (0..4).find_map(|_| upload.write(&bytes(2)).err()).unwrap();
+    assert!(failed.cause().contains("access is denied"), "{failed}");
+    assert_eq!(server().upload("/failed/part"), None, "aborted at once");
+    assert!(upload.complete(true).is_err());
+    assert_eq!((object("/failed/part"), counts("/failed/part")), (None, (1, 1)));
+
+    // The last request is refused.
+    let upload = begun("s3://failed/end", &bytes(1));
+    let number = server().upload("/failed/end").unwrap();
+    scripts(&format!("POST /failed/end?uploadId={number}"));
+    assert!(upload.complete(true).unwrap_err().cause().contains("access is denied"));
+    assert_eq!(server().upload("/failed/end"), None);
+
+    // Nobody completes it.
+    drop(begun("s3://failed/dropped", &bytes(1)));
+    assert_eq!((object("/failed/dropped"), counts("/failed/dropped")), (None, (1, 1)));
+}
+
+#[test]
+fn an_upload_whose_first_answer_is_lost_finds_its_object() {
+    let gone = "HTTP/1.1 404 Not Found\r\nContent-Length: 44\r\n\r\n<Error><Code>NoSuchUpload</Code></Error>    ";
+    let found = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nLast-Modified: Mon, 23 Nov 2026 07:00:00 GMT\r\n\r\n";
+    for (path, completed) in [("/lost/x", true), ("/lost/y", false)] {
+        let upload = begun(&format!("s3:/{path}"), &bytes(1));
+        let end = format!("POST {path}?uploadId={}", server().upload(path).unwrap());
+        let looks = if completed { vec![ABSENT.into(), found.into()] } else { vec![ABSENT.into()] };
+        server().scripts.lock().unwrap().extend([(end, vec![gone.into()]), (format!("HEAD {path}"), looks)]);
+        let answer = upload.complete(true);
+        if completed {
+            assert!(!answer.unwrap());
+            continue;
+        }
+        let e = answer.unwrap_err();
+        assert!(e.cause().contains("something else has ended this upload") && !e.is_absent(), "{e}");
+    }
+}
+
+#[test]
+fn an_absent_object_is_known_without_a_listing_and_a_packed_set_has_the_bytes_of_a_folder() {
+    server();
+    let e = store().object("s3://packed/none").unwrap_err();
+    assert!(e.is_absent() && e.cause().contains("does not exist"), "{e}");
+    assert!(requests("GET", "/packed").is_empty());
+
+    let sample =
+        |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", bytes(n)[..3 << 20].to_vec()).label(n.into());
+    let source = Memory::new((0..8).map(sample).collect());
+    let pack = || Pack::new(&source).shard_size(10 << 20).keep_bad(true).workers(2);
+    let root = tempfile::tempdir().unwrap();
+    pack().to(root.path().join("x.tar")).unwrap();
+    pack().stores(warpfeed_stores::all()).to("s3://packed/set/x.tar").unwrap();
+    let mut shards = 0;
+    for entry in fs::read_dir(root.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(object(&format!("/packed/set/{name}")).unwrap() == fs::read(&path).unwrap(), "{name}");
+        shards += usize::from(name.ends_with(".tar"));
+    }
+    // The last shard has less than a part.
+    assert_eq!((shards, counts("/packed/")), (3, (2, 2)));
+    let read = |source: &dyn Source| -> Vec<_> {
+        (0..source.len()).map(|at| OwnedSample::try_from(&source.read(at, &mut Vec::new()).unwrap()).unwrap()).collect()
+    };
+    let stored = Options::new().stores(warpfeed_stores::all()).open("s3://packed/set/").unwrap();
+    assert!(read(&*stored) == read(&*open(root.path()).unwrap()));
+}
