@@ -123,12 +123,12 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 #[test]
 fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 0);
+    // After `epochs(1)` nothing is prepared, and checkpoints do not say that the order is stateful.
+    let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
             let found: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| pixels(sim, &batch.unwrap())).collect();
-            let next = batches.checkpoint();
-            (found, next.epoch(), next.batch())
+            (found, batches.checkpoint())
         };
         assert!(some(&mut opened) == some(&mut plain), "{taken} of epoch {epoch}");
     }
