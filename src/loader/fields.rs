@@ -65,7 +65,8 @@ impl Loader {
     /// ```
     ///
     /// A sample is read once. Views are decoded together if a rectangle around their crops takes no
-    /// longer to decode than each crop alone; the pixels are the same. At most 16 images per sample are possible. Views are not mixed, and
+    /// longer to decode than each crop alone, and fits the memory of a worker or takes no more of it;
+    /// the pixels are the same. At most 16 images per sample are possible. Views are not mixed, and
     /// no masks or boxes follow them; for these add `.field("image", Image::new())`. Opening fails
     /// for an augmentation that mixes or that needs boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {

@@ -40,8 +40,11 @@ impl<'a> Planned<'a> {
 }
 
 /// Decides which images of a sample are decoded together: views of one picture, if decoding a
-/// rectangle around both takes no longer than decoding each.
-pub(crate) fn share(images: &mut [Planned<'_>]) {
+/// rectangle around both takes no longer than decoding each. All images of the sample then take at
+/// most `room` bytes of memory to decode, or no more than if each is decoded on its own.
+pub(crate) fn share(images: &mut [Planned<'_>], room: u64) {
+    let memory = |image: &Planned<'_>| image.picture.as_ref().map_or(0, |picture| picture.memory(image.region));
+    let mut all = images.iter().map(memory).fold(0, u64::saturating_add);
     for number in 1..images.len() {
         let (before, rest) = images.split_at_mut(number);
         let image = &mut rest[0];
@@ -51,11 +54,13 @@ pub(crate) fn share(images: &mut [Planned<'_>]) {
         let joined = joined.filter_map(|(with, other)| {
             let (picture, both) = (other.picture.as_ref()?, other.region.around(image.region));
             let more = picture.cost(both).saturating_sub(picture.cost(other.region));
-            (more <= alone).then_some((more, with, both))
+            let apart = memory(other).saturating_add(memory(image));
+            let then = all.saturating_sub(apart).saturating_add(picture.memory(both));
+            (more <= alone && then <= all.max(room)).then_some((more, with, both, then))
         });
-        if let Some((_, with, both)) = joined.min_by_key(|(more, ..)| *more) {
+        if let Some((_, with, both, then)) = joined.min_by_key(|(more, ..)| *more) {
             before[with].region = both;
-            (image.with, image.picture) = (Some(with), None);
+            (image.with, image.picture, all) = (Some(with), None, then);
         }
     }
 }
@@ -77,7 +82,7 @@ mod tests {
 
     /// Images of the regions of one picture after `share`: those that they are decoded with, and the
     /// regions that are decoded.
-    fn shared(file: &[u8], regions: &[Rect]) -> Vec<(Option<usize>, Rect)> {
+    fn shared(file: &[u8], regions: &[Rect], room: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let planned = |&region: &Rect| {
             let picture = codecs.open(file).unwrap();
@@ -85,7 +90,7 @@ mod tests {
             Planned::new(picture, plan, Rng::new(0, 0, 0))
         };
         let mut images: Vec<_> = regions.iter().map(planned).collect();
-        share(&mut images);
+        share(&mut images, room);
         for image in &images {
             assert_eq!(image.picture.is_some(), image.with.is_none());
             let with = image.with.map_or(image.region, |with| images[with].region);
@@ -102,6 +107,7 @@ mod tests {
         let (left, right) = (Rect::new(0, 64, 48, 48), Rect::new(112, 100, 48, 60));
         let (whole, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
         // Without restart markers all codes above the lower edge are read in any case.
+        let shared = |file: &[u8], regions: &[Rect]| shared(file, regions, u64::MAX);
         assert_eq!(shared(&plain, &[left, right]), [(None, Rect::new(0, 64, 160, 96)), (Some(0), right)]);
         assert_eq!(shared(&packed, &[left, right]), [(None, left), (None, right)]);
         for file in [&plain, &packed] {
@@ -110,6 +116,29 @@ mod tests {
         // Each joins the one that grows least.
         let near = Rect::new(104, 96, 56, 56);
         assert_eq!(shared(&packed, &[left, right, near])[2].0, Some(1));
+    }
+
+    #[test]
+    fn views_are_not_decoded_together_where_that_takes_more_memory_than_there_is() {
+        let mut large = encode(&[7; 160 * 160 * 3], 160, 160, 3, &Options::new(90, 2, 2));
+        let sof = large.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+        // Only the header is read here.
+        large[sof + 5..sof + 9].copy_from_slice(&[16000u16.to_be_bytes(); 2].concat());
+        let codecs = Codecs::new();
+        let picture = codecs.open(&large).unwrap();
+        let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
+        let both = left.around(right);
+        let [least, together] = [picture.memory(left) + picture.memory(right), picture.memory(both)];
+        assert!(together > 5 * least, "{together} bytes and {least}");
+        assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
+        assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
+        // Views that overlap take less memory together.
+        let (whole, inside) = (Rect::new(0, 0, 16000, 16000), Rect::new(40, 40, 15000, 15000));
+        assert_eq!(shared(&large, &[whole, inside], 0), [(None, whole), (Some(0), inside)]);
+        // All images of the sample count.
+        let top = Rect::new(8000, 0, 400, 400);
+        let second = |room| shared(&large, &[left, right, top], room)[1].0;
+        assert_eq!([0, picture.memory(top)].map(|more| second(together + more)), [None, Some(0)]);
     }
 
     #[test]

@@ -135,6 +135,24 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     });
 }
 
+#[test]
+fn small_views_of_a_large_jpeg_are_not_decoded_with_all_that_lies_between_them() {
+    let _alone = alone();
+    no_hang(|| {
+        let mut large = Vec::new();
+        let encoder = jpeg_encoder::Encoder::new(&mut large, 90);
+        encoder.encode(&vec![90; LARGE_BYTES], LARGE.0, LARGE.1, jpeg_encoder::ColorType::Rgb).unwrap();
+        let views = vec![Augment::train(8).scale(0.001, 0.001); 8];
+        let loader = Loader::source(memory([large])).views(views).batch_size(1).workers(1).prefetch(1);
+        let limit = 24 * MIB;
+        let mut batches = loader.unlabelled(true).memory_limit(limit).host().unwrap();
+        let (peak, count) =
+            peak(|| (0..3).map(|epoch| batches.epoch(epoch).map(|b| b.unwrap().len()).sum::<usize>()).sum::<usize>());
+        assert_eq!(count, 3);
+        assert!(peak < limit, "{} MiB of {}: {}", peak / MIB, limit / MIB, batches.memory_plan());
+    });
+}
+
 /// One small picture, any number of times.
 struct Same(Vec<u8>);
 

@@ -412,7 +412,7 @@ impl<'a> PartFiller<'a> {
         }
         // A device takes pictures one by one.
         if !self.leaves {
-            recipe::share(&mut group.images[first..]);
+            recipe::share(&mut group.images[first..], share.decode as u64);
         }
         // Pictures are copied for the device one at a time.
         let (mut memory, mut copied) = (0, 0);
