@@ -110,6 +110,41 @@ fn damaged_pictures_are_decoded_by_workers() {
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
+/// JPEGs of all kinds with changed bytes, which become invalid codes, coefficients after the last of
+/// their block, restart markers, or other valid codes.
+fn with_noise() -> Samples {
+    let mut rng = Rng::new(11, 0, 0);
+    let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
+        let start = jpeg.windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
+        for _ in 0..1 + rng.below(3) {
+            let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+            jpeg[at] = rng.below(256) as u8;
+        }
+        OwnedSample::new(format!("{n}")).field("jpg", jpeg).label(0)
+    };
+    let all = (0..8).flat_map(|_| pictures(false)).enumerate();
+    Samples::new(all.map(sample).collect())
+}
+
+#[test]
+fn damage_counts_alike_wherever_a_picture_is_decoded() {
+    let loader = || Loader::source(with_noise()).batch_size(8).workers(2).augment(Augment::resize(32, 32)).epochs(0);
+    let mut host = loader().host().unwrap();
+    let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().images().bytes().to_vec()).collect();
+    let mut opened = open(loader());
+    let (found, error) = epoch(&mut opened, 0, 0);
+    assert!(error.is_none() && found == expected, "{error:?}");
+    let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
+    assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
+    // Coefficients after the last of a block: the device leaves such pictures to workers, who count none.
+    let samples = with_noise();
+    let noticed = (0..samples.len()).filter(|&n| {
+        let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));
+        matches!(sample.unwrap(), Condition::Tolerated(_))
+    });
+    assert!(noticed.count() as u64 > expected + 4);
+}
+
 #[test]
 fn a_sample_that_cannot_be_read_again_fails_alone() {
     let source = Reads::new(Second::Fails);
