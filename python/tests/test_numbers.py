@@ -4,11 +4,14 @@ number. What cannot be an index is an error that names its place."""
 from __future__ import annotations
 
 import array
+import io
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Pictures
+from PIL import Image
 from warpfeed import Augment, ConfigError, Loader, pack, split
 from warpfeed._numbers import PIECE, Indices, Numbers
 
@@ -38,7 +41,13 @@ def test_every_kind_of_list_is_the_same_subset_and_the_same_weights(torch: Any) 
     [
         ([0, 1, -2], ConfigError, "subset: entry 2 is -2, want an index from 0"),
         (np.array([0, -1]), ConfigError, "subset: entry 1 is -1"),
-        ([0, 1.5], TypeError, "subset: entry 0 is 0.0, want a whole number"),
+        ([0, 1.5], TypeError, "subset: entry 1 is 1.5, want a whole number"),
+        ([0, 1.0], TypeError, "subset: entry 1 is 1.0, want a whole number"),
+        ([0, float("nan")], TypeError, "subset: entry 1 is nan, want a whole number"),
+        ([True, 2], TypeError, "subset: entry 0 is True, want a whole number"),
+        ((2, np.True_), TypeError, "subset: entry 1 is .*True_?, want a whole number"),
+        (np.array([2, True], object), TypeError, "subset: entry 1 is True, want a whole number"),
+        ([[1], [2, 3]], TypeError, "subset: the entries are lists of several lengths"),
         (np.array([1.0]), TypeError, "subset: entry 0 is 1.0"),
         (["a"], TypeError, "subset: entry 0 is 'a'"),
         (np.arange(40) > 7, TypeError, "True and False; the indices of a mask are numpy.flatnonzero"),
@@ -59,7 +68,11 @@ def test_what_is_no_index_is_an_error_with_its_place(subset: Any, error: type[Ex
     [
         (np.arange(40) > 7, TypeError, r"order\(0\): the values are True and False; .*flatnonzero.* mask\.nonzero\(\)"),
         ([True, False], TypeError, r"order\(0\): the values are True and False"),
-        ([0, 1.5], TypeError, r"order\(0\): entry 0 is 0.0, want a whole number"),
+        ([0, 1.5], TypeError, r"order\(0\): entry 1 is 1.5, want a whole number"),
+        ([True, 2], TypeError, r"order\(0\): entry 0 is True, want a whole number"),
+        ([2, np.True_], TypeError, r"order\(0\): entry 1 is .*True_?, want a whole number"),
+        ([5, 1 << 63, 1], ConfigError, f"the order gives sample {1 << 63} in batch 0 of epoch 0; the source has 40"),
+        ([40], ConfigError, "the order gives sample 40 in batch 0 of epoch 0; the source has 40"),
         (np.array([1.0]), TypeError, r"order\(0\): entry 0 is 1.0"),
         ("0123", TypeError, r"order\(0\): '0123', want a list of whole numbers"),
         (["1"], TypeError, r"order\(0\): entry 0 is '1'"),
@@ -82,6 +95,43 @@ def test_tensors_are_indices_and_labels_but_no_masks(torch: Any) -> None:
     assert ids(order=lambda epoch: iter(chosen)) == chosen
     with pytest.raises(TypeError, match=r"order\(0\): the values are True and False"):
         ids(order=lambda epoch: mask)
+    with pytest.raises(TypeError, match=r"order\(0\): entry 1 is tensor\(True\), want a whole number"):
+        ids(order=lambda epoch: [torch.tensor(3), mask[0]])
+
+
+def test_an_index_that_comes_again_is_another_variant_of_its_sample() -> None:
+    image = io.BytesIO()
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(image, "png")
+
+    class One(Pictures):
+        def __getitem__(self, index: int) -> object:
+            return image.getvalue(), 0
+
+    options = {**OPTIONS, "augment": Augment.train(8)}
+    for again in ({"subset": [0, 0]}, {"order": lambda epoch: [0, 0]}):
+        [[images, _]] = Loader(One(1), **options, **again)
+        assert (images[0] != images[1]).any(), again
+
+
+def test_epochs_batches_and_samples_are_whole_numbers_from_0() -> None:
+    loader = Loader(Pictures(40), **OPTIONS)
+    calls = [
+        ("epoch", loader.set_epoch),
+        ("epoch", lambda n: loader.epoch_from(n, 0)),
+        ("first", lambda n: loader.epoch_from(0, n)),
+        ("num_batches", loader.skip_first_batches),
+        ("n", loader.replay),
+        ("id", loader.sample),
+        ("id", loader.part),
+    ]
+    for name, call in calls:
+        for wrong in (1.5, 1.0, True, np.True_, "1", None):
+            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(wrong))}: want a whole number"):
+                call(wrong)
+        with pytest.raises(ConfigError, match=f"^{name}=-1: want a whole number from 0"):
+            call(-1)
+    loader.set_epoch(np.int64(3))
+    assert loader.epoch == 3
 
 
 def test_a_split_takes_indices_and_labels_of_any_list_and_no_masks(torch: Any) -> None:
@@ -94,13 +144,15 @@ def test_a_split_takes_indices_and_labels_of_any_list_and_no_masks(torch: Any) -
             split(mask, [1.0], seed=1)
         with pytest.raises(TypeError, match=r"^labels: the values are True and False; want whole numbers, .*astype"):
             split(8, [1.0], seed=1, labels=mask)
-    for wrong in ([0.5] * 8, ["1"] * 8):
+    for wrong in ([0.5] * 8, ["1"] * 8, [True, *range(7)]):
         with pytest.raises(TypeError, match="^labels: entry 0 is .*, want a whole number"):
             split(8, [1.0], seed=1, labels=wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="^samples: entry 0 is .*, want a whole number"):
             split(wrong, [1.0], seed=1)
     with pytest.raises(TypeError, match=r"^samples: the values are True and False"):
         pack("set", "x.tar", samples=[True, False])
+    with pytest.raises(TypeError, match=r"^samples: entry 1 is True"):
+        pack("set", "x.tar", samples=[3, True])
     with pytest.raises(TypeError, match="^samples=True: want a number of samples"):
         split(True, [1.0], seed=1)
     with pytest.raises(ConfigError, match=f"^labels: entry 1 is {1 << 63}, want a label of 64 bits"):
@@ -117,6 +169,8 @@ def test_long_lists_travel_in_pieces_and_places_count_from_the_start() -> None:
             assert np.array_equal(np.frombuffer(b"".join(pieces), dtype), np.arange(count))
     with pytest.raises(ConfigError, match=f"entry {count} is -1"):
         list(Indices("list", [*range(count), -1]))
+    with pytest.raises(TypeError, match=f"entry {count} is True"):
+        list(Indices("list", [*range(count), True, 3]))
     assert repr(Indices("list", np.arange(count))) == f"<ndarray of {count}>"
 
 

@@ -96,12 +96,14 @@ class Loader:
             ``batch_size``.
         seed: seed of the shuffle and of all augmentation.
         shuffle_window: shuffles within windows of about this many samples.
-        subset: indices of the samples to deliver. ``loader.dataset`` then has these samples. For many
-            samples pass an array.
+        subset: indices of the samples to deliver. ``loader.dataset`` then has these samples. A sample
+            whose index comes again is delivered again, and augmented differently. For many samples
+            pass an array.
         weights: weight of each sample; samples are drawn with replacement. For many samples pass an
             array.
         balanced: draws all classes equally often.
-        order: a function that returns the indices of an epoch's samples in their order. It is called
+        order: a function that returns the indices of an epoch's samples in their order. A sample
+            whose index comes again is delivered again, and augmented differently. The function is called
             when its epoch begins, so it may depend on state that the program changes between
             epochs, such as a curriculum or losses. ``len`` and ``state_dict`` may call it, too. With
             ``epochs`` it is called while the epoch before is in progress, and then must return the
@@ -334,7 +336,7 @@ class Loader:
 
         The next ``iter`` is the epoch after it.
         """
-        return _Epoch(self, (int(epoch), int(first)))
+        return _Epoch(self, (_options.number("epoch", epoch), _options.number("first", first)))
 
     def skip_first_batches(self, num_batches: int) -> Skipped:
         """Returns the rest of the next epoch after its first ``num_batches``, as accelerate's function
@@ -343,7 +345,7 @@ class Loader:
         The epoch is :attr:`epoch` at the time of ``iter``: a resumed program calls :meth:`set_epoch`
         first, because the order of an epoch depends on its number.
         """
-        return Skipped(self, int(num_batches))
+        return Skipped(self, _options.number("num_batches", num_batches))
 
     def replay(self, n: int) -> Iterator[Any]:
         """Repeats the first ``n`` batches of epoch 0 endlessly.
@@ -355,7 +357,7 @@ class Loader:
             WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if that is automatic).
         """
         self._check_world()
-        batches = self._core.replay(n)
+        batches = self._core.replay(_options.number("n", n))
         _log_messages()
         return map(self._made, itertools.cycle(batches))
 
@@ -380,7 +382,7 @@ class Loader:
         After :meth:`load_state_dict`, the epoch of the state begins at the saved batch, and earlier
         epochs are empty.
         """
-        self._core.set_epoch(int(epoch))
+        self._core.set_epoch(_options.number("epoch", epoch))
 
     @property
     def epoch(self) -> int:
@@ -462,8 +464,9 @@ class Loader:
             ConfigError: for a number that the data set does not have.
             WarpfeedError: if the sample cannot be read or its picture cannot be decoded.
         """
+        id = _options.number("id", id)
         key, label, picture, fields = self._core.sample(id)
-        sample: dict[str, Any] = {"id": int(id), "key": key, "label": label}
+        sample: dict[str, Any] = {"id": id, "key": key, "label": label}
         if picture is not None:
             sample["image"] = self._delivery.picture(*picture[1:])
         sample.update((name, decoded(name, content)) for name, content in fields)
@@ -471,7 +474,7 @@ class Loader:
 
     def part(self, id: int) -> int:
         """Returns the position in the mixture of the data set that has the sample ``id``."""
-        return int(self._core.part(id))
+        return int(self._core.part(_options.number("id", id)))
 
     @property
     def rank(self) -> int:

@@ -45,10 +45,15 @@ class Indices:
         import numpy as np
 
         for first in range(0, len(self.values), PIECE):
-            piece = np.asarray(self.values[first : first + PIECE])
-            if piece.ndim != 1:
-                raise TypeError(f"{self._name}: the shape is {tuple(piece.shape)}, want a list of numbers")
-            yield self._converted(first, piece).tobytes()
+            given = self.values[first : first + PIECE]
+            try:
+                piece = np.asarray(given)
+                shape = "the shape is " + str(tuple(piece.shape))
+            except ValueError:
+                piece, shape = None, "the entries are lists of several lengths"
+            if piece is None or piece.ndim != 1:
+                raise TypeError(f"{self._name}: {shape}, want a list of numbers")
+            yield self._converted(first, piece, given).tobytes()
 
     def listed(self) -> list[int]:
         """The numbers as integers of Python.
@@ -64,19 +69,24 @@ class Indices:
     def __repr__(self) -> str:
         return repr(self.values) if len(self) <= 100 else f"<{type(self.values).__name__} of {len(self)}>"
 
-    def _converted(self, first: int, piece: Any) -> Any:
+    def _converted(self, first: int, piece: Any, given: Any) -> Any:
+        """The numbers of `piece`, which was made of the values `given`."""
         import numpy as np
 
         if piece.dtype.kind == "b":
             raise TypeError(f"{self._name}: the values are True and False; {self._unmasked}")
+        if isinstance(given, (list, tuple)) or piece.dtype.kind == "O":
+            # NumPy makes numbers of True and False among numbers, and floats of all if one is a float.
+            other = {kind for kind in set(map(type, given)) if kind is not int and not issubclass(kind, np.integer)}
+            for place, value in enumerate(given, first):
+                if other and type(value) in other:
+                    self._check(place, value)
         least, end = self._limits
         if piece.dtype.kind not in "iu":
             numbers = []
-            for place, value in enumerate(piece.tolist(), first):
-                try:
-                    numbers.append(operator.index(value))
-                except TypeError:
-                    raise TypeError(f"{self._name}: entry {place} is {value!r}, want a whole number") from None
+            for place, value in enumerate(given if isinstance(given, (list, tuple)) else piece.tolist(), first):
+                self._check(place, value)
+                numbers.append(operator.index(value))
                 if not least <= numbers[-1] < end:
                     raise ConfigError(f"{self._name}: entry {place} is {value}, want {self._wanted}")
             return np.array(numbers, dtype=self._dtype)
@@ -85,6 +95,18 @@ class Indices:
             place = int(piece.argmin()) if int(piece.min()) < least else int(piece.argmax())
             raise ConfigError(f"{self._name}: entry {first + place} is {piece[place]}, want {self._wanted}")
         return piece.astype(self._dtype, copy=False)
+
+    def _check(self, place: int, value: Any) -> None:
+        """Refuses what is no whole number."""
+        try:
+            # An element of a tensor has the type of the tensor.
+            flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+            if not flag:
+                operator.index(value)
+                return
+        except TypeError:
+            pass
+        raise TypeError(f"{self._name}: entry {place} is {value!r}, want a whole number")
 
 
 class Labels(Indices):
@@ -99,7 +121,7 @@ class Labels(Indices):
 class Numbers(Indices):
     """Numbers, as bytes of ``float64``."""
 
-    def _converted(self, first: int, piece: Any) -> Any:
+    def _converted(self, first: int, piece: Any, given: Any) -> Any:
         import numpy as np
 
         if piece.dtype.kind not in "biuf":

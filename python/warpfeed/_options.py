@@ -154,6 +154,17 @@ def is_flag(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy"
 
 
+def number(name: str, value: Any) -> int:
+    """The whole number from 0 that `value` is.
+
+    Raises:
+        TypeError: for anything else, such as a fraction or True.
+        ConfigError: for a number that is out of range.
+    """
+    _check(name, value, (int,))
+    return operator.index(value)
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, (str, bytes)) or is_flag(value):
         return False
