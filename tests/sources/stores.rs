@@ -228,6 +228,18 @@ fn parquet_files_in_a_store_are_those_of_the_machine() {
         let one = options.open(format!("mem://one/{name}.parquet")).unwrap();
         assert_eq!(samples(&*one), expected[..6], "{name}");
     }
+    // A folder with the name of a file, as Spark writes it.
+    store.put("mem://spark/x.parquet/_SUCCESS", Vec::new());
+    for part in ["part-00000", "part-00001"] {
+        let bytes = fs::read(fixture("parquet/indexed.parquet")).unwrap();
+        store.put(&format!("mem://spark/x.parquet/{part}.snappy.parquet"), bytes);
+    }
+    for url in ["mem://spark/x.parquet", "mem://spark/x.parquet/"] {
+        let folder = samples(&*options.open(url).unwrap());
+        assert_eq!((folder.len(), &folder[..6]), (12, &expected[..6]), "{url}");
+    }
+    let e = options.open("mem://spark/y.parquet").err().unwrap();
+    assert!(e.path().unwrap().to_str() == Some("mem://spark/y.parquet"), "{e}");
     for (url, expected) in [
         (
             "mem://org/name",

@@ -234,6 +234,11 @@ impl Fetcher {
         read
     }
 
+    /// Whether `sample` is planned, and was not read yet.
+    pub(super) fn is_planned(&self, sample: u64) -> bool {
+        self.lock().samples.contains_key(&sample)
+    }
+
     /// Plans if there is room, and wakes or starts a thread if there is work.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         self.plan(&mut state);

@@ -40,11 +40,7 @@ impl Remote {
         if to.is_empty() {
             return Ok(to);
         }
-        let followers: Vec<_> = {
-            let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
-            followers.iter().filter_map(Weak::upgrade).collect()
-        };
-        for follower in followers {
+        for follower in self.followers() {
             if follower.read(sample, range.clone(), to)? {
                 return Ok(to);
             }
@@ -52,6 +48,16 @@ impl Remote {
         self.direct(object, range.start, to)?;
         self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
         Ok(to)
+    }
+
+    fn followers(&self) -> Vec<Arc<Fetcher>> {
+        let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether a loader fetches the part of `sample` ahead, and has not read it yet.
+    pub(in crate::source) fn is_planned(&self, sample: u64) -> bool {
+        self.followers().iter().any(|follower| follower.is_planned(sample))
     }
 
     /// Reads without a plan, and repeats what fails.

@@ -25,6 +25,8 @@ pub(super) struct Block {
     rows: Range<usize>,
     values: Values,
     bytes: usize,
+    /// Bytes of the dictionary that the values share.
+    shares: usize,
 }
 
 enum Values {
@@ -52,13 +54,13 @@ impl Block {
     /// The dictionary of a column. It has the place of row 0.
     pub(super) fn of_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
-        Block { rows: 0..1, values: Values::Dictionary(page), bytes }
+        Block { rows: 0..1, values: Values::Dictionary(page), bytes, shares: 0 }
     }
 
     /// The bytes of a column. They have the place of row 0.
     pub(super) fn raw(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
-        Block { rows: 0..1, values: Values::Raw(bytes), bytes: len }
+        Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, shares: 0 }
     }
 
     pub(super) fn dictionary(&self) -> Option<&Page> {
@@ -74,9 +76,14 @@ impl Block {
         self.rows.clone()
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory, without a shared dictionary.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of the dictionary that the values share.
+    pub(super) fn shares(&self) -> usize {
+        self.shares
     }
 
     /// Appends the value of a row to `scratch`.
@@ -124,7 +131,13 @@ impl Block {
     #[cfg(test)]
     pub(super) fn of_bytes(first: usize, rows: usize, bytes: usize) -> Self {
         let values = Values::Bytes { values: vec![vec![0_u8; bytes].into()], text: false, places: vec![0; rows] };
-        Block { rows: first..first + rows, values, bytes }
+        Block { rows: first..first + rows, values, bytes, shares: 0 }
+    }
+
+    /// The same block, whose values share a dictionary of `shares` bytes.
+    #[cfg(test)]
+    pub(super) fn sharing(self, shares: usize) -> Self {
+        Block { shares, ..self }
     }
 }
 
@@ -134,8 +147,8 @@ pub(super) struct Decoded {
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     rows: usize,
-    /// Bytes of the pages that the values may share.
-    shared: usize,
+    /// Bytes of the pages that the values may share, and of the dictionary.
+    shared: (usize, usize),
 }
 
 enum Typed {
@@ -144,12 +157,12 @@ enum Typed {
 }
 
 impl Decoded {
-    /// Decodes the values of `rows` rows in `pages`, which have `shared` bytes.
+    /// Decodes the values of `rows` rows in `pages`, whose bytes and those of whose dictionary are `shared`.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
         holds: Plain,
         pages: Box<dyn PageReader>,
-        shared: usize,
+        shared: (usize, usize),
         rows: usize,
     ) -> Result<Self> {
         let mut levels = (Vec::new(), Vec::new());
@@ -196,9 +209,9 @@ impl Decoded {
         let lost = || Error::in_source("damaged: the numbers of values and levels differ");
         let Decoded { values, definitions, repetitions, rows, shared } = self;
         let has = |place: usize| max_level == 0 || definitions.get(place) == Some(&max_level);
-        let (count, own) = match &values {
-            Typed::Bytes(values, _) => (values.len(), shared + values.len() * size_of::<ByteArray>()),
-            Typed::Numbers(values, element) => (values.len() / element.size(), values.len()),
+        let (count, own, shares) = match &values {
+            Typed::Bytes(values, _) => (values.len(), shared.0 + values.len() * size_of::<ByteArray>(), shared.1),
+            Typed::Numbers(values, element) => (values.len() / element.size(), values.len(), 0),
         };
         if let Some(element) = element {
             let Typed::Numbers(numbers, kind) = values else { return Err(lost()) };
@@ -233,6 +246,7 @@ impl Decoded {
                 rows: first..first + rows,
                 values: Values::Lists { values: numbers, element: kind, places },
                 bytes,
+                shares: 0,
             });
         }
         let mut next = 0;
@@ -253,7 +267,7 @@ impl Decoded {
             Typed::Bytes(values, text) => Values::Bytes { values, text, places },
             Typed::Numbers(values, element) => Values::Numbers { values, element, places },
         };
-        Ok(Block { rows: first..first + rows, values, bytes })
+        Ok(Block { rows: first..first + rows, values, bytes, shares })
     }
 }
 

@@ -17,13 +17,22 @@ const LEAST: usize = 64 << 20;
 /// Pages that take more are decoded one at a time.
 const LARGE: usize = 16 << 20;
 
+/// Marks the place of the dictionary of a column.
+const DICTIONARY: u32 = 1 << 30;
+
 /// Number of a file, of a row group in it, and of a column.
 pub(super) type Place = (u32, u32, u32);
+
+/// The place of the dictionary of a column.
+fn dictionary_of((file, group, column): Place) -> Place {
+    (file, group, column | DICTIONARY)
+}
 
 /// Decoded pages in bounded memory. The page whose last use is the longest ago makes room.
 ///
 /// Pages that a thread uses are not counted twice, but they stay until it is done: each worker adds
-/// at most one.
+/// at most one. Values may share the bytes of a dictionary, so it stays as long as its pages, or counts
+/// as a part of each of them.
 pub(super) struct Cache {
     grants: Mutex<Grants>,
     kept: Mutex<Kept>,
@@ -34,6 +43,8 @@ pub(super) struct Cache {
     column: Mutex<()>,
     dictionary: Mutex<()>,
     fetching: [Mutex<()>; LOCKS],
+    /// Bytes that a loader grants if its limit has room.
+    most: AtomicUsize,
     /// Number of pages that were decoded, for tests.
     decoded: AtomicUsize,
 }
@@ -61,10 +72,17 @@ impl Drop for Grant {
 
 #[derive(Default)]
 struct Kept {
-    /// Pages by their first row, with the time of the last use.
-    blocks: BTreeMap<(Place, usize), (Arc<Block>, u64)>,
+    /// Pages by their first row.
+    blocks: BTreeMap<(Place, usize), Entry>,
     by_use: BTreeSet<(u64, Place, usize)>,
     clock: u64,
+    bytes: usize,
+}
+
+struct Entry {
+    block: Arc<Block>,
+    /// Time of the last use.
+    used: u64,
     bytes: usize,
 }
 
@@ -78,6 +96,7 @@ impl Cache {
             column: Mutex::default(),
             dictionary: Mutex::default(),
             fetching: std::array::from_fn(|_| Mutex::default()),
+            most: AtomicUsize::new(0),
             decoded: AtomicUsize::new(0),
         }
     }
@@ -106,6 +125,15 @@ impl Cache {
     /// Maximum memory of one decoded page. A page that a loader reads must fit into its own plan.
     pub(super) fn limit(&self) -> usize {
         lock(&self.grants).bytes.values().min().map_or(MOST, |&least| least.max(LEAST))
+    }
+
+    /// Bytes that a loader grants if its limit has room.
+    pub(super) fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_most(&self, bytes: usize) {
+        self.most.store(bytes, Ordering::Relaxed);
     }
 
     /// The page of `place` that has `row` and begins at row `first`. If it is not kept, `fetch` returns
@@ -159,8 +187,8 @@ impl Cache {
         Ok((self.whole(place, size, fetch)?, alone))
     }
 
-    /// The dictionary at `place`, which takes about `size` bytes. `fetch` makes it if it is not kept. May
-    /// be called within [`get`](Cache::get).
+    /// The dictionary of the column at `place`, which takes about `size` bytes. `fetch` makes it if it is
+    /// not kept. May be called within [`get`](Cache::get).
     ///
     /// # Errors
     /// Those of `fetch`, which the next call repeats.
@@ -170,6 +198,7 @@ impl Cache {
         size: usize,
         fetch: impl FnOnce() -> Result<Block>,
     ) -> Result<Arc<Block>> {
+        let place = dictionary_of(place);
         if let Some(block) = self.find(place, 0) {
             return Ok(block);
         }
@@ -219,28 +248,45 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Kept {
     fn get(&mut self, place: Place, row: usize) -> Option<Arc<Block>> {
-        let (key, (block, used)) = self.blocks.range_mut((place, 0)..=(place, row)).next_back()?;
-        if !block.rows().contains(&row) {
+        let ((_, first), entry) = self.blocks.range((place, 0)..=(place, row)).next_back()?;
+        if !entry.block.rows().contains(&row) {
             return None;
         }
+        let (first, block) = (*first, entry.block.clone());
+        self.touch(place, first);
+        // A dictionary is used after its pages, so it is dropped after them.
+        if block.shares() > 0 {
+            self.touch(dictionary_of(place), 0);
+        }
+        Some(block)
+    }
+
+    /// Uses a block. Returns whether it is kept.
+    fn touch(&mut self, place: Place, first: usize) -> bool {
+        let Some(entry) = self.blocks.get_mut(&(place, first)) else { return false };
         self.clock += 1;
-        self.by_use.remove(&(*used, key.0, key.1));
-        *used = self.clock;
-        self.by_use.insert((self.clock, key.0, key.1));
-        Some(block.clone())
+        self.by_use.remove(&(entry.used, place, first));
+        entry.used = self.clock;
+        self.by_use.insert((self.clock, place, first));
+        true
     }
 
     fn insert(&mut self, place: Place, block: Arc<Block>, budget: usize) {
-        let (first, bytes) = (block.rows().start, block.bytes());
+        let (first, shares) = (block.rows().start, block.shares());
+        let apart = shares > 0 && !self.blocks.contains_key(&(dictionary_of(place), 0));
+        let bytes = block.bytes() + if apart { shares } else { 0 };
         if bytes > budget {
             return;
         }
         self.clock += 1;
         self.bytes += bytes;
         self.by_use.insert((self.clock, place, first));
-        if let Some((old, used)) = self.blocks.insert((place, first), (block, self.clock)) {
-            self.bytes -= old.bytes();
-            self.by_use.remove(&(used, place, first));
+        if let Some(old) = self.blocks.insert((place, first), Entry { block, used: self.clock, bytes }) {
+            self.bytes -= old.bytes;
+            self.by_use.remove(&(old.used, place, first));
+        }
+        if shares > 0 {
+            self.touch(dictionary_of(place), 0);
         }
         self.shrink(budget);
     }
@@ -249,8 +295,8 @@ impl Kept {
         while self.bytes > budget
             && let Some((_, place, first)) = self.by_use.pop_first()
         {
-            if let Some((old, _)) = self.blocks.remove(&(place, first)) {
-                self.bytes -= old.bytes();
+            if let Some(old) = self.blocks.remove(&(place, first)) {
+                self.bytes -= old.bytes;
             }
         }
     }
@@ -346,6 +392,34 @@ mod tests {
             }
         });
         assert_eq!(most.into_inner(), 1);
+    }
+
+    #[test]
+    fn a_dictionary_is_counted_as_long_as_a_page_shares_it() {
+        let cache = Arc::new(Cache::new());
+        let page = |first| block(first).map(|block| block.sharing(600));
+        let dictionary = || Ok(Block::of_bytes(0, 1, 600));
+        let grant = cache.grant(3000);
+        for row in [0, 10] {
+            cache.dictionary((0, 0, 0), 600, dictionary).unwrap();
+            get(&cache, (0, 0, 0), row, || page(row)).unwrap();
+        }
+        assert_eq!(cache.bytes(), 2600);
+        // Pages of other columns make room for themselves, first of all of the pages that share it.
+        get(&cache, (0, 0, 1), 0, || block(0)).unwrap();
+        assert_eq!(cache.bytes(), 2600);
+        assert!(cache.find((0, 0, 0), 0).is_none() && cache.find((0, 0, 0), 10).is_some());
+        get(&cache, (0, 0, 1), 10, || block(10)).unwrap();
+        assert!(cache.find((0, 0, 0), 10).is_some(), "used a short time ago");
+        assert_eq!(cache.bytes(), 2600);
+        drop(grant);
+        // A dictionary that is not kept counts for each of its pages.
+        let cache = Arc::new(Cache::new());
+        let _grant = cache.grant(3000);
+        get(&cache, (0, 0, 0), 0, || page(0)).unwrap();
+        assert_eq!(cache.bytes(), 1600);
+        get(&cache, (0, 0, 0), 10, || page(10)).unwrap();
+        assert_eq!(cache.bytes(), 1600);
     }
 
     #[test]

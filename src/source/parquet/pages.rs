@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 
 /// Maximum number of values in a page, for which memory is taken before they are decoded.
 const MAX_VALUES: usize = 4 << 20;
+
 /// A column of a row group, as its pages are decoded.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
@@ -28,8 +29,9 @@ pub(super) struct Column<'a> {
     pub(super) element: Option<i16>,
     /// Rows of the row group.
     pub(super) rows: usize,
-    /// Maximum bytes of memory of decoded pages.
+    /// Maximum bytes of memory of decoded pages, and those that a loader without a memory limit has.
     pub(super) limit: usize,
+    pub(super) most: usize,
 }
 
 impl Column<'_> {
@@ -53,7 +55,9 @@ impl Column<'_> {
         let mut pages = Pages::default();
         pages.expect(&header, self)?;
         if header.needs_dictionary() {
-            pages.pages.push_back(dictionary()?);
+            let dictionary = dictionary()?;
+            pages.dictionary = dictionary.buffer().len();
+            pages.pages.push_back(dictionary);
         }
         pages.add(self.unpacked(&header, &bytes[header.len..])?, self)?;
         self.block(rows, pages)
@@ -187,8 +191,8 @@ impl Column<'_> {
 
     fn block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
         guarded(|| {
-            let bytes = pages.bytes;
-            let made = Decoded::new(self.about, self.leaf.holds, Box::new(pages), bytes, rows.len())?;
+            let shared = (pages.bytes, pages.dictionary);
+            let made = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
             made.block(rows.start, self.about.column_descr().max_def_level(), self.element)
         })
     }
@@ -201,6 +205,8 @@ struct Pages {
     /// Bytes of the pages, and number of their values.
     bytes: usize,
     values: usize,
+    /// Bytes of the dictionary of the column, which other pages share.
+    dictionary: usize,
     /// Bytes of memory that they take when they are decoded.
     needed: usize,
 }
@@ -225,9 +231,11 @@ impl Pages {
             return Ok(());
         }
         let what = if column.element.is_some() { "the lists of a row group need" } else { "a page needs" };
+        // A loader never asks for more than this, however high its limit is.
+        let raise = if limit < column.most { "raise the loader's memory_limit, " } else { "" };
         Err(Error::in_source(format!(
-            "{what} {} bytes of memory; the memory plan has {limit}: raise the loader's memory_limit, write the file \
-             with smaller pages or row groups, or leave the column out with TableOptions::columns",
+            "{what} {} bytes of memory; the limit is {limit}: {raise}write the file with smaller pages or row groups, \
+             or leave the column out with TableOptions::columns",
             self.needed
         )))
     }
@@ -426,6 +434,10 @@ mod tests {
         let e = set.read(3, &mut scratch).unwrap_err();
         assert!(e.cause().contains("row group 0, column \"text\": a page needs 10"), "{e}");
         assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
+        // A higher limit helps only if the loader would ask for more.
+        assert!(!e.cause().contains("memory_limit"), "{e}");
+        set.cache.set_most(1 << 30);
+        assert!(set.read(3, &mut scratch).unwrap_err().cause().contains("raise the loader's memory_limit"));
     }
 
     #[test]

@@ -22,8 +22,7 @@ pub(super) const MAX_CHUNK: u64 = 256 << 20;
 const SMALL: u64 = 32 << 10;
 /// Maximum bytes of the indexes of a file, which are read when it is opened.
 const MAX_INDEXES: u64 = 16 << 20;
-/// Marks the place of a dictionary, and of the bytes of a column.
-const DICTIONARY: u32 = 1 << 30;
+/// Marks the place of the bytes of a column.
 const WHOLE: u32 = 1 << 31;
 
 /// Bytes of a column in a row group that are read together.
@@ -35,8 +34,13 @@ pub(super) enum Unit {
     Page(usize),
 }
 
-/// Reads a unit, which lies in the range, from the store.
-pub(super) type Fetch<'a> = &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>;
+/// The units of a column in a store.
+pub(super) struct Fetch<'a> {
+    /// Reads a unit, which lies in the range.
+    pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
+    /// Whether a unit is fetched ahead.
+    pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
+}
 
 /// Checks that a column of a row group in a store may be read as a whole, when a decoded page may take
 /// `limit` bytes.
@@ -110,7 +114,7 @@ impl Part {
         place: Place,
         (leaf, element): (Leaf, Option<i16>),
         row: usize,
-        fetch: Fetch<'_>,
+        fetch: &Fetch<'_>,
     ) -> Result<Arc<Block>> {
         if let Some(block) = cache.find(place, row) {
             return Ok(block);
@@ -118,7 +122,7 @@ impl Part {
         let (_, group, number) = place;
         let about = self.meta.row_group(group as usize).column(leaf.number);
         let rows = self.rows(group);
-        let column = Column { about, leaf, element, rows, limit: cache.limit() };
+        let column = Column { about, leaf, element, rows, limit: cache.limit(), most: cache.most() };
         let chunk = self.chunk(group, leaf.number)?;
         let local = self.input.remote.is_none();
         let index = if element.is_none() { self.index(group, number)? } else { None };
@@ -130,7 +134,7 @@ impl Part {
                 let len = chunk.end - chunk.start;
                 let (raw, alone) = cache.column((place.0, group, number | WHOLE), len as usize, || {
                     fits(len, element.is_some(), cache.limit())?;
-                    fetch(Unit::Whole, chunk.clone()).map(Block::raw)
+                    (fetch.read)(Unit::Whole, chunk.clone()).map(Block::raw)
                 })?;
                 (Some(raw), alone)
             }
@@ -147,7 +151,7 @@ impl Part {
         };
         let (own, at) = index.find(row, rows)?;
         let read = |unit, at: Range<u64>| match raw.is_none() && !local {
-            true => fetch(unit, at).map(Cow::Owned),
+            true => (fetch.read)(unit, at).map(Cow::Owned),
             false => bytes.get(at.start, at.end - at.start),
         };
         let dictionary = || {
@@ -155,13 +159,18 @@ impl Part {
                 index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: a column without its dictionary"))?;
             let size = self.unpacked(group, leaf.number, at.end - at.start).min(cache.limit());
             let made = || Ok(Block::of_dictionary(column.dictionary(&read(Unit::Dictionary, at)?)?));
-            let block = cache.dictionary((place.0, group, number | DICTIONARY), size, made)?;
+            let block = cache.dictionary(place, size, made)?;
             Ok(block.dictionary().cloned().expect("a dictionary has a place of its own"))
         };
         let page = || {
             let bytes = read(Unit::Page(own.start), at)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
             index.noted(own.start, with_dictionary);
+            // The order did not know which pages need the dictionary, and names it only once. It is kept for
+            // those that do.
+            if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
+                let _ = dictionary();
+            }
             Ok((bytes, needed))
         };
         cache.get(place, (row, own.start), page, |bytes| column.page(&bytes, own.clone(), dictionary))

@@ -203,6 +203,7 @@ fn epochs(store: &Cached, set: &Parquet, expected: &[OwnedSample], order: Order,
                 }
             });
             follow.done(Place { epoch, batch });
+            assert!(set.cache.bytes() <= budget - budget / 2, "{order:?}: {} of {budget}", set.cache.bytes());
         }
         store.0.bytes.load(Ordering::Relaxed) - before
     })
@@ -231,13 +232,15 @@ fn samples_of_a_store_are_those_of_the_file_for_any_memory_order_and_cache() {
                     let case = format!("index {indexed}, dictionary {dictionary}, {order:?}, {budget}, {limit}");
                     let [cold, warm] = epochs(&store, &set, &expected, order, budget);
                     let network = set.network().unwrap();
-                    // Requests for the next epoch may be on their way.
-                    assert!(network.bytes > 0 && network.requests > 0, "{case}");
                     assert_eq!(network.cached, limit > 0 && budget > 0, "{case}");
                     if budget == 8 << 20 {
-                        // All fits: what is fetched twice was needed while it was on its way.
-                        assert!(cold < 2 * file.len() as u64 && warm == 0, "{case}: {cold} {warm}");
+                        // All fits, so each byte is fetched once.
+                        assert!(50 * cold <= 51 * network.used_bytes && warm == 0, "{case}: {cold} {warm} {network:?}");
+                        assert!(network.used_bytes <= file.len() as u64, "{case}: {network:?}");
                         assert!(store.0.ahead.load(Ordering::Relaxed) > 0, "{case}");
+                        // Nothing is on its way. One request asked for the object.
+                        let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
+                        assert_eq!([network.bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cache::{Cache, Grant};
 use super::files::{Files, Needed};
 use super::input::{Input, guarded};
-use super::part::{MAX_CHUNK, Part, Unit, fits};
+use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
 use super::schema::{Field, Form, Leaf, Plain, fields};
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Remote};
@@ -43,7 +43,7 @@ pub struct Parquet {
     fields: Vec<Field>,
     columns: Columns,
     anywhere: bool,
-    cache: Arc<Cache>,
+    pub(super) cache: Arc<Cache>,
     /// The largest column of a row group that is read from a store as a whole.
     whole: Option<Whole>,
     looks: AtomicU64,
@@ -90,7 +90,7 @@ impl Parquet {
     }
 
     /// Opens the file at `url` in a store, or the files of `split` among `listing`, all objects below
-    /// it.
+    /// it. Without a listing, `url` may also be a folder of files, such as `x.parquet` of Spark.
     pub(in crate::source) fn in_store(
         url: &str,
         store: &Arc<dyn Store>,
@@ -98,21 +98,28 @@ impl Parquet {
         options: &Options,
     ) -> Result<Self> {
         let remote = Arc::new(Remote::new(store.clone()));
+        let below = |listed: &[Object], split| {
+            let names = Tree::Stored(url, listed, &remote).files("parquet")?;
+            let root = url.trim_end_matches('/');
+            let found = splits::below(Path::new(url), names, split)?.into_iter().map(|name| {
+                let url = format!("{root}/{name}");
+                listed.iter().find(|object| object.url == url).cloned().expect("a name of the listing")
+            });
+            Ok(found.collect::<Vec<_>>())
+        };
+        let own = url.to_owned();
         let objects = match listing {
-            None => {
-                let own = url.to_owned();
-                vec![remote.repeated(move |store| store.object(&own))?]
-            }
-            Some((listed, split)) => {
-                let names = Tree::Stored(url, &listed, &remote).files("parquet")?;
-                let root = url.trim_end_matches('/');
-                let chosen = splits::below(Path::new(url), names, split)?;
-                let found = chosen.iter().map(|name| {
-                    let url = format!("{root}/{name}");
-                    listed.iter().find(|object| object.url == url).cloned().expect("a name of the listing")
-                });
-                found.collect()
-            }
+            Some((listed, split)) => below(&listed, split)?,
+            None => match remote.repeated(move |store| store.object(&own)) {
+                Ok(object) => vec![object],
+                // The error of the URL itself is clearer, unless files lie below it.
+                Err(e) => match remote.list(url) {
+                    Ok(listed) if !Tree::Stored(url, &listed, &remote).files("parquet")?.is_empty() => {
+                        below(&listed, None)?
+                    }
+                    _ => return Err(e),
+                },
+            },
         };
         let parts = in_parallel(&objects, |object| {
             Part::open(Input { file: HeldFile::stored(object.clone()), remote: Some(remote.clone()) })
@@ -181,6 +188,7 @@ impl Parquet {
             set.files.load_indexes(&set.needed())?;
             set.whole = set.largest()?;
         }
+        set.cache.set_most(set.kept(set.ahead_bytes()));
         set.learn(classes, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(set)
     }
@@ -261,6 +269,11 @@ impl Parquet {
         Ok(())
     }
 
+    /// Bytes for decoded pages, of the `bytes` of a loader. From a store, half are fetched ahead.
+    fn kept(&self, bytes: usize) -> usize {
+        if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
+    }
+
     fn part(&self, row: usize) -> &Part {
         &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
     }
@@ -331,14 +344,17 @@ impl Parquet {
         let (number, inside) = self.files.locate(row);
         let (file, group) = self.files.groups[number];
         let (part, place) = (&self.files.parts[file as usize], (file, group, leaf.number as u32));
-        let fetch = |unit: Unit, at: Range<u64>| match (&self.remote, &part.input.file.held) {
+        let number_of = |unit| self.files.number(number, leaf.number, unit);
+        let read = |unit: Unit, at: Range<u64>| match (&self.remote, &part.input.file.held) {
             (Some(remote), Held::Stored(object)) => {
                 let mut bytes = Vec::new();
-                remote.read(self.files.number(number, leaf.number, unit), object, at, &mut bytes)?;
+                remote.read(number_of(unit), object, at, &mut bytes)?;
                 Ok(bytes)
             }
             _ => part.input.read(at.start, at.end - at.start).map(Cow::into_owned),
         };
+        let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
+        let fetch = Fetch { read: &read, is_planned: &is_planned };
         let block = part.block(&self.cache, place, (leaf, element), inside, &fetch)?;
         block.find(inside, scratch)
     }
@@ -399,12 +415,10 @@ impl Source for Parquet {
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        let Some(remote) = &self.remote else {
-            return Some(Box::new(Following { ahead: None, _kept: self.cache.grant(order.bytes()) }));
-        };
-        // Half for decoded pages, and half for bytes that are fetched ahead.
-        let (ahead, kept) = (order.bytes() / 2, order.bytes() - order.bytes() / 2);
+        let kept = self.kept(order.bytes());
         let grant = self.cache.grant(kept);
+        let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grant })) };
+        let ahead = order.bytes() - kept;
         // Pages are dropped a little earlier than the cache would, whose order of uses varies.
         let units = self.files.order(&order, self.needed(), ahead, kept / 4 * 3);
         let ahead = remote.follow(units, self.files.clone());
