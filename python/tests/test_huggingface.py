@@ -58,3 +58,35 @@ def test_saved_and_parquet_files_have_the_rows(rows, tmp_path):
         assert row == 10, path
     with pytest.raises(warpfeed.ConfigError, match="has the splits train, test"):
         warpfeed.Loader(tmp_path / "splits", batch_size=2, augment=warpfeed.Augment.eval(24, 24))
+
+
+def test_boxes_in_nested_columns_are_rows(tmp_path):
+    def objects(row):
+        boxes = [[row, corner, 2.5, 7.25] for corner in range(row % 4)]
+        return {"bbox": boxes, "category": [len(box) + row for box in boxes]}
+
+    features = datasets.Features({
+        "image": datasets.Image(),
+        "objects": {
+            "bbox": datasets.Sequence(datasets.Sequence(datasets.Value("float32"), length=4)),
+            "category": datasets.Sequence(datasets.Value("int64")),
+        },
+    })  # fmt: skip
+    rows = datasets.Dataset.from_list(
+        [{"image": {"bytes": picture(row), "path": None}, "objects": objects(row)} for row in range(9)], features=features
+    )
+    rows.save_to_disk(tmp_path / "saved")
+    rows.to_parquet(tmp_path / "rows.parquet")
+    fields = {"objects.bbox": warpfeed.Rows("f32", [4], most=3), "objects.category": warpfeed.Rows("i64", most=3)}
+    for path in ["saved", "rows.parquet"]:
+        loader = warpfeed.Loader(
+            tmp_path / path, batch_size=4, augment=warpfeed.Augment.eval(24, 24), fields=fields, output="numpy"
+        )
+        row = 0
+        for batch in loader:
+            for place, count in enumerate(batch["objects.bbox.count"]):
+                expected = objects(row)
+                assert batch["objects.bbox"][place][:count].tolist() == expected["bbox"], (path, row)
+                assert batch["objects.category"][place][: len(expected["bbox"])].tolist() == expected["category"]
+                row += 1
+        assert row == 9, path

@@ -57,8 +57,12 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
 
 fn arrow(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
     let root = tempfile::tempdir().unwrap();
-    let names =
-        ["arrow_types/saved/data-00000-of-00001.arrow", "arrow_types/one_by_one.arrow", "arrow_types/dictionary.arrow"];
+    let names = [
+        "arrow_types/saved/data-00000-of-00001.arrow",
+        "arrow_types/one_by_one.arrow",
+        "arrow_types/dictionary.arrow",
+        "nested/saved/data-00000-of-00001.arrow",
+    ];
     let (files, path) = (files(&names), root.path().join("x.arrow"));
     run("arrow files", &mut |seed| case(&path, &files, seed, |path| Arrow::open(path)));
 }
@@ -66,7 +70,7 @@ fn arrow(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
 fn parquet(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
     let root = tempfile::tempdir().unwrap();
     let names = ["zstd", "none", "gzip", "lz4", "snappy", "words"].map(|name| format!("parquet_types/{name}.parquet"));
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(["nested/nested.parquet"]).collect();
     let (files, path) = (files(&names), root.path().join("x.parquet"));
     run("parquet files", &mut |seed| case(&path, &files, seed, |path| Parquet::open(path)));
 }

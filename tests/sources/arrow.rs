@@ -66,7 +66,8 @@ fn every_type_has_the_value_that_was_written() {
             ("fixed.npy", "[3] 1 -2 3"),
             ("list.npy", "[2] 0.5 2"),
             ("flags.npy", "[2] 1 0"),
-            ("nested.json", r#"{"a":7,"b":["x",null,"\"\n"]}"#),
+            ("nested.a.npy", "[] 7"),
+            ("nested.b.json", r#"["x",null,"\"\n"]"#),
             ("rows.json", "[[1,2],[],[3]]"),
             ("blob.bin", "[0, 1]"),
             ("price.npy", "none"), // decimals are left out

@@ -32,7 +32,9 @@ fn pages_of_every_version_hold_the_same_samples() {
 
 #[test]
 fn every_compression_and_type_has_the_values_of_the_arrow_file() {
-    let names = ["text", "large", "flag", "half", "double", "byte", "when", "fixed", "list", "flags", "blob"];
+    let names = [
+        "text", "large", "flag", "half", "double", "byte", "when", "fixed", "list", "flags", "blob", "nested.a", "rows",
+    ];
     let columns = |names: &[&str]| Options::new().table(TableOptions::new().columns(names.iter().copied()));
     let arrow = columns(&names).open(fixture("arrow_types/saved")).unwrap();
     let (mut scratch, mut other) = (Vec::new(), Vec::new());
@@ -54,8 +56,8 @@ fn every_compression_and_type_has_the_values_of_the_arrow_file() {
         assert!(e.contains("column \"list\": number 1 of a list is null"), "{e}");
         assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is no label");
     }
-    let nested = columns(&["nested"]).open(fixture("parquet_types/none.parquet")).err().unwrap().to_string();
-    assert!(nested.contains("column \"nested\" holds nested values, which are not read"), "{nested}");
+    let nested = columns(&["nested.b"]).open(fixture("parquet_types/none.parquet")).err().unwrap().to_string();
+    assert!(nested.contains("column \"nested.b\" holds lists of bytes or text, which are not read"), "{nested}");
     let mut scratch = Vec::new();
     let brotli =
         open(fixture("parquet_types/brotli.parquet")).unwrap().read(0, &mut scratch).err().unwrap().to_string();
@@ -153,5 +155,65 @@ fn shards_whose_class_names_differ_are_an_error_with_both_files() {
         let expected = "column \"label\": class 0 is \"banded-rang\" here, and \"banded-ring\" in ";
         assert!(e.cause().contains(expected) && e.cause().contains(first), "{e}");
         assert_eq!(e.path(), Some(&*path), "{e}");
+    }
+}
+
+/// The fields of `row` of a fixture, as text.
+fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(String, String)>> {
+    let columns = TableOptions::new().columns(columns.iter().copied());
+    let source = Options::new().table(columns).open(fixture("nested").join(name))?;
+    let mut scratch = Vec::new();
+    let sample = source.read(row, &mut scratch)?;
+    let text = |value: &Value<'_>| String::from_utf8(value.encoded("x.txt").into_owned()).unwrap();
+    Ok(sample.fields().iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect())
+}
+
+/// Columns of lists of lists and structures, with those inside structures of their own.
+const NESTED: [&str; 6] =
+    ["boxes", "ragged", "objects.bbox", "objects.category", "objects.about.area", "objects.about.note"];
+
+#[test]
+fn nested_values_are_those_of_the_arrow_file() {
+    let columns: Vec<_> = NESTED.into_iter().chain(["points.x", "points.id", "deep"]).collect();
+    for row in 0..9 {
+        let (arrow, parquet) =
+            (nested("saved", &columns, row).unwrap(), nested("nested.parquet", &columns, row).unwrap());
+        assert_eq!(arrow.len(), if row == 8 { 0 } else { 9 }, "row {row}");
+        // Lists of a fixed length are arrays in Arrow. Parquet does not know the length.
+        assert_eq!(arrow[arrow.len().min(1)..], parquet[parquet.len().min(1)..], "row {row}");
+        let numbers = |text: &str| text.replace(['[', ']', ','], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let boxes = |fields: &[(String, String)]| fields.first().map(|(_, text)| numbers(text));
+        assert_eq!(boxes(&arrow), boxes(&parquet), "row {row}");
+    }
+    let expected = [
+        ("boxes.json", "[[3,0,0.5,2.25],[3,1,0.5,2.25],[3,2,0.5,2.25]]"),
+        ("ragged.json", "[[],[3],[3,-1]]"),
+        ("objects.bbox.json", "[[3,0,0.5,2.25],[3,1,0.5,2.25],[3,2,0.5,2.25]]"),
+        ("objects.category.npy", "0 1 0"),
+        ("objects.about.area.npy", "0.75"),
+        ("objects.about.note.txt", "n3"),
+    ];
+    let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!(nested("nested.parquet", &NESTED, 3).unwrap(), expected);
+    let last = |row, column| nested("nested.parquet", &[column], row).unwrap().pop().unwrap().1;
+    assert_eq!(
+        (last(4, "boxes"), last(4, "ragged"), last(2, "deep")),
+        ("[]".into(), "[]".into(), "[[[true],[]],[]]".into())
+    );
+    assert_eq!(last(5, "points.id"), "1000000000000 1000000000001");
+}
+
+#[test]
+fn nulls_inside_nested_values_are_not_lost() {
+    for name in ["saved", "nested.parquet"] {
+        let ragged = nested(name, &["ragged", "objects.bbox", "objects.about.area"], 9).unwrap();
+        assert_eq!(ragged, [("ragged.json".to_owned(), "[null,[1,null]]".to_owned())], "{name}");
+        for (row, column, cause) in
+            [(10, "points.x", "number 1"), (10, "points.id", "number 1"), (11, "points.x", "number 0")]
+        {
+            let e = nested(name, &[column], row).unwrap_err().to_string();
+            assert!(e.contains(&format!("column {column:?}: {cause} of a list is null")), "{name}: {e}");
+        }
+        assert_eq!(nested(name, &["points.id"], 11).unwrap()[0].1, "1", "{name}");
     }
 }

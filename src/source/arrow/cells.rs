@@ -42,18 +42,13 @@ impl Form {
                 true => Ok(Form::Numbers),
                 false => json(field).map(|()| Form::Json),
             },
-            Kind::Struct => {
+            Kind::Part => Form::of(&field.children[0]),
+            // Any other structure has been parted.
+            Kind::Struct if field.is_file() => {
                 let child = |name: &str| field.children.iter().position(|child| child.name == name);
-                let is = |child: usize, fits: fn(Kind) -> bool| fits(field.children[child].kind);
-                let bytes = child("bytes").filter(|&child| is(child, |kind| matches!(kind, Kind::Bytes { .. })));
-                let path = child("path").filter(|&child| is(child, |kind| matches!(kind, Kind::Text { .. })));
-                match bytes {
-                    Some(bytes) if field.children.len() == 1 + usize::from(path.is_some()) => {
-                        Ok(Form::File { bytes, path })
-                    }
-                    _ => json(field).map(|()| Form::Json),
-                }
+                Ok(Form::File { bytes: child("bytes").expect("it has one"), path: child("path") })
             }
+            Kind::Struct => json(field).map(|()| Form::Json),
             _ => Ok(Form::Plain),
         }
     }
@@ -64,6 +59,7 @@ fn numbers(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
         Kind::FixedList(_) => axes < AXES && numbers(&field.children[0], axes + 1),
+        Kind::Part => numbers(&field.children[0], axes),
         _ => false,
     }
 }
@@ -142,6 +138,9 @@ impl<'a> Rows<'a, '_> {
         if !self.is_valid(field, row)? {
             return Ok(Found::Null);
         }
+        if field.kind == Kind::Part {
+            return self.cell(&field.children[0], form, row, scratch);
+        }
         match form {
             Form::Plain => self.plain(field, row, scratch),
             Form::File { bytes, path } => {
@@ -196,10 +195,16 @@ impl<'a> Rows<'a, '_> {
         let mut shape = ArrayVec::<usize, AXES>::new();
         shape.push((range.end - range.start) as usize);
         let mut inner = &field.children[0];
-        while let Kind::FixedList(width) = inner.kind {
-            self.no_nulls(inner, range.clone())?;
-            shape.push(width);
-            range = range.start * width as u64..range.end * width as u64;
+        loop {
+            match inner.kind {
+                Kind::Part => self.no_nulls(inner, range.clone())?,
+                Kind::FixedList(width) => {
+                    self.no_nulls(inner, range.clone())?;
+                    shape.push(width);
+                    range = range.start * width as u64..range.end * width as u64;
+                }
+                _ => break,
+            }
             inner = &inner.children[0];
         }
         self.no_nulls(inner, range.clone())?;
@@ -297,6 +302,7 @@ impl<'a> Rows<'a, '_> {
                 }
                 out.push(b']');
             }
+            Kind::Part => self.json(&field.children[0], row, start, out)?,
             Kind::Struct => {
                 out.push(b'{');
                 for (number, child) in field.children.iter().enumerate() {

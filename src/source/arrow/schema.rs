@@ -48,6 +48,8 @@ pub(super) enum Kind {
     },
     FixedList(usize),
     Struct,
+    /// A structure of which only this child is read.
+    Part,
     /// A layout that is not read.
     Other {
         name: &'static str,
@@ -55,12 +57,60 @@ pub(super) enum Kind {
     },
 }
 
+impl Field {
+    /// The columns of a field. Each value inside a structure, or a list of structures, is a column of
+    /// its own: `objects.bbox`.
+    pub(super) fn columns(&self) -> Vec<Field> {
+        let inside =
+            |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
+        match self.kind {
+            Kind::Struct if !self.is_file() => {
+                let all = self.children.iter().flat_map(Field::columns);
+                let part = |child: Field| {
+                    let name = format!("{}.{}", self.name, child.name);
+                    Field { kind: Kind::Part, ..inside(&child, name) }
+                };
+                all.map(part).collect()
+            }
+            Kind::List { .. } | Kind::FixedList(_) => {
+                let parts = match self.children[0].kind {
+                    Kind::Struct => self.children[0].columns(),
+                    _ => return vec![self.clone()],
+                };
+                let list = |part: &Field| {
+                    // The name of the structure is that of the elements, such as `element`.
+                    let rest = part.name.strip_prefix(&self.children[0].name).unwrap_or(&part.name);
+                    inside(part, format!("{}{rest}", self.name))
+                };
+                parts.iter().map(list).collect()
+            }
+            _ => vec![self.clone()],
+        }
+    }
+
+    /// The field inside the structures that this is a part of.
+    pub(super) fn value(&self) -> &Field {
+        if self.kind == Kind::Part { self.children[0].value() } else { self }
+    }
+
+    fn without_children(&self) -> Field {
+        Field { name: String::new(), children: Vec::new(), ..*self }
+    }
+
+    /// Whether this is the structure of the bytes of a file, and its path.
+    pub(super) fn is_file(&self) -> bool {
+        let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
+        let path = matches!(child("path"), Some(Kind::Text { .. }));
+        matches!(child("bytes"), Some(Kind::Bytes { .. })) && self.children.len() == 1 + usize::from(path)
+    }
+}
+
 impl Kind {
     /// Number of its own buffers in a batch.
     fn buffers(self) -> usize {
         match self {
             Kind::Null => 0,
-            Kind::Struct | Kind::FixedList(_) => 1,
+            Kind::Struct | Kind::Part | Kind::FixedList(_) => 1,
             Kind::Bool | Kind::Number(_) | Kind::Half | Kind::FixedBytes(_) | Kind::List { .. } => 2,
             Kind::Bytes { .. } | Kind::Text { .. } => 3,
             Kind::Other { buffers, .. } => buffers,

@@ -33,7 +33,8 @@ const SPLITS: &str = "dataset_dict.json";
 /// | further pictures, such as masks | `<column>.png` or another format |
 /// | numbers, dates and times, lists of numbers | `<column>.npy` |
 /// | text | `<column>.txt` |
-/// | nested values | `<column>.json` |
+/// | lists of lists | `<column>.json` |
+/// | a structure, or a list of structures | a column for each value inside: `objects.bbox` |
 /// | other bytes | `<column>.bin` |
 ///
 /// A null is no field, and no label. With class names, a negative label means that the sample has
@@ -52,7 +53,8 @@ pub struct Arrow {
     starts: Vec<usize>,
     /// The file of each batch, and the batch in it.
     places: Vec<(u32, u32)>,
-    schema: Schema,
+    /// The columns, those inside structures by themselves.
+    fields: Vec<Field>,
     forms: Vec<Option<Form>>,
     columns: Columns,
     /// Whether paths of pictures may lead anywhere.
@@ -109,24 +111,25 @@ impl Arrow {
         if places.is_empty() {
             return Err(Error::in_source("no rows").at_path(path));
         }
-        let forms = schema.fields.iter().map(|field| Form::of(field).ok()).collect();
+        let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
+        let forms = fields.iter().map(|field| Form::of(field).ok()).collect();
         let wanted = options.wanted();
         let mut arrow = Arrow {
             files: parts,
             starts,
             places,
-            schema,
+            fields,
             forms,
             columns: Columns::default(),
             anywhere: wanted.picture.is_some(),
             looks: AtomicU64::new(0),
         };
         let features = FileFeatures::new(Features::in_folder(folder)?, &named);
-        let columns: Vec<Column> = (0..arrow.schema.fields.len())
-            .map(|place| Ok(Column::new(arrow.schema.fields[place].name.clone(), arrow.holds(place, features.all())?)))
+        let columns: Vec<Column> = (0..arrow.fields.len())
+            .map(|place| Ok(Column::new(arrow.fields[place].name.clone(), arrow.holds(place, features.all())?)))
             .collect::<Result<_>>()?;
         arrow.columns = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
-        let names = |place: usize| &*arrow.schema.fields[place].name;
+        let names = |place: usize| &*arrow.fields[place].name;
         let classes = features.classes(arrow.columns.used().map(names), arrow.columns.label().map(names))?;
         arrow.learn(classes, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(arrow)
@@ -134,13 +137,14 @@ impl Arrow {
 
     /// The type of a column.
     fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
-        let field = &self.schema.fields[place];
+        let field = &self.fields[place];
         let form = match Form::of(field) {
             Ok(form) => form,
             Err(what) => return Ok(Holds::Unread(what)),
         };
-        let bytes = matches!(field.kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
-        Ok(match (form, field.kind) {
+        let kind = field.value().kind;
+        let bytes = matches!(kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
+        Ok(match (form, kind) {
             (Form::File { .. }, _) => match features.file(&field.name) {
                 Some(holds) => holds,
                 None => self.sniff(place)?,
@@ -166,7 +170,7 @@ impl Arrow {
         if let Some(names) = classes {
             self.columns.set_classes(names);
         }
-        if !matches!(self.schema.fields[place].kind, Kind::Text { .. }) {
+        if !matches!(self.fields[place].value().kind, Kind::Text { .. }) {
             return Ok(());
         }
         let mut columns = std::mem::take(&mut self.columns);
@@ -197,7 +201,7 @@ impl Arrow {
     /// Finds the value of a column in a row.
     fn find<'a>(&'a self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let (file, batch, inside) = self.locate(row);
-        let (field, form): (&Field, _) = (&self.schema.fields[place], self.forms[place]);
+        let (field, form): (&Field, _) = (&self.fields[place], self.forms[place]);
         let form = form.expect("columns that are not read are not used");
         let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
         rows.cell(field, form, inside, scratch).map_err(|e| e.at_path(&file.path))

@@ -202,7 +202,7 @@ impl Batch {
             Kind::Half => has(1, length.checked_mul(2))?,
             Kind::FixedBytes(width) => has(1, length.checked_mul(width as u64))?,
             Kind::Bytes { large } | Kind::Text { large } | Kind::List { large } => has(1, ends(large))?,
-            Kind::FixedList(_) | Kind::Struct => {}
+            Kind::FixedList(_) | Kind::Struct | Kind::Part => {}
         }
         let inside = match field.kind {
             Kind::Struct => length,

@@ -12,7 +12,8 @@ use parquet::data_type::{
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::input::inward;
-use super::schema::Plain;
+use super::nested::Nested;
+use super::schema::{Levels, Plain};
 use crate::error::{Error, Result};
 use crate::source::record::Found;
 use crate::source::value::Element;
@@ -36,6 +37,8 @@ enum Values {
     Numbers { values: Vec<u8>, element: Element, places: Vec<u32> },
     /// Numbers, and each row's range of numbers.
     Lists { values: Vec<u8>, element: Element, places: Vec<List> },
+    /// Numbers in lists of lists.
+    Nested(Nested),
     /// A dictionary, for the pages of its column.
     Dictionary(Page),
     /// Bytes of a column that is not decoded yet.
@@ -124,6 +127,10 @@ impl Block {
                     Ok(Found::NumbersAt(start..scratch.len(), *element, shape))
                 }
             },
+            Values::Nested(lists) => match lists.write(place, scratch)? {
+                true => Ok(Found::JsonAt(start..scratch.len())),
+                false => Ok(Found::Null),
+            },
             Values::Dictionary(_) | Values::Raw(_) => unreachable!("kept under places of their own"),
         }
     }
@@ -143,6 +150,7 @@ impl Block {
 
 /// Values with their levels.
 pub(super) struct Decoded {
+    holds: Plain,
     values: Typed,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
@@ -201,19 +209,27 @@ impl Decoded {
             }
         };
         let (definitions, repetitions) = levels;
-        Ok(Decoded { values, definitions, repetitions, rows, shared })
+        Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
     }
 
     /// The rows, from `first` on.
-    pub(super) fn block(self, first: usize, max_level: i16, element: Option<i16>) -> Result<Block> {
+    pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let lost = || Error::in_source("damaged: the numbers of values and levels differ");
-        let Decoded { values, definitions, repetitions, rows, shared } = self;
+        let Decoded { holds, values, definitions, repetitions, rows, shared } = self;
         let has = |place: usize| max_level == 0 || definitions.get(place) == Some(&max_level);
         let (count, own, shares) = match &values {
             Typed::Bytes(values, _) => (values.len(), shared.0 + values.len() * size_of::<ByteArray>(), shared.1),
             Typed::Numbers(values, element) => (values.len() / element.size(), values.len(), 0),
         };
-        if let Some(element) = element {
+        if let Some(levels) = lists.filter(Levels::nested) {
+            let Typed::Numbers(values, element) = values else { return Err(lost()) };
+            let flags = holds == Plain::Bool;
+            let nested = Nested::new((values, element, flags), definitions, repetitions, (levels, max_level));
+            let nested = nested.filter(|nested| nested.rows.len() == rows + 1).ok_or_else(lost)?;
+            let bytes = nested.bytes();
+            return Ok(Block { rows: first..first + rows, values: Values::Nested(nested), bytes });
+        }
+        if let Some(&element) = lists.as_ref().and_then(|levels| levels.all().first()) {
             let Typed::Numbers(numbers, kind) = values else { return Err(lost()) };
             let (mut places, mut next) = (Vec::<List>::new(), 0);
             for (place, &level) in definitions.iter().enumerate() {

@@ -7,7 +7,7 @@
 //! 5. `footer`: the metadata of a file.
 //! 6. `header`: the header of a page; `index`: the places of the pages of a column.
 //! 7. `codec`: decompresses pages; `delta`: checks values that are stored as differences.
-//! 8. `pages`: decodes pages; `block`: their values.
+//! 8. `pages`: decodes pages; `block`: their values; `nested`: those in lists of lists.
 //! 9. `part`: one file, and its pages.
 //! 10. `files`: all files, and the order in which a loader needs their bytes.
 //! 11. `cache`: keeps decoded pages, each decoded once, in bounded memory.
@@ -25,6 +25,7 @@ mod footer;
 mod header;
 mod index;
 mod input;
+mod nested;
 mod pages;
 mod part;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::block::{Block, Decoded};
 use super::codec::decompress;
 use super::header::{Header, Kind};
 use super::input::{Bytes, guarded};
-use super::schema::{Leaf, Plain};
+use super::schema::{Leaf, Levels, Plain};
 use super::{delta, index};
 use crate::error::{Error, Result};
 
@@ -25,8 +25,8 @@ const MAX_VALUES: usize = 4 << 20;
 pub(super) struct Column<'a> {
     pub(super) about: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
-    /// Definition level of the elements of lists.
-    pub(super) element: Option<i16>,
+    /// For lists.
+    pub(super) levels: Option<Levels>,
     /// Rows of the row group.
     pub(super) rows: usize,
     /// Maximum bytes of memory of decoded pages, and those that a loader without a memory limit has.
@@ -193,7 +193,7 @@ impl Column<'_> {
         guarded(|| {
             let shared = (pages.bytes, pages.dictionary);
             let made = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
-            made.block(rows.start, self.about.column_descr().max_def_level(), self.element)
+            made.block(rows.start, self.about.column_descr().max_def_level(), self.levels)
         })
     }
 }
@@ -230,7 +230,7 @@ impl Pages {
         if self.needed <= limit {
             return Ok(());
         }
-        let what = if column.element.is_some() { "the lists of a row group need" } else { "a page needs" };
+        let what = if column.levels.is_some() { "the lists of a row group need" } else { "a page needs" };
         // A loader never asks for more than this, however high its limit is.
         let raise = if limit < column.most { "raise the loader's memory_limit, " } else { "" };
         Err(Error::in_source(format!(

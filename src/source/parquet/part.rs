@@ -13,7 +13,7 @@ use super::footer;
 use super::index::Index;
 use super::input::{Bytes, Input, guarded};
 use super::pages::Column;
-use super::schema::Leaf;
+use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
 
 /// Maximum size of a column of a row group in a store whose pages have no index: it is read whole.
@@ -112,7 +112,7 @@ impl Part {
         &self,
         cache: &Cache,
         place: Place,
-        (leaf, element): (Leaf, Option<i16>),
+        (leaf, levels): (Leaf, Option<Levels>),
         row: usize,
         fetch: &Fetch<'_>,
     ) -> Result<Arc<Block>> {
@@ -122,10 +122,10 @@ impl Part {
         let (_, group, number) = place;
         let about = self.meta.row_group(group as usize).column(leaf.number);
         let rows = self.rows(group);
-        let column = Column { about, leaf, element, rows, limit: cache.limit(), most: cache.most() };
+        let column = Column { about, leaf, levels, rows, limit: cache.limit(), most: cache.most() };
         let chunk = self.chunk(group, leaf.number)?;
         let local = self.input.remote.is_none();
-        let index = if element.is_none() { self.index(group, number)? } else { None };
+        let index = if levels.is_none() { self.index(group, number)? } else { None };
         // Without an index, the first page is found in the whole column.
         let (raw, _alone) = match (&index, local) {
             (_, true) => (None, None),
@@ -133,7 +133,7 @@ impl Part {
             (None, false) => {
                 let len = chunk.end - chunk.start;
                 let (raw, alone) = cache.column((place.0, group, number | WHOLE), len as usize, || {
-                    fits(len, element.is_some(), cache.limit())?;
+                    fits(len, levels.is_some(), cache.limit())?;
                     (fetch.read)(Unit::Whole, chunk.clone()).map(Block::raw)
                 })?;
                 (Some(raw), alone)
@@ -141,7 +141,7 @@ impl Part {
         };
         let raw = raw.as_deref().and_then(Block::bytes_of_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.input));
-        if element.is_some() {
+        if levels.is_some() {
             let found = || column.all(bytes, chunk.clone());
             return cache.get(place, (row, 0), found, |found| column.lists(bytes, &found));
         }

@@ -1,7 +1,7 @@
 //! The columns of a file, and the leaves that have their values.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::schema::types::{SchemaDescriptor, Type};
+use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use crate::source::value::Element;
 
@@ -19,10 +19,38 @@ pub(super) enum Form {
     Flat(Leaf),
     /// The bytes of a file, or its path.
     File { bytes: Leaf, path: Option<Leaf> },
-    /// Lists of numbers. Elements have at least this definition level, and empty lists one less.
-    List { leaf: Leaf, element: i16 },
+    /// Lists of numbers, or lists of such lists.
+    List { leaf: Leaf, levels: Levels },
     /// Values of this name, which are not read.
     Unread(&'static str),
+}
+
+/// Maximum number of lists in each other.
+const MAX_DEPTH: usize = 4;
+
+/// Definition levels of the elements of lists, from the outermost list on. Empty lists have one less.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Levels {
+    elements: [i16; MAX_DEPTH],
+    depth: usize,
+}
+
+impl Levels {
+    pub(super) fn all(&self) -> &[i16] {
+        &self.elements[..self.depth]
+    }
+
+    /// The levels with those of a list inside.
+    fn with(mut self, element: i16) -> Result<Self, &'static str> {
+        *self.elements.get_mut(self.depth).ok_or("lists of more than four levels")? = element;
+        self.depth += 1;
+        Ok(self)
+    }
+
+    /// Whether the lists have lists.
+    pub(super) fn nested(&self) -> bool {
+        self.depth > 1
+    }
 }
 
 /// A column of plain values.
@@ -43,18 +71,15 @@ pub(super) enum Plain {
     Text,
 }
 
-/// The columns of a file.
+/// The columns of a file. Each value inside a structure is a column of its own: `objects.bbox`.
 pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
-    let mut leaf = 0;
-    let columns = schema.root_schema().get_fields().iter();
-    columns
-        .map(|column| {
-            let first = leaf;
-            leaf += leaves(column);
-            let form = form(column, first).unwrap_or_else(Form::Unread);
-            Field { name: column.name().to_owned(), form }
-        })
-        .collect()
+    let (mut fields, mut leaf) = (Vec::new(), 0);
+    for column in schema.root_schema().get_fields() {
+        let inside = Inside { name: column.name().to_owned(), level: 0, lists: Levels::default() };
+        inside.add(column, leaf, &mut fields);
+        leaf += leaves(column);
+    }
+    fields
 }
 
 fn leaves(column: &Type) -> usize {
@@ -72,25 +97,90 @@ fn level(column: &Type) -> i16 {
     i16::from(!required)
 }
 
-fn form(column: &Type, first: usize) -> Result<Form, &'static str> {
-    if repeated(column) {
-        return Err("repeated values without a list");
+/// The structures and lists around a value.
+struct Inside {
+    /// Name of the column.
+    name: String,
+    /// Its definition level.
+    level: i16,
+    lists: Levels,
+}
+
+impl Inside {
+    /// Adds the columns of `column`, whose first leaf has the number `first`.
+    fn add(self, column: &Type, first: usize, fields: &mut Vec<Field>) {
+        let name = self.name.clone();
+        if let Err(what) = self.find(column, first, fields) {
+            fields.push(Field { name, form: Form::Unread(what) });
+        }
     }
-    if column.is_primitive() {
-        return Ok(Form::Flat(Leaf { number: first, holds: plain(column)? }));
+
+    fn find(self, column: &Type, first: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
+        let Inside { name, lists, .. } = self;
+        if repeated(column) {
+            return Err("repeated values without a list");
+        }
+        let level = self.level + level(column);
+        if column.is_primitive() {
+            let form = value(column, first, lists)?;
+            fields.push(Field { name, form });
+            return Ok(());
+        }
+        let children = column.get_fields();
+        if let [list] = children
+            && repeated(list)
+        {
+            if is_map(column) {
+                return Err("maps");
+            }
+            let (level, lists) = (level + 1, lists.with(level + 1)?);
+            if list.is_primitive() {
+                let form = value(list, first, lists)?;
+                fields.push(Field { name, form });
+                return Ok(());
+            }
+            // Old writers name the structure of an element as the list.
+            return match list.get_fields() {
+                [element] => Inside { name, level, lists }.find(element, first, fields),
+                elements => {
+                    Inside { name, level, lists }.add_all(elements, first, fields);
+                    Ok(())
+                }
+            };
+        }
+        if let Some(form) = file(children, first) {
+            if lists.depth > 0 {
+                return Err("lists of files");
+            }
+            fields.push(Field { name, form });
+            return Ok(());
+        }
+        Inside { name, level, lists }.add_all(children, first, fields);
+        Ok(())
     }
-    let children = column.get_fields();
-    if let [list] = children
-        && repeated(list)
-        && let Some(element) = if list.is_primitive() { Some(list) } else { only(list) }
-    {
-        let number = |leaf| match leaf {
-            Plain::Bytes | Plain::Text => Err("lists of bytes or text"),
-            number => Ok(number),
-        };
-        let holds = number(plain(element)?)?;
-        return Ok(Form::List { leaf: Leaf { number: first, holds }, element: level(column) + 1 });
+
+    /// Adds the columns of a structure.
+    fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
+        for child in children {
+            let name = format!("{}.{}", self.name, child.name());
+            Inside { name, level: self.level, lists: self.lists }.add(child, first, fields);
+            first += leaves(child);
+        }
     }
+}
+
+/// Plain values in `lists`.
+fn value(column: &Type, number: usize, levels: Levels) -> Result<Form, &'static str> {
+    let leaf = Leaf { number, holds: plain(column)? };
+    match (levels.depth, leaf.holds) {
+        (0, _) => Ok(Form::Flat(leaf)),
+        (_, Plain::Bytes | Plain::Text) => Err("lists of bytes or text"),
+        _ => Ok(Form::List { leaf, levels }),
+    }
+}
+
+/// The structure of the bytes of a file and its path, if it has only them.
+fn file(children: &[TypePtr], first: usize) -> Option<Form> {
     let child = |name: &str, wanted: Plain| {
         let place = children.iter().position(|child| child.name() == name)?;
         let fits =
@@ -98,19 +188,14 @@ fn form(column: &Type, first: usize) -> Result<Form, &'static str> {
         // Every child before it has one leaf, as all are plain.
         fits.then_some(Leaf { number: first + place, holds: wanted })
     };
-    let (bytes, path) = (child("bytes", Plain::Bytes), child("path", Plain::Text));
-    match bytes {
-        Some(bytes) if children.len() == 1 + usize::from(path.is_some()) => Ok(Form::File { bytes, path }),
-        _ => Err("nested values"),
-    }
+    let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));
+    (children.len() == 1 + usize::from(path.is_some())).then_some(Form::File { bytes, path })
 }
 
-/// The only child of a repeated group, which is plain.
-fn only(group: &Type) -> Option<&std::sync::Arc<Type>> {
-    match group.get_fields() {
-        [element] if element.is_primitive() && !repeated(element) => Some(element),
-        _ => None,
-    }
+fn is_map(column: &Type) -> bool {
+    let info = column.get_basic_info();
+    matches!(info.logical_type_ref(), Some(LogicalType::Map))
+        || matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE)
 }
 
 fn plain(column: &Type) -> Result<Plain, &'static str> {

@@ -8,7 +8,7 @@ use super::cache::{Cache, Grant};
 use super::files::{Files, Needed};
 use super::input::{Input, guarded};
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
-use super::schema::{Field, Form, Leaf, Plain, fields};
+use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Remote};
 use crate::source::features::{Features, FileFeatures};
@@ -24,9 +24,8 @@ use crate::trace::NetworkStats;
 /// Rows of Parquet files, on this machine or in a store.
 ///
 /// Each row is a sample, and its key is the number of the row. The columns decide the fields as for
-/// [`Arrow`](crate::source::Arrow) files. Only plain columns, lists of numbers, and the structure
-/// `{bytes, path}` of a picture are read; a column of another type is left out with a warning, unless
-/// it was chosen.
+/// [`Arrow`](crate::source::Arrow) files. Lists of bytes or text, maps and decimals are not read: such
+/// a column is left out with a warning, unless it was chosen.
 ///
 /// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one picture decodes
 /// its whole page. Decoded pages are kept in memory, at most as much as the
@@ -230,6 +229,7 @@ impl Parquet {
                 None => self.sniff(place)?,
             },
             Form::Flat(Leaf { holds: Plain::Bytes, .. }) => self.sniff(place)?,
+            Form::List { levels, .. } if levels.nested() => Holds::Json,
             Form::List { .. } => Holds::Numbers,
             Form::Flat(leaf) => match leaf.holds {
                 Plain::Text => Holds::Text,
@@ -319,7 +319,7 @@ impl Parquet {
         let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
         let found = match field.form {
             Form::Flat(leaf) => plain(leaf, scratch),
-            Form::List { leaf, element } => self.value(row, leaf, Some(element), scratch),
+            Form::List { leaf, levels } => self.value(row, leaf, Some(levels), scratch),
             Form::File { bytes, path } => match (plain(bytes, scratch), path) {
                 (Ok(Found::Null), Some(path)) => plain(path, scratch).map(|found| match found {
                     Found::TextAt(range) => Found::PathAt(range),
@@ -340,7 +340,7 @@ impl Parquet {
         })
     }
 
-    fn value(&self, row: usize, leaf: Leaf, element: Option<i16>, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+    fn value(&self, row: usize, leaf: Leaf, levels: Option<Levels>, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let (number, inside) = self.files.locate(row);
         let (file, group) = self.files.groups[number];
         let (part, place) = (&self.files.parts[file as usize], (file, group, leaf.number as u32));
@@ -355,7 +355,7 @@ impl Parquet {
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
         let fetch = Fetch { read: &read, is_planned: &is_planned };
-        let block = part.block(&self.cache, place, (leaf, element), inside, &fetch)?;
+        let block = part.block(&self.cache, place, (leaf, levels), inside, &fetch)?;
         block.find(inside, scratch)
     }
 
