@@ -227,7 +227,7 @@ impl Decoded {
             let nested = Nested::new((values, element, flags), definitions, repetitions, (levels, max_level));
             let nested = nested.filter(|nested| nested.rows.len() == rows + 1).ok_or_else(lost)?;
             let bytes = nested.bytes();
-            return Ok(Block { rows: first..first + rows, values: Values::Nested(nested), bytes });
+            return Ok(Block { rows: first..first + rows, values: Values::Nested(nested), bytes, shares: 0 });
         }
         if let Some(&element) = lists.as_ref().and_then(|levels| levels.all().first()) {
             let Typed::Numbers(numbers, kind) = values else { return Err(lost()) };
