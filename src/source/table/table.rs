@@ -209,7 +209,9 @@ impl Table {
     /// Reads the file that the cell of `column` names.
     fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
         if self.columns.guessed.contains(&column) && !is_below(cell) {
-            let (name, root) = (&self.columns.names[column], &self.root);
+            let name = &self.columns.names[column];
+            // A table in the current folder, named without a folder.
+            let root = if self.root.is_empty() { "." } else { &*self.root };
             let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
             return Err(self.at(
                 row,
