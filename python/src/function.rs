@@ -194,7 +194,7 @@ impl Calls {
         let ns = called?;
         self.calls.fetch_add(1, Relaxed);
         self.ns_in_function.fetch_add(ns, Relaxed);
-        // The start of a process is no cost of a call.
+        // The start of a process does not count as the cost of a call.
         self.ns_in_all.fetch_add(if starts { waited + ns } else { nanos(start) }, Relaxed);
         self.ns_waiting.fetch_add(waited, Relaxed);
         Ok(())

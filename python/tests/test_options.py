@@ -179,7 +179,7 @@ def test_the_signature_the_help_and_the_checks_name_the_same_options() -> None:
     [
         (lambda: TableOptions(columns="12"), "columns='12': want a list of names, such as"),
         (lambda: TableOptions(columns=b"12"), "columns=b'12': want a list of names"),
-        (lambda: TableOptions(columns=["a", 3]), "3 is no str"),
+        (lambda: TableOptions(columns=["a", 3]), "3 is not a str"),
         (lambda: TableOptions(files="mask"), "files='mask': want a list of names"),
         (lambda: TableOptions(gather={"a": "xy"}), "gather: a='xy': want a list of names"),
         (lambda: TableOptions(gather=["ab"]), "gather: a='b': want a list of names"),

@@ -30,7 +30,7 @@ def picture(value: Any) -> Any:
 
 
 def field(value: Any) -> Any:
-    """A field that is no picture: bytes, an array, or a path."""
+    """A field other than a picture: bytes, an array, or a path."""
     if isinstance(value, str):
         return value.encode()
     if _is_tensor(value):

@@ -59,7 +59,7 @@ class Indices:
         """The numbers as integers of Python.
 
         Raises:
-            TypeError: if `values` is no list of whole numbers.
+            TypeError: if `values` is not a list of whole numbers.
             ConfigError: if a number is out of range.
         """
         import numpy as np
@@ -97,7 +97,7 @@ class Indices:
         return piece.astype(self._dtype, copy=False)
 
     def _check(self, place: int, value: Any) -> None:
-        """Refuses what is no whole number."""
+        """Refuses everything but whole numbers."""
         try:
             # An element of a tensor has the type of the tensor.
             flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
@@ -138,7 +138,7 @@ def whole(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
     """The whole numbers of any list, array or tensor.
 
     Raises:
-        TypeError: if `values` is no list of whole numbers, such as a mask, or the text of digits.
+        TypeError: if `values` is not a list of whole numbers, such as a mask, or the text of digits.
         ConfigError: if a number is out of range.
     """
     wanted = f"{name}: {values!r}, want a list of whole numbers, such as [0, 1]"
@@ -148,5 +148,5 @@ def whole(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
         iter(values)
     except TypeError:
         raise TypeError(wanted) from None
-    # Tensors of a device are no arrays.
+    # NumPy cannot read tensors of a device.
     return kind(name, values.cpu() if hasattr(values, "cpu") else values).listed()

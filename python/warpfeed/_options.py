@@ -145,7 +145,7 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     names = tuple(value)
     for one in names:
         if not isinstance(one, str):
-            raise TypeError(f"{name}={value!r}: want a list of names, and {one!r} is no str")
+            raise TypeError(f"{name}={value!r}: want a list of names, and {one!r} is not a str")
     return names
 
 

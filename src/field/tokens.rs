@@ -5,7 +5,7 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::source::Value;
 
-const NOT_TOKENS: &str = "is no array of tokens: integers of one axis are expected";
+const NOT_TOKENS: &str = "is not an array of tokens: integers of one axis are expected";
 
 /// Tokens of a text, as integers of one type: (N, length).
 ///
@@ -122,7 +122,7 @@ fn stored(field: &Encoded<'_>) -> Result<Vec<u8>> {
         for (place, token) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let token = i64::from_ne_bytes(*token);
             let token = u32::try_from(token)
-                .map_err(|_| field.error(format_args!("has {token} as number {place}, which is no token")))?;
+                .map_err(|_| field.error(format_args!("has {token} as number {place}, which is not a token")))?;
             tokens.extend_from_slice(&token.to_le_bytes());
         }
         Ok(())

@@ -345,7 +345,7 @@ mod tests {
             }
         });
         assert!(wider.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4, "{wider:?}");
-        // Rows of shares panic, because their bytes are no floats.
+        // Rows of shares panic, because their bytes are not floats.
         let bytes = faults(|field, role| {
             if role == Role::SoftLabels {
                 (field.dtype, field.shape) = (Dtype::U8, vec![3]);

@@ -348,7 +348,7 @@ fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Optio
 /// data set before it.
 fn split_at(url: &str, options: &Options) -> Option<Opened> {
     let (set, split) = url.trim_end_matches('/').rsplit_once('/')?;
-    // A bucket is no split.
+    // A bucket is not a split.
     set.split_once("://").filter(|(_, rest)| !rest.is_empty())?;
     let remote = Remote::new(options.stores.of(url).ok()?.clone());
     // The error of the URL itself is clearer.

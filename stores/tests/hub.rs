@@ -1,5 +1,5 @@
 //! Promise: a listing of the Hugging Face hub is whole or an error. Refusals and cut pages are asked for
-//! again, circles and pages that are no listings are refused by name, and the token stays on the hub.
+//! again, circles and pages that are not listings are refused by name, and the token stays on the hub.
 #![allow(unsafe_code)]
 
 mod support;
@@ -62,7 +62,7 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
         source.network()
     );
 
-    // Circles of one and two pages, files that are listed twice, and pages that are no listings.
+    // Circles of one and two pages, files that are listed twice, and pages that are not listings.
     let third = format!("{address}/api/page3");
     let back = format!("{address}{}", tree("circle"));
     for (name, first, second, words) in [

@@ -201,7 +201,7 @@ fn another_epoch_begins_at_once_when_the_store_answers_again() {
         while let Some(batch) = epochs.next(&mut || Some(Duration::from_millis(50))) {
             came.push(batch.unwrap().labels().unwrap().to_vec());
         }
-        assert_eq!(came, expected, "the cancelled reads of the other epoch are no faults");
+        assert_eq!(came, expected, "the cancelled reads of the other epoch are not faults");
     });
 }
 

@@ -54,7 +54,7 @@ fn every_compression_and_type_has_the_values_of_the_arrow_file() {
         // A list with a null is an error of its sample.
         let e = parquet.read(3, &mut scratch).unwrap_err().to_string();
         assert!(e.contains("column \"list\": number 1 of a list is null"), "{e}");
-        assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is no label");
+        assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is not a label");
     }
     let nested = columns(&["nested.b"]).open(fixture("parquet_types/none.parquet")).err().unwrap().to_string();
     assert!(nested.contains("column \"nested.b\" holds lists of bytes or text, which are not read"), "{nested}");

@@ -84,7 +84,7 @@ impl Pace {
     fn took(&mut self, turn: u64, now: Instant) {
         if let Some(before) = self.taken.replace(now) {
             let between = now.saturating_duration_since(before).as_nanos() as f64;
-            // A pause of the program is no pace.
+            // A pause of the program says nothing about its pace.
             let most = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
             self.between = average(self.between, between.min(most));
         }
@@ -276,7 +276,7 @@ mod tests {
         auto.supplied(true);
         assert!(!auto.device_now(0, 0), "the time of a worker is not known yet");
         assert!(auto.device_now(0, 0), "the batch is needed at once");
-        assert!(!Balance::new(DecodeOn::Gpu, 0.0, 2).device_now(0, 0), "no share is no decoding there");
+        assert!(!Balance::new(DecodeOn::Gpu, 0.0, 2).device_now(0, 0), "a share of zero decodes nothing on the device");
     }
 
     /// A machine on which batches are made. Times are in us.

@@ -120,7 +120,7 @@ struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Try,
-    /// The trial was no better.
+    /// The trial was not better.
     Back,
 }
 

@@ -37,7 +37,7 @@ const SPLITS: &str = "dataset_dict.json";
 /// | a structure, or a list of structures | a column for each value inside: `objects.bbox` |
 /// | other bytes | `<column>.bin` |
 ///
-/// A null is no field, and no label. With class names, a negative label means that the sample has
+/// A null is not a field and not a label. With class names, a negative label means that the sample has
 /// none, as in `datasets`. A picture without bytes is read from its path, which is relative to the
 /// file's folder and must lead below it, unless [`TableOptions::picture`] names the column.
 ///

@@ -20,7 +20,7 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
     let listed = |shards: Vec<(PathBuf, Entry)>| shards.into_iter().map(|(path, entry)| (path, Some(entry))).collect();
     if !metadata.is_dir() {
-        // A file of this name that is no manifest has the error of one.
+        // A file of this name that is not a manifest has the error of one.
         return if manifest::is_named_manifest(path) {
             manifest::open(path).map(listed)
         } else {

@@ -108,7 +108,7 @@ pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> 
             let found = in_parallel(OPENING, &all, |(url, is_index)| {
                 let (url, is_index) = (url.clone(), *is_index);
                 remote.repeated(move |store| match store.object(&url) {
-                    // Most shards have none. An outage is no reason to read whole shards.
+                    // Most shards have none. An outage does not justify reading whole shards.
                     Err(e) if is_index && !e.is_transient() => Ok(None),
                     found => found.map(Some),
                 })
