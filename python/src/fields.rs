@@ -115,6 +115,11 @@ fn map(described: &Described<'_>) -> PyResult<Map> {
         None => Map::new(),
     };
     let layout = word("layout", &described.get("layout")?, &[("nhwc", Layout::Nhwc), ("nchw", Layout::Nchw)])?;
+    let map = match described.text("of")? {
+        Some(name) => map.of(name),
+        None if described.is_set("picture")? => map.picture(),
+        None => map,
+    };
     let map = map.fill(described.value("fill")?).layout(layout);
     Ok(if described.is_set("nearest")? { map.nearest() } else { map })
 }

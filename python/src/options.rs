@@ -214,6 +214,9 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "unlabelled" => loader.unlabelled(value.extract()?),
         "max_skipped" => loader.on_error(OnError::Skip { max_skipped: value.extract()? }),
         "retries" => loader.retries(value.extract()?),
+        "background" => loader.background(value.extract()?),
+        "to_8_bits" => loader.to_8_bits(value.extract()?),
+        "channels" => loader.channels(value.extract()?),
         "strict" => loader.strict(value.extract()?),
         "timeout" => loader
             .timeout(Duration::try_from_secs_f64(value.extract()?).map_err(|e| PyValueError::new_err(e.to_string()))?),

@@ -8,10 +8,11 @@
 use warpfeed_cli::respell;
 
 /// Setters that are keyword arguments of the same name.
-const OPTIONS: [&str; 34] = [
+const OPTIONS: [&str; 36] = [
     "balanced",
     "batch_size",
     "by_class_name",
+    "channels",
     "classes",
     "classes_file",
     "decode_share",
@@ -38,6 +39,7 @@ const OPTIONS: [&str; 34] = [
     "shuffle_window",
     "soft_labels",
     "strict",
+    "to_8_bits",
     "transform_moves_pixels",
     "truncated",
     "unlabelled",
@@ -46,7 +48,7 @@ const OPTIONS: [&str; 34] = [
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 36] = [
+const NAMES: [(&str, &str); 38] = [
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
@@ -74,7 +76,9 @@ const NAMES: [(&str, &str); 36] = [
     ("open it with `Codecs::open`", "open it with the registry"),
     ("Boxes::new(", "Boxes("),
     ("Rows::new(", "Rows("),
+    ("Map::of_channels(", "Map("),
     ("field::Boxes", "warpfeed.Boxes"),
+    ("field::Map", "warpfeed.Map"),
     ("use Border::Constant", "leave out border"),
     ("Filter::Bilinear", "the filter \"bilinear\""),
     ("Augment::", "Augment."),

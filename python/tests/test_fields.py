@@ -44,6 +44,7 @@ RECIPES = {
         "augment": Augment.letterbox((24, 40)).fill(114, 114, 114).flip(0.5),
         "fields": {
             "depth": Map(nearest=True, fill=-1),
+            "near": Map(of="depth"),
             "heat": Map(3),
             "flow": Map.flow(),
             "marks": Points(2, visibility=True, flip_pairs=[(0, 1)]),

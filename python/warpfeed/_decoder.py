@@ -144,7 +144,7 @@ class Decoder:
     Args:
         max_batch: maximum number of pictures in a request.
         augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
-        device, dtype, normalize, layout, output, copy: as for :class:`Loader`. Batches on a device
+        device, dtype, normalize, channels, background, to_8_bits, layout, output, copy: as for :class:`Loader`. Batches on a device
             are ordered on torch's current stream at the moment they are taken. If the program holds
             as many batches as the decoder has slots, further ones are copies, which
             :meth:`memory_plan` does not count.
@@ -176,6 +176,9 @@ class Decoder:
         device: Device | None = None,
         dtype: Dtype | None = None,
         normalize: Normalize | None = None,
+        channels: int | None = None,
+        background: tuple[int, int, int] | None = None,
+        to_8_bits: bool = False,
         layout: Any = None,
         output: Literal["torch", "numpy", "dlpack"] | None = None,
         copy: bool | None = None,

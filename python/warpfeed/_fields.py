@@ -154,17 +154,25 @@ class Map:
     ``channels`` in the layout of the images: (N, C, H, W), or (N, H, W, C) with ``layout="nhwc"``. The
     filter is that of pictures: antialiased bilinear.
 
-    The sample's field is an ``.npy`` of shape (height, width), or (height, width, C).
+    The sample's field is a PNG or TIFF, or an ``.npy`` of shape (height, width), or (height, width, C).
+    The values are those that are stored, of 8 bits, 16 bits or floats, and are not scaled: white of
+    16 bits is 65535. ``Loader("scans", fields={"image": Map(1, picture=True)})`` loads pictures of
+    16 bits, ``Map(4, picture=True)`` RGBA, and ``Map(13, picture=True)`` TIFFs of 13 bands. Only
+    geometric operations change a map.
 
     Args:
         channels: number of values per pixel; None is one value without an axis.
         nearest: takes the nearest pixel, for values that must not be averaged.
         fill: the value where the picture does not cover the output.
+        of: the sample's field, if it has another name than the field of the batch.
+        picture: reads the sample's picture itself, a PNG or TIFF.
     """
 
     channels: int | None = None
     nearest: bool = False
     fill: float = 0.0
+    of: str | None = None
+    picture: bool = False
     _flow: bool = field(default=False, repr=False)
     _layout: str = field(default="nhwc", repr=False)
 
@@ -175,14 +183,18 @@ class Map:
     def flow(cls, nearest: bool = False, fill: float = 0.0) -> Map:
         """Optical flow, two channels: the displacement of each pixel to the right and down, in
         pixels. The resize scales it, and a flip changes the sign along its axis."""
-        return cls(2, nearest, fill, True)
+        return cls(2, nearest, fill, _flow=True)
 
     def __repr__(self) -> str:
         begin = "Map.flow(" if self._flow else f"Map(channels={self.channels}, "
-        return f"{begin}nearest={self.nearest}, fill={self.fill!r})"
+        of = "" if self.of is None else f", of={self.of!r}"
+        return f"{begin}nearest={self.nearest}, fill={self.fill!r}{of}{', picture=True' if self.picture else ''})"
 
     def _describe(self) -> dict[str, Any]:
-        described = {"channels": self.channels, "nearest": self.nearest, "fill": float(self.fill)}
+        if self.picture and self.of is not None:
+            raise ConfigError(f"Map(of={self.of!r}, picture=True): set one of them")
+        described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": float(self.fill)}
+        described.update(of=self.of, picture=self.picture)
         return {"kind": "map", **described, "flow": self._flow, "layout": self._layout}
 
 

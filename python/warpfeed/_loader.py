@@ -62,6 +62,12 @@ class Loader:
             NumPy's name; by default ``"f32"`` with ``normalize``, otherwise ``"u8"``.
         normalize: ``"imagenet"`` or ``(mean, std)`` on a scale of 0 to 1. Without it floats are
             ``pixel / 255``. Numbers on a scale of 0 to 255 are an error.
+        channels: 1 gives images of one channel, (N, 1, H, W): the brightness of the finished image, in
+            host memory only. :class:`Map` reads pictures of 16 bits, of floats and of other channels.
+        background: the colour behind transparent pixels, such as ``(255, 255, 255)``. By default
+            alpha is dropped.
+        to_8_bits: converts pictures of 16 bits and of floats to 8 bits: the upper byte, and 0 to 1.
+            Without it such a picture is an error of its sample.
         layout: ``"channels_last"`` is (N, 3, H, W) over NHWC memory, the default for torch;
             ``"nhwc"`` is (N, H, W, 3), the default otherwise; ``"nchw"`` is contiguous.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``; by default torch if it is installed,
@@ -182,6 +188,9 @@ class Loader:
         device: Device | None = None,
         dtype: Dtype | None = None,
         normalize: Normalize | None = None,
+        channels: int | None = None,
+        background: tuple[int, int, int] | None = None,
+        to_8_bits: bool = False,
         layout: Any = None,
         output: Literal["torch", "numpy", "dlpack"] | None = None,
         transform: Callable[..., Any] | None = None,

@@ -54,6 +54,12 @@ impl Oriented {
         Oriented { size, orientation, annotated: None }
     }
 
+    /// The EXIF orientation.
+    #[cfg(feature = "formats")]
+    pub(super) fn orientation(self) -> Orientation {
+        self.orientation
+    }
+
     /// Sets which version of the picture annotations were made on. This decides if their size does
     /// not.
     #[must_use]

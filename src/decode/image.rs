@@ -2,8 +2,9 @@
 //! frame of a GIF.
 //!
 //! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Grey is repeated. Alpha is
-//! dropped, not blended with a background. 16-bit channels keep their upper byte. Unlike
-//! torchvision, this module applies the EXIF orientation.
+//! dropped, or blended with a background. Unlike torchvision, this module applies the EXIF
+//! orientation. Channels of more than 8 bits are an error, because rounding them may lose what
+//! matters; on request they keep their upper byte.
 
 use std::cell::RefCell;
 use std::io::Cursor;
@@ -13,8 +14,8 @@ use image::codecs::{bmp, gif, png, tiff, webp};
 use image::error::{DecodingError, ImageFormatHint};
 use image::{ColorType, ImageDecoder, ImageFormat, ImageResult, Limits};
 
-use crate::decode::Size;
 use crate::decode::orientation::{Orientation, exif_orientation};
+use crate::decode::{Options, Size, Stored};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
@@ -26,8 +27,8 @@ const LEAST_ALLOC: u64 = 64 << 20;
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) kind: ImageFormat,
-    /// Determines how much memory a decoder may allocate.
-    pub(super) max_pixels: u64,
+    /// The limit on pixels determines how much memory a decoder may allocate.
+    pub(super) options: Options,
 }
 
 type Decoder<'a> = Box<dyn ImageDecoder + Send + 'a>;
@@ -56,7 +57,10 @@ impl Opened<'_> {
 impl Image {
     /// Reads the header of a picture.
     pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>> {
-        let mut decoder = self.decoder(bytes)?;
+        let mut decoder = match self.decoder(bytes) {
+            Ok(decoder) => decoder,
+            Err(e) => return self.read_as_map(bytes).ok_or(e),
+        };
         let (width, height) = decoder.dimensions();
         let fail = |e| self.fail(bytes, &e);
         let mut tag = decoder.orientation().map_err(fail)?.to_exif();
@@ -70,15 +74,36 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), stored, orientation })
     }
 
+    /// Reads the header of a TIFF that only maps read, such as one of six bands. Decoding it to RGB
+    /// fails.
+    fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
+        let stored = Stored::open(bytes).ok().filter(|_| self.kind == ImageFormat::Tiff)?;
+        let orientation = stored.turned().map_or(Orientation::default(), |turned| turned.orientation());
+        Some(Opened { decoder: None, stored: stored.size(), orientation })
+    }
+
     /// Decodes `bytes`, whose header is `opened`, and writes the upright picture to `to`.
-    pub(super) fn decode<'a>(&self, bytes: &'a [u8], opened: &mut Opened<'a>, to: &mut [u8]) -> Result<()> {
+    pub(super) fn decode<'a>(
+        &self,
+        bytes: &'a [u8],
+        opened: &mut Opened<'a>,
+        options: Options,
+        to: &mut [u8],
+    ) -> Result<()> {
         let Opened { decoder, stored, orientation } = opened;
         let decoder = match decoder.take() {
             Some(decoder) => decoder,
-            None => self.decoder(bytes)?,
+            None => self.decoder(bytes).map_err(|e| {
+                let readable = Stored::open(bytes).is_ok() && self.kind == ImageFormat::Tiff;
+                let hint = if readable { "; field::Map reads its values" } else { "" };
+                Error::decode(format!("{}{hint}", e.cause()))
+            })?,
         };
         let fail = |e| self.fail(bytes, &e);
         let (color, total) = (decoder.color_type(), decoder.total_bytes());
+        if !options.to_8_bits {
+            self.refuse_deep(color)?;
+        }
         if color == ColorType::Rgb8 && orientation.is_upright() {
             return read_image(decoder, to, self.format.name).map_err(fail);
         }
@@ -86,20 +111,40 @@ impl Image {
             let raw = sized(raw, total)?;
             read_image(decoder, raw, self.format.name).map_err(fail)?;
             if orientation.is_upright() {
-                return to_rgb(raw, color, to);
+                return options.convert(raw, color, to);
             }
             let rgb = sized(rgb, stored.area() * 3)?;
-            to_rgb(raw, color, rgb)?;
+            options.convert(raw, color, rgb)?;
             orientation.turn(rgb, *stored, to);
             Ok(())
         })
+    }
+
+    /// Whether the values of a picture can be converted to RGB.
+    pub(super) fn converts(&self, bytes: &[u8]) -> bool {
+        self.decoder(bytes).is_ok()
+    }
+
+    /// Refuses channels that 8 bits cannot hold.
+    fn refuse_deep(&self, color: ColorType) -> Result<()> {
+        let (values, kept) = match color {
+            ColorType::L16 | ColorType::La16 | ColorType::Rgb16 | ColorType::Rgba16 => {
+                ("values of 16 bits", "keeps the upper 8")
+            }
+            ColorType::Rgb32F | ColorType::Rgba32F => ("floats", "converts 0 to 1 to 0 to 255"),
+            _ => return Ok(()),
+        };
+        Err(Error::decode(format!(
+            "{} of {values}, but an image has 8 bits: field::Map reads them unchanged, to_8_bits(true) {kept}",
+            self.format.name
+        )))
     }
 
     fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<Decoder<'a>> {
         // The limit on the decoder's own buffers is eight bytes for each pixel of the largest
         // allowed picture, with a minimum for small pictures.
         let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(self.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
+        limits.max_alloc = Some(self.options.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
         self.limited(Cursor::new(bytes), limits).map_err(|e| self.fail(bytes, &e))
     }
 
@@ -157,34 +202,46 @@ fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     Ok(&mut buffer[..bytes])
 }
 
-/// Converts decoded pixels, `color` in native byte order, to RGB.
-fn to_rgb(from: &[u8], color: ColorType, to: &mut [u8]) -> Result<()> {
-    let to = to.as_chunks_mut::<3>().0;
-    fn each<const N: usize>(from: &[u8], to: &mut [[u8; 3]], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {
-        for (from, to) in from.as_chunks::<N>().0.iter().zip(to) {
-            *to = pixel(from);
+impl Options {
+    /// Converts decoded pixels, `color` in native byte order, to RGB.
+    fn convert(self, from: &[u8], color: ColorType, to: &mut [u8]) -> Result<()> {
+        let to = to.as_chunks_mut::<3>().0;
+        fn each<const N: usize>(from: &[u8], to: &mut [[u8; 3]], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {
+            for (from, to) in from.as_chunks::<N>().0.iter().zip(to) {
+                *to = pixel(from);
+            }
         }
+        let high = |a: u8, b: u8| (u16::from_ne_bytes([a, b]) >> 8) as u8;
+        let float = |b: [u8; 4]| (f32::from_ne_bytes(b) * 255.0).round() as u8;
+        let floats = |p: &[u8], i: usize| float([p[i], p[i + 1], p[i + 2], p[i + 3]]);
+        let over = |colour: [u8; 3], alpha: u8| self.over(colour, alpha);
+        match color {
+            ColorType::Rgb8 => each(from, to, |p: &[u8; 3]| *p),
+            ColorType::Rgba8 => each(from, to, |p: &[u8; 4]| over([p[0], p[1], p[2]], p[3])),
+            ColorType::L8 => each(from, to, |p: &[u8; 1]| [p[0]; 3]),
+            ColorType::La8 => each(from, to, |p: &[u8; 2]| over([p[0]; 3], p[1])),
+            ColorType::L16 => each(from, to, |p: &[u8; 2]| [high(p[0], p[1]); 3]),
+            ColorType::La16 => each(from, to, |p: &[u8; 4]| over([high(p[0], p[1]); 3], high(p[2], p[3]))),
+            ColorType::Rgb16 => each(from, to, |p: &[u8; 6]| [high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])]),
+            ColorType::Rgba16 => each(from, to, |p: &[u8; 8]| {
+                over([high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])], high(p[6], p[7]))
+            }),
+            ColorType::Rgb32F => each(from, to, |p: &[u8; 12]| [0, 4, 8].map(|i| floats(p, i))),
+            ColorType::Rgba32F => each(from, to, |p: &[u8; 16]| over([0, 4, 8].map(|i| floats(p, i)), floats(p, 12))),
+            other => return Err(Error::decode(format!("pixels of type {other:?} are not supported"))),
+        }
+        Ok(())
     }
-    let high = |a: u8, b: u8| (u16::from_ne_bytes([a, b]) >> 8) as u8;
-    let float = |b: [u8; 4]| (f32::from_ne_bytes(b) * 255.0).round() as u8;
-    match color {
-        ColorType::Rgb8 => each(from, to, |p: &[u8; 3]| *p),
-        ColorType::Rgba8 => each(from, to, |p: &[u8; 4]| [p[0], p[1], p[2]]),
-        ColorType::L8 => each(from, to, |p: &[u8; 1]| [p[0]; 3]),
-        ColorType::La8 => each(from, to, |p: &[u8; 2]| [p[0]; 3]),
-        ColorType::L16 => each(from, to, |p: &[u8; 2]| [high(p[0], p[1]); 3]),
-        ColorType::La16 => each(from, to, |p: &[u8; 4]| [high(p[0], p[1]); 3]),
-        ColorType::Rgb16 => each(from, to, |p: &[u8; 6]| [high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])]),
-        ColorType::Rgba16 => each(from, to, |p: &[u8; 8]| [high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])]),
-        ColorType::Rgb32F => {
-            each(from, to, |p: &[u8; 12]| [0, 4, 8].map(|i| float([p[i], p[i + 1], p[i + 2], p[i + 3]])))
-        }
-        ColorType::Rgba32F => {
-            each(from, to, |p: &[u8; 16]| [0, 4, 8].map(|i| float([p[i], p[i + 1], p[i + 2], p[i + 3]])))
-        }
-        other => return Err(Error::decode(format!("pixels of type {other:?} are not supported"))),
+
+    /// A pixel over the background, with the rounding of Pillow's `paste`.
+    fn over(self, colour: [u8; 3], alpha: u8) -> [u8; 3] {
+        let Some(background) = self.background else { return colour };
+        let alpha = u32::from(alpha);
+        std::array::from_fn(|c| {
+            let sum = u32::from(colour[c]) * alpha + u32::from(background[c]) * (255 - alpha);
+            ((sum + 127) / 255) as u8
+        })
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -211,7 +268,11 @@ mod tests {
     }
 
     fn decode(bytes: &[u8]) -> Result<Pixels> {
-        let mut picture = standard().open(bytes)?;
+        decode_by(standard(), bytes)
+    }
+
+    fn decode_by(codecs: &Codecs, bytes: &[u8]) -> Result<Pixels> {
+        let mut picture = codecs.open(bytes)?;
         let size = picture.size();
         let mut out = Pixels::new();
         picture.decode(Rect::full(size), &mut out)?;
@@ -242,11 +303,69 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bits_keep_the_upper_byte() {
+    fn transparent_pixels_are_blended_with_a_background() {
+        let codecs = Codecs::new().background([200, 0, 255]);
+        let rgba: Vec<u8> =
+            rgb().as_chunks::<3>().0.iter().enumerate().flat_map(|(i, p)| [p[0], p[1], p[2], (i * 2) as u8]).collect();
+        // The formula of Pillow's `paste`.
+        let blended = |value: u8, alpha: u8, under: u8| {
+            let sum = u32::from(value) * u32::from(alpha) + u32::from(under) * u32::from(255 - alpha) + 128;
+            ((sum + (sum >> 8)) >> 8) as u8
+        };
+        let expected: Vec<u8> = rgba
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .flat_map(|p| [blended(p[0], p[3], 200), blended(p[1], p[3], 0), blended(p[2], p[3], 255)])
+            .collect();
+        let image = DynamicImage::from(image::RgbaImage::from_raw(W, H, rgba).unwrap());
+        for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Tiff] {
+            assert_eq!(decode_by(&codecs, &encode(&image, format)).unwrap().data(), expected, "{format:?}");
+        }
+        let grey = image::GrayAlphaImage::from_pixel(W, H, image::LumaA([90, 0]));
+        let bytes = encode(&grey.into(), ImageFormat::Png);
+        assert_eq!(decode_by(&codecs, &bytes).unwrap().data()[..3], [200, 0, 255]);
+        assert_eq!(decode_by(&codecs, &encode(&picture(), ImageFormat::Png)).unwrap().data(), rgb(), "without alpha");
+    }
+
+    #[test]
+    fn more_than_8_bits_are_an_error_unless_the_upper_byte_is_asked_for() {
         let wide: Vec<u16> = rgb().iter().map(|&v| u16::from(v) << 8 | 0xc7).collect();
         let image = DynamicImage::from(image::ImageBuffer::<image::Rgb<u16>, _>::from_raw(W, H, wide).unwrap());
-        assert_eq!(decode(&encode(&image, ImageFormat::Png)).unwrap().data(), rgb());
-        assert_eq!(decode(&encode(&image, ImageFormat::Tiff)).unwrap().data(), rgb());
+        let floats: Vec<f32> = rgb().iter().map(|&v| f32::from(v) / 255.0).collect();
+        let floats = DynamicImage::from(image::Rgb32FImage::from_raw(W, H, floats).unwrap());
+        let narrow = Codecs::new().to_8_bits(true);
+        for (image, format, error) in [
+            (
+                &image,
+                ImageFormat::Png,
+                "png of values of 16 bits, but an image has 8 bits: field::Map reads them \
+                                        unchanged, to_8_bits(true) keeps the upper 8",
+            ),
+            (
+                &image,
+                ImageFormat::Tiff,
+                "tiff of values of 16 bits, but an image has 8 bits: field::Map reads them \
+                                         unchanged, to_8_bits(true) keeps the upper 8",
+            ),
+            (
+                &floats,
+                ImageFormat::Tiff,
+                "tiff of floats, but an image has 8 bits: field::Map reads them unchanged, \
+                                          to_8_bits(true) converts 0 to 1 to 0 to 255",
+            ),
+        ] {
+            let bytes = encode(image, format);
+            assert_eq!(decode(&bytes).unwrap_err().cause(), error);
+            assert!(matches!(crate::decode::check(&bytes), crate::decode::Condition::Sound), "it is not damaged");
+            assert_eq!(decode_by(&narrow, &bytes).unwrap().data(), rgb());
+        }
+        let grey: Vec<u16> = (0..(W * H) as u16).map(|v| v * 500).collect();
+        let upper: Vec<u8> = grey.iter().flat_map(|&v| [(v >> 8) as u8; 3]).collect();
+        let grey = DynamicImage::from(image::ImageBuffer::<image::Luma<u16>, _>::from_raw(W, H, grey).unwrap());
+        let bytes = encode(&grey, ImageFormat::Png);
+        assert!(decode(&bytes).is_err());
+        assert_eq!(decode_by(&narrow, &bytes).unwrap().data(), upper);
     }
 
     #[test]

@@ -26,7 +26,9 @@
 //! | TIFF | the first page: grey of 8 or 16 bits, RGB, CMYK, floats, in strips or tiles | palettes, 2, 4 and 12 bits, signed samples, CIELab, YCbCr, planes in tiles that overhang the picture, CCITT, BigTIFF |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
 //!
-//! Grey is repeated into three channels. Alpha is dropped. 16-bit values keep their upper 8 bits.
+//! Grey is repeated into three channels. Alpha is dropped, or blended with a colour
+//! ([`Codecs::background`]). Channels of 16 bits or of floats are an error:
+//! [`field::Map`](crate::field::Map) reads them unchanged, and [`Codecs::to_8_bits`] converts them.
 //! The EXIF orientation is applied; an orientation in XMP or in a text chunk is ignored.
 //!
 //! One limit on pixels applies to all formats: [`Codecs::max_pixels`], 2^28 by default. A loader
@@ -91,7 +93,8 @@
 
 // Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `image` decodes the other
 // formats with the `image` crate and converts them to RGB. `orientation` turns pictures upright by
-// their EXIF tag, for all formats. `npy` reads the header of an `.npy` file, and `png` reads masks.
+// their EXIF tag, for all formats. `npy` reads the header of an `.npy` file, and `png` reads masks, and
+// `stored` reads maps.
 // `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread keep.
 
 mod codecs;
@@ -102,6 +105,7 @@ mod group;
 mod image;
 mod info;
 pub(crate) mod jpeg;
+mod options;
 mod orientation;
 mod picture;
 mod pixels;
@@ -109,6 +113,7 @@ mod png;
 pub mod raw;
 mod scratch;
 mod standard;
+mod stored;
 
 pub use codecs::Codecs;
 pub use condition::Condition;
@@ -119,6 +124,7 @@ pub use info::{Info, JpegInfo};
 #[cfg(test)]
 pub(crate) use jpeg::Turn;
 pub(crate) use jpeg::{Bitstream, Grid};
+use options::Options;
 pub use picture::{Codec, Job, Picture};
 pub use pixels::{Pixels, Rect, Size};
 pub(crate) use png::{Pass, Png};
@@ -127,6 +133,7 @@ pub(crate) use scratch::{keep, release};
 pub use standard::check;
 #[cfg(test)]
 pub(crate) use standard::standard;
+pub(crate) use stored::Stored;
 
 #[cfg(test)]
 #[path = "../../tests/fuzz/images.rs"]

@@ -15,6 +15,8 @@ use crate::transform::{Augment, Plan};
 /// The fields of a loader, each with its place in the batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
+    /// The field that shows the sample's picture in a loader without images.
+    pub(crate) shown: Option<String>,
     /// The image that other fields follow: the first without an augmentation of its own.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
@@ -112,8 +114,14 @@ impl Fields {
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let mut arrays = Vec::new();
-        let mut made =
-            Fields { images: Vec::new(), followed: None, label: None, copied: Vec::new(), computed: Vec::new() };
+        let mut made = Fields {
+            images: Vec::new(),
+            shown: None,
+            followed: None,
+            label: None,
+            copied: Vec::new(),
+            computed: Vec::new(),
+        };
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
             if let Maker::Picture(of) = kind.maker() {
@@ -128,6 +136,8 @@ impl Fields {
                 if image.own().is_none() && made.followed.is_none() {
                     made.followed = Some(made.images.len());
                 }
+                let writer = Writer::new(format.size, format.dtype, format.layout, format.normalize)?;
+                let grey = format.channels == 1;
                 made.images.push(ImageField {
                     image,
                     name: name.clone(),
@@ -136,7 +146,8 @@ impl Fields {
                     retouched_there: device.is_some_and(|device| device.retouches),
                     decoding: None,
                     mixed_here: device.is_none(),
-                    writer: Writer::new(format.size, format.dtype, format.layout, format.normalize)?,
+                    grey,
+                    writer: if grey { writer.of_one_channel() } else { writer },
                 });
                 continue;
             }
@@ -152,6 +163,10 @@ impl Fields {
             let to = if kind.copies() { &mut made.copied } else { &mut made.computed };
             to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
             arrays.extend(own.into_iter().map(|field| (field, role)));
+        }
+        if made.images.is_empty() {
+            let shown = made.members().find(|field| field.kind.shows_picture()).map(|field| field.name.clone());
+            made.shown = shown;
         }
         if made.images.len() > MAX_IMAGES {
             let images = made.images.len();
@@ -206,7 +221,7 @@ impl Fields {
                      add .field(\"image\", Image::new())"
                 )));
             }
-            if self.images.is_empty() {
+            if self.images.is_empty() && self.shown.is_none() {
                 return Err(Error::config(format!("field {name:?} follows the picture, but the loader has none")));
             }
             if augment.repeats_borders() {
@@ -236,6 +251,12 @@ impl Fields {
                 "augment mixes pictures (mixup, cutmix), but each label is the class of one picture: add .soft_labels(classes, smoothing) \
                  and train on \"soft_label\"; or use .without(\"label\") to train without labels",
             ));
+        }
+        if let (Some(name), Some(step)) = (&self.shown, augment.changes_colours()) {
+            return Err(Error::config(format!(
+                "field {name:?} shows the picture as it is stored, so {step} would not change it: leave the step out, or add \
+                 .field(\"image\", Image::new())"
+            )));
         }
         if augment.sees_boxes() && self.with_boxes().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
@@ -272,9 +293,9 @@ impl Fields {
         read
     }
 
-    /// Bytes of the largest image as `u8`; 0 without images.
+    /// Bytes of the largest image as RGB of `u8`; 0 without images.
     pub(crate) fn largest_image(&self) -> usize {
-        self.images.iter().map(ImageField::image_bytes).max().unwrap_or(0)
+        self.images.iter().map(ImageField::rgb_bytes).max().unwrap_or(0)
     }
 
     /// The augmentations of the images; `augment` is that of the loader.

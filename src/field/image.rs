@@ -97,6 +97,8 @@ fn hint(names: &[&str]) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     pub(crate) size: Size,
+    /// 3, or 1.
+    pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
     pub(crate) normalize: Normalize,
@@ -105,6 +107,7 @@ pub(crate) struct Written {
 impl Written {
     /// The array of an image in this format.
     pub(super) fn array(&self, mut image: Field) -> (Field, Role) {
+        image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
             image.shape.rotate_right(1);
         }
@@ -146,6 +149,8 @@ pub(crate) struct ImageField {
     pub(super) decoding: Option<usize>,
     /// Whether the host mixes.
     pub(super) mixed_here: bool,
+    /// Whether the image has one channel, made of the finished RGB.
+    pub(super) grey: bool,
     pub(super) writer: Writer,
 }
 
@@ -167,27 +172,44 @@ impl ImageField {
         (resizer, image): (&mut Resizer, &mut [u8]),
         row: &mut Row<'_>,
     ) -> Result<()> {
-        let image = if self.writer.is_copy() || self.waits(row) {
-            &mut row.bytes(self.span)[..self.writer.image_bytes()]
+        let stays = self.writer.is_copy() || self.waits(row);
+        let rgb = if stays && !self.grey {
+            &mut row.bytes(self.span)[..self.rgb_bytes()]
         } else {
-            &mut image[..self.writer.image_bytes()]
+            &mut image[..self.rgb_bytes()]
         };
-        resizer.run(pixels, plan, image)?;
-        let mut image = ImageMut::new(image, plan.output.width, plan.output.height);
+        resizer.run(pixels, plan, rgb)?;
+        let mut finished = ImageMut::new(rgb, plan.output.width, plan.output.height);
         if !self.is_retouched_there(plan) {
-            plan.retouch(&mut image);
+            plan.retouch(&mut finished);
         }
-        transforms.iter().try_for_each(|transform| transform.apply(&mut image, rng))
+        transforms.iter().try_for_each(|transform| transform.apply(&mut finished, rng))?;
+        if self.grey {
+            // Each pixel is read before its place is written.
+            for at in 0..self.writer.image_bytes() {
+                image[at] = luma([image[at * 3], image[at * 3 + 1], image[at * 3 + 2]]);
+            }
+            if stays {
+                let bytes = self.writer.image_bytes();
+                row.bytes(self.span)[..bytes].copy_from_slice(&image[..bytes]);
+            }
+        }
+        Ok(())
     }
 
-    /// Bytes of the image as `u8`.
-    pub(crate) fn image_bytes(&self) -> usize {
-        self.writer.image_bytes()
+    /// Bytes of the image as RGB of `u8`.
+    pub(crate) fn rgb_bytes(&self) -> usize {
+        self.writer.image_bytes() * if self.grey { 3 } else { 1 }
     }
 
     /// Whether the device runs the effects on pixels.
     fn is_retouched_there(&self, plan: &Plan) -> bool {
         self.retouched_there && plan.drawn.is_for_devices()
+    }
+
+    /// The image and its name.
+    pub(crate) fn described(&self) -> (&Image, &str) {
+        (&self.image, &self.name)
     }
 
     /// Whether a device may decode the picture.
@@ -284,6 +306,12 @@ impl ImageField {
         let effects = |place: usize| SampleOps::read_values(&records[place]);
         batch::mix(&self.writer, mixing, images, (count, effects), own, last)
     }
+}
+
+/// The brightness of a pixel, by ITU-R BT.601, rounded as by Pillow's `convert("L")`. That of a grey
+/// pixel is its value.
+fn luma([red, green, blue]: [u8; 3]) -> u8 {
+    ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }
 
 /// The bytes of a sample's record.

@@ -59,6 +59,13 @@ pub trait Kind: Send + Sync + Debug {
         false
     }
 
+    /// Whether the field shows the sample's picture itself. A loader whose fields need no other image
+    /// then opens the picture only for its size, and refuses options that change images alone. False
+    /// by default.
+    fn shows_picture(&self) -> bool {
+        false
+    }
+
     /// Whether [`write`](Kind::write) does little more than copy bytes. Its time then counts as
     /// `write` in [`Stats`](crate::Stats). Otherwise the field has a stage of its own in
     /// [`Stats::fields`](crate::Stats::fields). False by default.

@@ -1,18 +1,28 @@
 use std::cell::RefCell;
 
+use super::encoded::Encoding;
 use super::encoded::{self, Encoded};
 use super::{Input, Kind, Place};
 use crate::batch::{Dtype, Field, Layout};
-use crate::decode::{Frame, Size};
+use crate::decode::{Exif, Frame, Size, Stored};
 use crate::error::{Error, Result};
-use crate::source::Shape;
+use crate::source::{Sample, Value};
 use crate::transform::{Plan, Planes};
 
-/// Floats per pixel of the sample's picture: depth, heat, optical flow. The map is cropped, resized
-/// and flipped with the picture: (N, H, W) f32, or (N, H, W, C); see [`layout`](Map::layout).
+/// Floats per pixel of the sample's picture: depth, heat, optical flow, or the values of the picture
+/// itself, of any precision and number of channels. The map is cropped, resized and flipped with the
+/// picture: (N, H, W) f32, or (N, H, W, C); see [`layout`](Map::layout).
 ///
-/// The sample's field is an `.npy` of numbers of shape (height, width), or (height, width, C). The
-/// filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float image.
+/// The sample's field is a PNG or TIFF, or an `.npy` of numbers of shape (height, width), or
+/// (height, width, C). The values are those that are stored, whether 8 bits, 16 bits or floats, and
+/// are not scaled: white of 16 bits is 65535. Integers of up to 16 bits are exact. A PNG has no
+/// palette and 8 or 16 bits. A TIFF is grey, RGB, with alpha, or of any number of bands.
+///
+/// [`picture`](Map::picture) reads the sample's picture. A loader of 16-bit scans, of RGBA or of
+/// satellite bands thus needs no [`Image`](super::Image). Only geometric operations change a map:
+/// a loader without an image refuses an augmentation of colours.
+///
+/// The filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float image.
 /// Use [`nearest`](Map::nearest) for maps in which a value marks missing data, because the filter
 /// would mix it with its neighbours. A device gets the map unchanged. If EXIF turns the picture,
 /// the map's size determines whether the map is turned too, as for a [`Mask`](super::Mask).
@@ -25,15 +35,30 @@ use crate::transform::{Plan, Planes};
 ///     .field("depth", Map::new().nearest()) // (N, H, W)
 ///     .field("flow", Map::flow()) // (N, H, W, 2)
 ///     .host()?;
+///
+/// // Radiographs of 16 bits, and multispectral TIFFs of 4 bands.
+/// let radiographs = Loader::new("radiographs").field("image", Map::new().picture()).host()?; // (N, H, W)
+/// let bands = Loader::new("tiles").field("image", Map::of_channels(4).picture()).host()?; // (N, H, W, 4)
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Map {
+    of: Of,
     channels: Option<usize>,
     nearest: bool,
     fill: f32,
     flow: bool,
     layout: Layout,
+}
+
+/// The field of a sample that a map reads.
+#[derive(Debug, Clone, Default)]
+enum Of {
+    /// The one with the name of the batch field.
+    #[default]
+    Same,
+    Named(String),
+    Picture,
 }
 
 impl Map {
@@ -51,6 +76,20 @@ impl Map {
     /// scales it. A flip changes the sign of the displacement along its axis.
     pub fn flow() -> Self {
         Map { channels: Some(2), flow: true, ..Self::default() }
+    }
+
+    /// Reads the sample's field `name` instead of the one with the batch field's name.
+    #[must_use]
+    pub fn of(mut self, name: impl Into<String>) -> Self {
+        self.of = Of::Named(name.into());
+        self
+    }
+
+    /// Reads the sample's picture, a PNG or TIFF, with its stored values.
+    #[must_use]
+    pub fn picture(mut self) -> Self {
+        self.of = Of::Picture;
+        self
     }
 
     /// Takes the nearest pixel, as masks do.
@@ -93,9 +132,18 @@ impl Kind for Map {
         true
     }
 
+    fn shows_picture(&self) -> bool {
+        matches!(self.of, Of::Picture)
+    }
+
     fn memory(&self, input: &Input<'_>) -> u64 {
-        let Ok(field) = encoded::find(input.sample, input.name) else { return 0 };
+        let Ok(field) = self.find(input.name, input.sample) else { return 0 };
         let converted = match field.npy() {
+            _ if is_picture(&field) => match Stored::open(field.bytes) {
+                // Others are refused before they are decoded.
+                Ok(stored) if self.frame(&stored, input.picture()).is_ok() => stored.memory(),
+                _ => 0,
+            },
             // Other types are converted as a whole.
             Ok((npy, shape)) if !encoded::is_like(&npy, Dtype::F32) => {
                 shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
@@ -109,14 +157,49 @@ impl Kind for Map {
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
-        let field = encoded::find(input.sample, input.name)?;
+        thread_local! {
+            static VALUES: RefCell<Vec<f32>> = RefCell::default();
+        }
+        let field = self.find(input.name, input.sample)?;
+        let plan = input.picture();
         let to = bytemuck::cast_slice_mut(place.bytes(0));
-        field.with_numbers(Dtype::F32, |bytes, shape| self.put(&field, bytes, shape, input.picture(), to))?;
+        if is_picture(&field) {
+            let stored = Stored::open(field.bytes).map_err(|e| field.at_field(&e))?;
+            let frame = self.frame(&stored, plan).map_err(|e| field.at_field(&e))?;
+            let width = stored.size().width as usize;
+            VALUES.with_borrow_mut(|values| {
+                stored.read(values).map_err(|e| field.at_field(&e))?;
+                self.put(bytemuck::cast_slice(values), width, frame, plan, to);
+                if values.capacity() * size_of::<f32>() > encoded::KEPT {
+                    *values = Vec::new();
+                }
+                Ok(())
+            })?;
+        } else {
+            field.with_numbers(Dtype::F32, |bytes, shape| {
+                let shape = shape.map_or(&[][..], |shape| shape);
+                let (&[height, width, ..], true) = (shape, shape.get(2..) == Some(self.channels.as_slice())) else {
+                    let channels = self.channels.map_or(String::new(), |channels| format!(", {channels}"));
+                    let cause = format!("a map has (height, width{channels})");
+                    return Err(field.error(format_args!("has the shape {shape:?}; {cause}")));
+                };
+                let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+                let frame = plan.frame(Some(Size::new(side(width), side(height))));
+                let frame = frame.map_err(|e| field.at_field(&e))?;
+                self.put(bytes, width, frame, plan, to);
+                Ok(())
+            })?;
+        }
         if self.is_planar() {
             to_planes(to, self.channels.unwrap_or(1));
         }
         Ok(())
     }
+}
+
+/// Whether the field is a PNG or TIFF.
+fn is_picture(field: &Encoded<'_>) -> bool {
+    field.encoding != Encoding::Typed && Stored::matches(field.bytes)
 }
 
 /// Changes the order of `values` from pixels to planes.
@@ -140,21 +223,63 @@ impl Map {
         self.layout == Layout::Nchw && self.channels.is_some_and(|channels| channels > 1)
     }
 
-    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, plan: &Plan, to: &mut [f32]) -> Result<()> {
+    /// The sample's field.
+    fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
+        let name = match &self.of {
+            Of::Same => name,
+            Of::Named(name) => name,
+            Of::Picture => {
+                let picture = sample.image();
+                let (name, bytes) = picture
+                    .ok_or_else(|| Error::in_source(format!("no picture among the fields {:?}", sample.names())))?;
+                let field = Encoded::new(name, Value::Bytes(bytes), Encoding::Raw);
+                if !is_picture(&field) {
+                    return Err(field.error("is neither a PNG nor a TIFF, whose values a map reads"));
+                }
+                return Ok(field);
+            }
+        };
+        let named = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
+        match [".png", ".tif", ".tiff"].into_iter().find_map(named) {
+            Some(&(name, value)) => Ok(Encoded::new(name, value, Encoding::Raw)),
+            None => encoded::find(sample, name),
+        }
+    }
+
+    /// The frame of a PNG or TIFF. EXIF turns it like a picture. Otherwise it has the size of the
+    /// sample's picture, stored or upright.
+    ///
+    /// # Errors
+    /// If its size or its channels do not fit.
+    fn frame(&self, stored: &Stored<'_>, plan: &Plan) -> Result<Frame> {
+        let (found, wanted) = (stored.channels(), self.channels.unwrap_or(1));
+        if found != wanted {
+            return Err(Error::in_source(format!(
+                "has {found} channels, but the map has {wanted}: Map::of_channels({found})"
+            )));
+        }
+        match stored.turned() {
+            Some(turned) => {
+                let (Size { width, height }, picture) = (turned.size(), plan.oriented.size());
+                if turned.size() != picture {
+                    return Err(Error::in_source(format!(
+                        "EXIF turns it to {width}x{height} pixels, its picture has {}x{}",
+                        picture.width, picture.height
+                    )));
+                }
+                turned.annotated(Some(Exif::Stored)).frame(Some(stored.size()))
+            }
+            None => plan.frame(Some(stored.size())),
+        }
+    }
+
+    /// Writes the floats `bytes` of rows of `width` pixels.
+    fn put(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, to: &mut [f32]) {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
             static COPY: RefCell<Vec<f32>> = RefCell::default();
         }
-        let shape = shape.map_or(&[][..], |shape| shape);
-        let (&[height, width, ref rest @ ..], true) = (shape, shape.get(2..) == Some(self.channels.as_slice())) else {
-            let channels = self.channels.map_or(String::new(), |channels| format!(", {channels}"));
-            let cause = format!("a map has (height, width{channels})");
-            return Err(field.error(format_args!("has the shape {shape:?}; {cause}")));
-        };
-        let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let frame = plan.frame(Some(Size::new(side(width), side(height))));
-        let frame = frame.map_err(|e| field.at_field(&e))?;
-        let channels = rest.iter().product();
+        let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
         // Steps in `values` from a pixel to its right and its lower neighbour, as the picture shows
         // them.
@@ -194,7 +319,6 @@ impl Map {
         if self.flow {
             plan.warp_flow(to);
         }
-        Ok(())
     }
 
     /// Converts displacements from the frame to the output.

@@ -74,7 +74,7 @@ impl Loader {
         slot: impl Fn(usize) -> Result<Memory>,
     ) -> Result<OnDevice<G, B>> {
         let format = self.pictures.written(self.pictures.layout)?;
-        let Written { size, dtype, layout, normalize } = format;
+        let Written { size, dtype, layout, normalize, .. } = format;
         Writer::new(size, dtype, layout, normalize)?;
         let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
         let decode_on = decode_on.unwrap_or_default();

@@ -266,6 +266,9 @@ as_for_a_loader! {
     layout(layout: Layout) |o| o.layout = layout;
     codec(codec: impl Codec + 'static) |o| o.codecs = o.codecs.clone().with(codec);
     max_pixels(pixels: u64) |o| o.codecs = o.codecs.clone().max_pixels(pixels);
+    channels(channels: usize) |o| o.channels = channels;
+    background(colour: [u8; 3]) |o| o.codecs = o.codecs.clone().background(colour);
+    to_8_bits(converts: bool) |o| o.codecs = o.codecs.clone().to_8_bits(converts);
     strict(strict: bool) |o| o.strict = strict;
     seed(seed: u64) |o| o.seed = seed;
     workers(threads: usize) |o| o.workers = threads;

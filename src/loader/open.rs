@@ -93,9 +93,15 @@ impl Loader {
         let rank = self.place.rank(self.pictures.local_world_size)?;
         let global_batch = self.batch.of_all(rank.world_size)?;
         self.pictures.augment.check()?;
+        if device.is_some() && format.channels == 1 {
+            return Err(Error::config("channels(1) on a device, which makes images of 3: use .host() for images of 1"));
+        }
         let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, &self.pictures.augment, device)?;
         let moved = self.pictures.moves_pixels && !self.pictures.transforms.is_empty();
         fields.check(&self.pictures.augment, moved)?;
+        if let Some(name) = &fields.shown {
+            self.pictures.check_shown(name)?;
+        }
 
         let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
         let pictures = self.pictures;

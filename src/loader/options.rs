@@ -45,7 +45,7 @@ use crate::transform::Augment;
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed), [`local_world_size`](Loader::local_world_size) |
 /// | fields | [`field`](Loader::field), [`without`](Loader::without), [`annotations_follow`](Loader::annotations_follow), [`soft_labels`](Loader::soft_labels), [`unlabelled`](Loader::unlabelled) |
-/// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`transform_moves_pixels`](Loader::transform_moves_pixels), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout) |
+/// | pictures | [`augment`](Loader::augment), [`transform`](Loader::transform), [`transform_moves_pixels`](Loader::transform_moves_pixels), [`normalize`](Loader::normalize), [`dtype`](Loader::dtype), [`layout`](Loader::layout), [`channels`](Loader::channels), [`background`](Loader::background), [`to_8_bits`](Loader::to_8_bits) |
 /// | speed | [`workers`](Loader::workers), [`prefetch`](Loader::prefetch), [`pinned`](Loader::pinned), [`decode_on`](Loader::decode_on), [`decode_share`](Loader::decode_share), [`mmap`](Loader::mmap) |
 /// | limits and faults | [`on_error`](Loader::on_error), [`retries`](Loader::retries), [`strict`](Loader::strict), [`timeout`](Loader::timeout), [`memory_limit`](Loader::memory_limit), [`max_pixels`](Loader::max_pixels), [`max_sample_bytes`](Loader::max_sample_bytes) |
 /// | observing | [`trace`](Loader::trace) |

@@ -19,6 +19,7 @@ pub(super) struct PictureOptions {
     pub(super) moves_pixels: bool,
     pub(super) normalize: Option<Normalize>,
     pub(super) dtype: Option<Dtype>,
+    pub(super) channels: usize,
     pub(super) layout: Layout,
     pub(super) codecs: Codecs,
     pub(super) seed: u64,
@@ -46,6 +47,7 @@ impl Default for PictureOptions {
             moves_pixels: true,
             normalize: None,
             dtype: None,
+            channels: 3,
             layout: Layout::default(),
             codecs: Codecs::new(),
             seed: 0,
@@ -79,17 +81,36 @@ impl std::fmt::Debug for PictureOptions {
 }
 
 impl PictureOptions {
+    /// Refuses options that only images obey, in a loader in which the field `name` shows the picture.
+    pub(super) fn check_shown(&self, name: &str) -> Result<()> {
+        let option = match self {
+            _ if self.normalize.is_some() => "normalize",
+            _ if self.dtype.is_some() => "dtype",
+            _ if self.channels != 3 => "channels",
+            _ if !self.transforms.is_empty() => "transform",
+            _ => return Ok(()),
+        };
+        Err(Error::config(format!("{option} changes images, but field {name:?} shows the picture as it is stored")))
+    }
+
     /// The format in which the host writes the images of a batch with `layout`.
     ///
     /// # Errors
-    /// If the element type or the scale does not suit the normalisation.
+    /// If the element type or the scale does not suit the normalisation, or the images cannot have so
+    /// many channels.
     pub(super) fn written(&self, layout: Layout) -> Result<Written> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {
             return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
         }
+        if !matches!(self.channels, 1 | 3) {
+            let channels = self.channels;
+            return Err(Error::config(format!(
+                "channels({channels}): an image has 3 or 1; field::Map reads pictures of any number of channels"
+            )));
+        }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);
         normalize.check_scale()?;
-        Ok(Written { size: self.augment.output_size(), dtype, layout, normalize })
+        Ok(Written { size: self.augment.output_size(), channels: self.channels, dtype, layout, normalize })
     }
 }

@@ -95,6 +95,49 @@ impl Loader {
         self
     }
 
+    /// Sets the number of channels of the images: 3 by default, or 1 for greyscale. All steps of the
+    /// augmentation see RGB. The finished image becomes its brightness, as by Pillow's
+    /// `convert("L")`, which leaves grey pictures unchanged. Then it is normalised, with the first
+    /// of the three numbers, and its values are erased and mixed.
+    ///
+    /// Batches on a device have three channels.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("x-rays").channels(1); // (N, H, W, 1)
+    /// ```
+    pub fn channels(mut self, channels: usize) -> Self {
+        self.pictures.channels = channels;
+        self
+    }
+
+    /// Sets the colour behind transparent pixels of PNG, WebP, GIF and TIFF. By default alpha is
+    /// dropped, as by torchvision, and transparent pixels show the colour that the file stores for
+    /// them. [`Map::of_channels(4)`](crate::field::Map::of_channels) keeps alpha as a channel.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("logos").background([255; 3]);
+    /// ```
+    pub fn background(mut self, colour: [u8; 3]) -> Self {
+        self.pictures.codecs = self.pictures.codecs.background(colour);
+        self
+    }
+
+    /// Sets whether pictures of more than 8 bits per channel become images of 8 bits; off by
+    /// default. Values of 16 bits keep their upper 8, and floats from 0 to 1 become 0 to 255. By
+    /// default such a picture is an error of its sample, because 12-bit scans and measurements lose
+    /// most of their content. [`Map`](crate::field::Map) reads their values unchanged.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("photographs").to_8_bits(true);
+    /// ```
+    pub fn to_8_bits(mut self, converts: bool) -> Self {
+        self.pictures.codecs = self.pictures.codecs.to_8_bits(converts);
+        self
+    }
+
     /// Adds your own codec to the [built-in ones](crate::decode#what-is-read). It takes precedence
     /// over them and over codecs that were added earlier, so it can replace a built-in format.
     ///

@@ -5,7 +5,7 @@ use super::planned::Planned;
 use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result, guarded};
-use crate::field::{Fields, ImageField, Member, MixScratch};
+use crate::field::{Fields, Image, ImageField, Member, MixScratch};
 use crate::order::{Entry, Rng};
 use crate::source::{self, Sample, Source};
 use crate::transform::{Augment, Plan, Resizer, Transform};
@@ -56,25 +56,25 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Finds an image of a sample of `epoch`, reads its header and makes its plan. `before` are other
+    /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan. `before` are other
     /// images of the sample, and `boxes` is scratch.
     pub(crate) fn plan<'a>(
         &'a self,
-        field: &ImageField,
+        (image, name): (&Image, &str),
         sample: &Sample<'a>,
         (epoch, entry): (u64, &Entry),
         before: &[Planned<'a>],
         boxes: &mut Vec<[f32; 4]>,
     ) -> Result<Planned<'a>> {
         let planned = guarded(|| {
-            let bytes = field.image.bytes(sample, &self.codecs)?;
+            let bytes = image.bytes(sample, &self.codecs)?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
             let opened = opened.and_then(|image| image.picture.as_ref()?.again());
             let picture = opened.map_or_else(|| self.codecs.open(bytes), Ok)?;
             let oriented = picture.oriented().annotated(self.annotated);
             let rng = self.rng(entry);
-            let (augment, mut rng) = match field.image.own() {
-                Some(own) => (own, rng.named(&field.name)),
+            let (augment, mut rng) = match image.own() {
+                Some(own) => (own, rng.named(name)),
                 None => (&self.augment, rng),
             };
             let augment = augment.at_epoch(epoch);

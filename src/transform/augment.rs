@@ -452,6 +452,11 @@ impl Augment {
         self.all_ops().any(Op::is_on_values)
     }
 
+    /// Name of an operation that changes more than the places of pixels.
+    pub(crate) fn changes_colours(&self) -> Option<&'static str> {
+        self.all_ops().find_map(Op::changes_colours)
+    }
+
     /// Names of the operations that only the host runs.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {

@@ -17,4 +17,5 @@ mod geometry;
 mod labels;
 mod masks;
 mod numbers;
+mod stored_values;
 mod views;

@@ -144,6 +144,7 @@ impl Args {
         // The measurement ignores labels.
         let mut loader = Loader::source(source)
             .unlabelled(true)
+            .to_8_bits(true)
             .batch_size(self.measured.batch_size)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.measured.size))

@@ -350,7 +350,7 @@ impl Workbench {
 
     /// Decodes and resizes the samples of `group`. Returns the seconds of each.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
-        let codecs = Codecs::new();
+        let codecs = Codecs::new().to_8_bits(true);
         let mut plans: Vec<Plan> = Vec::new();
         let mut jobs = Vec::new();
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {

@@ -80,6 +80,7 @@ impl Args {
             .augment(self.augment.augment(self.size))
             .prefetch(1)
             .unlabelled(true)
+            .to_8_bits(true)
             .on_error(OnError::Skip { max_skipped: u64::MAX })
             .host()?;
         let classes = batches.classes().to_vec();

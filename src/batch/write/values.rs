@@ -53,10 +53,10 @@ impl Writer {
                 if effects[..number].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
-                let at = (y as usize * self.size.width as usize + x as usize) * 3;
-                let pixel: &mut [u8; 3] = image[at..].first_chunk_mut().expect("the effect lies in the image");
-                let value = OnValues::run_all(effects, x, y, pixel.map(f32::from));
-                *pixel = value.map(|value| self.cast.kind.bits(value) as u8);
+                let at = y as usize * self.size.width as usize + x as usize;
+                let value = OnValues::run_all(effects, x, y, self.plain(image, at));
+                let pixel = &mut image[at * self.channels..][..self.channels];
+                pixel.iter_mut().zip(value).for_each(|(to, value)| *to = self.cast.kind.bits(value) as u8);
             }
         }
         Ok(())
@@ -102,9 +102,11 @@ impl Writer {
         effects.iter().try_for_each(|effect| self.check_rect("changing", effect.area()))
     }
 
-    /// Values of pixel number `at`, in units of the output.
+    /// Values of pixel number `at`, in units of the output. A single channel is repeated, and only
+    /// the first value is written.
     fn plain(&self, pixels: &[u8], at: usize) -> [f32; 3] {
-        std::array::from_fn(|c| self.values[c][usize::from(pixels[at * 3 + c])])
+        let pixel = &pixels[at * self.channels..][..self.channels];
+        std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
     /// Values of pixel `at` of `image` after its effects, in units of the output, not rounded.
@@ -142,9 +144,9 @@ impl Writer {
             if value.map(f32::to_bits) != last.0.map(f32::to_bits) {
                 last = (value, cast(value));
             }
-            for (c, element) in last.1.into_iter().enumerate() {
+            for (c, element) in last.1.into_iter().enumerate().take(self.channels) {
                 let place = match self.cast.layout {
-                    Layout::Nhwc => at * 3 + c,
+                    Layout::Nhwc => at * self.channels + c,
                     Layout::Nchw => c * plane + at,
                 };
                 dst[place] = element;

@@ -7,10 +7,13 @@ use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Writes finished images, `u8` HWC RGB, into their entries of a batch.
+/// Writes finished images, `u8` HWC, into their entries of a batch. They are RGB, or have one
+/// channel.
 #[derive(Debug, Clone)]
 pub struct Writer {
     pub(super) size: Size,
+    /// 3, or 1.
+    pub(super) channels: usize,
     pub(super) cast: Cast,
     /// Normalised value of each pixel value, by channel.
     pub(super) values: Box<[[f32; 256]; 3]>,
@@ -57,23 +60,31 @@ impl Writer {
         let vector = avx2::choose();
         #[cfg(not(target_arch = "x86_64"))]
         let vector = None;
-        Ok(Writer { size, cast: Cast { kind, layout, scale, bias }, values, table, vector })
+        Ok(Writer { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
+    }
+
+    /// Makes this a writer of images of one channel, which is normalised like the first of three.
+    #[must_use]
+    pub fn of_one_channel(mut self) -> Self {
+        (self.channels, self.vector) = (1, None);
+        self
     }
 
     /// Number of bytes of a `u8` HWC image.
     pub(crate) fn image_bytes(&self) -> usize {
-        self.size.area() as usize * 3
+        self.size.area() as usize * self.channels
     }
 
     /// Number of bytes of an image in the batch.
     pub fn sample_bytes(&self) -> usize {
-        self.size.area() as usize * 3 * self.cast.kind.bytes()
+        self.image_bytes() * self.cast.kind.bytes()
     }
 
     /// Whether the batch stores images unchanged, as bytes in HWC order. They can then be resized
     /// straight into their entries, and only effects on values remain to be done.
     pub fn is_copy(&self) -> bool {
-        self.cast.is_copy()
+        // A single channel has one layout.
+        self.cast.is_copy() || self.channels == 1 && self.cast.kind == Kind::U8
     }
 
     /// Normalises and casts `image`, `u8` HWC, and lays it out in `dst`.
@@ -81,7 +92,7 @@ impl Writer {
     /// # Errors
     /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
     pub fn write(&self, image: &[u8], dst: &mut [u8]) -> Result<()> {
-        self.check("an image", image.len(), self.size.area() as usize * 3)?;
+        self.check("an image", image.len(), self.image_bytes())?;
         self.check("its entry in the batch", dst.len(), self.sample_bytes())?;
         if self.is_copy() {
             dst.copy_from_slice(image);
@@ -123,6 +134,12 @@ impl Writer {
 
     /// `B` is the number of bytes per element.
     fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], from: usize) {
+        if self.channels == 1 {
+            for (to, &pixel) in dst.as_chunks_mut::<B>().0.iter_mut().zip(image) {
+                *to = element::<B>(self.table[0][usize::from(pixel)]);
+            }
+            return;
+        }
         let plane = self.size.area() as usize;
         let pixels = &image.as_chunks::<3>().0[from..];
         let dst = dst.as_chunks_mut::<B>().0;

@@ -1,6 +1,6 @@
 use crate::decode::image::Image;
 use crate::decode::picture::Header;
-use crate::decode::{Codec, Picture, Pixels, Rect};
+use crate::decode::{Codec, Options, Picture, Pixels, Rect, Stored};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
@@ -23,10 +23,26 @@ impl Codec for Image {
     }
 
     fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
+        self.whole(picture, self.options, out)
+    }
+
+    /// Values that only maps read are no damage.
+    fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
+        let options = Options { to_8_bits: true, ..self.options };
+        self.whole(picture, options, &mut Pixels::new()).or_else(|e| {
+            let stored = Stored::open(picture.bytes()).ok().filter(|_| !self.converts(picture.bytes()));
+            stored.ok_or(e)?.read(&mut Vec::new())
+        })?;
+        Ok(None)
+    }
+}
+
+impl Image {
+    fn whole(&self, picture: &mut Picture<'_>, options: Options, out: &mut Pixels) -> Result<()> {
         let bytes = picture.bytes();
         let to = out.reset(picture.size());
         match &mut picture.header {
-            Header::Image(opened) => self.decode(bytes, opened, to),
+            Header::Image(opened) => self.decode(bytes, opened, options, to),
             _ => Err(Error::decode(format!("the {} codec was given a picture of another codec", self.format.name))),
         }
     }

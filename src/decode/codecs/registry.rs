@@ -3,13 +3,10 @@ use std::sync::Arc;
 use super::jpeg::Jpeg;
 use super::unknown::unknown;
 use crate::decode::raw::Npy;
-use crate::decode::{Codec, Picture, Size};
+use crate::decode::{Codec, Options, Picture, Size};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::Sample;
-
-/// Default limit on pixels: 16,384 by 16,384.
-const MAX_PIXELS: u64 = 1 << 28;
 
 /// The registry of codecs: the built-in ones and your own.
 ///
@@ -34,39 +31,39 @@ pub struct Codecs {
     /// Added codecs, the latest first.
     added: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
-    max_pixels: u64,
+    options: Options,
 }
 
 /// The built-in codecs, in order of precedence. A new codec needs one file, one line here, and one
 /// line in the table of formats.
 #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
-fn built_in(max_pixels: u64) -> Vec<Arc<dyn Codec>> {
+fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpeg), Arc::new(Npy)];
     #[cfg(feature = "formats")]
-    let own = own.into_iter().chain(images(max_pixels));
+    let own = own.into_iter().chain(images(options));
     own.into_iter().collect()
 }
 
 /// The codecs of the `image` crate.
 #[cfg(feature = "formats")]
-fn images(max_pixels: u64) -> impl Iterator<Item = Arc<dyn Codec>> {
+fn images(options: Options) -> impl Iterator<Item = Arc<dyn Codec>> {
     use crate::decode::image::Image;
     use ::image::ImageFormat::{Bmp, Gif, Png, Tiff, WebP};
     let formats =
         [(format::PNG, Png), (format::WEBP, WebP), (format::GIF, Gif), (format::BMP, Bmp), (format::TIFF, Tiff)];
-    formats.into_iter().map(move |(format, kind)| Arc::new(Image { format, kind, max_pixels }) as _)
+    formats.into_iter().map(move |(format, kind)| Arc::new(Image { format, kind, options }) as _)
 }
 
 impl Default for Codecs {
     fn default() -> Self {
-        Codecs { added: Vec::new(), built_in: built_in(MAX_PIXELS), max_pixels: MAX_PIXELS }
+        Codecs { added: Vec::new(), built_in: built_in(Options::default()), options: Options::default() }
     }
 }
 
 impl std::fmt::Debug for Codecs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.all().map(|codec| codec.format().name).collect();
-        f.debug_struct("Codecs").field("codecs", &names).field("max_pixels", &self.max_pixels).finish()
+        f.debug_struct("Codecs").field("codecs", &names).field("options", &self.options).finish()
     }
 }
 
@@ -79,7 +76,7 @@ impl Codecs {
 
     /// Creates a registry of `codec` only, with the same limit.
     pub fn only(codec: impl Codec + 'static) -> Self {
-        Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), max_pixels: MAX_PIXELS }
+        Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }
 
     /// Adds a codec. It takes precedence over all others, so it can replace a built-in format.
@@ -93,16 +90,37 @@ impl Codecs {
     /// larger picture is an error before its pixels are allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.max_pixels = pixels;
+        self.options.max_pixels = pixels;
+        self.renewed()
+    }
+
+    /// Sets the colour that transparent pixels are blended with, for the built-in codecs. By default
+    /// alpha is dropped.
+    #[must_use]
+    pub fn background(mut self, colour: [u8; 3]) -> Self {
+        self.options.background = Some(colour);
+        self.renewed()
+    }
+
+    /// Sets whether the built-in codecs convert channels of more than 8 bits to 8 bits: the upper
+    /// byte of 16 bits, and floats from 0 to 1. By default such a picture is an error.
+    #[must_use]
+    pub fn to_8_bits(mut self, converts: bool) -> Self {
+        self.options.to_8_bits = converts;
+        self.renewed()
+    }
+
+    /// Passes the options to the built-in codecs.
+    fn renewed(mut self) -> Self {
         if !self.built_in.is_empty() {
-            self.built_in = built_in(pixels);
+            self.built_in = built_in(self.options);
         }
         self
     }
 
     /// Maximum number of pixels.
     pub(crate) fn most_pixels(&self) -> u64 {
-        self.max_pixels
+        self.options.max_pixels
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<dyn Codec>> {
@@ -135,10 +153,10 @@ impl Codecs {
         if area == 0 {
             return Err(Error::decode(format!("{name} header claims {width}x{height} pixels")));
         }
-        if area > self.max_pixels {
+        if area > self.options.max_pixels {
             return Err(Error::decode(format!(
                 "{name} header claims {width}x{height} = {area} pixels, the limit is {}",
-                self.max_pixels
+                self.options.max_pixels
             )));
         }
         Ok(picture.by(&**codec))
@@ -152,7 +170,7 @@ mod tests {
 
     #[test]
     fn every_format_has_one_codec_and_every_codec_a_format() {
-        let mut codecs: Vec<_> = built_in(MAX_PIXELS).iter().map(|codec| codec.format().name).collect();
+        let mut codecs: Vec<_> = built_in(Options::default()).iter().map(|codec| codec.format().name).collect();
         let mut formats: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         codecs.sort_unstable();
         formats.sort_unstable();

@@ -15,12 +15,12 @@ use crate::engine::reading::{Fetched, Waits, Watch};
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Result, guarded, panicked};
-use crate::field::{ImageField, MixScratch};
+use crate::field::{Image, ImageField, MixScratch};
 use crate::order::Entry;
 use crate::recipe::{self, Planned, Recipe};
 use crate::source::{Sample, Stop};
 use crate::trace::{Stage, StageMap, nanos};
-use crate::transform::Resizer;
+use crate::transform::{Plan, Resizer};
 
 /// Maximum bytes of pixels for which the pixels alone count as a picture's memory, if eight such
 /// pictures fit into a worker's own share. Decoders estimate the memory of larger pictures.
@@ -52,6 +52,8 @@ struct Taken<'a> {
     timed: Timed<'a>,
     /// Bytes of memory that decoding its images and computing its fields takes.
     memory: usize,
+    /// The plan of its picture in a loader without images, if fields follow the picture.
+    shown: Option<Box<Plan>>,
 }
 
 /// Samples that are decoded together, with their images.
@@ -174,7 +176,8 @@ impl Worker {
         let buffer = share.admitted(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields.images {
-            let Planned { bytes, picture, plan, .. } = recipe.plan(field, &sample, (epoch, &entry), &[], boxes)?;
+            let Planned { bytes, picture, plan, .. } =
+                recipe.plan(field.described(), &sample, (epoch, &entry), &[], boxes)?;
             let mut picture = picture.expect("it waits to be decoded");
             let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;
@@ -356,18 +359,18 @@ impl<'a> PartFiller<'a> {
                 timed.key = sample.key();
                 self.part.meta(place).key.push_str(sample.key());
                 recipe.check_length(&sample, &entry)?;
-                let memory = self.plan(&sample, &entry, &mut group)?;
-                Ok((sample, memory))
+                let (memory, shown) = self.plan(&sample, &entry, &mut group)?;
+                Ok((sample, memory, shown))
             });
             match read {
-                Ok((sample, memory)) => {
+                Ok((sample, memory, shown)) => {
                     let bytes = sample.memory();
                     // Samples that were read ahead have a bound of their own.
                     let copied = if ahead_ns.is_some() { 0 } else { bytes };
                     let (buffer, memory) = (Share::buffer(copied), memory.saturating_add(share.admitted(copied)));
                     self.meter.stage(Stage::Read, &mut timed, bytes);
                     timed.ns[Stage::Read] += ahead_ns.unwrap_or(0);
-                    group.samples.push(Taken { place, sample, timed, memory });
+                    group.samples.push(Taken { place, sample, timed, memory, shown });
                     held += buffer;
                     // Another sample of this size might exceed the share.
                     if held + buffer > share.encoded {
@@ -399,15 +402,21 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Plans the images of a sample. Returns the bytes of memory that decoding them and computing
-    /// its fields takes.
-    fn plan(&mut self, sample: &Sample<'a>, entry: &Entry, group: &mut Group<'a>) -> Result<usize> {
+    /// its fields takes, and the plan of a picture that is no image.
+    fn plan(
+        &mut self,
+        sample: &Sample<'a>,
+        entry: &Entry,
+        group: &mut Group<'a>,
+    ) -> Result<(usize, Option<Box<Plan>>)> {
         // If memory is scarce, the scratch of codecs counts too.
         let share = self.run.scratch.share();
         let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
         let epoch = self.part.header().epoch;
         let (fields, first) = (&self.recipe.fields.images, group.images.len());
         for field in fields {
-            let planned = self.recipe.plan(field, sample, (epoch, entry), &group.images[first..], self.boxes)?;
+            let planned =
+                self.recipe.plan(field.described(), sample, (epoch, entry), &group.images[first..], self.boxes)?;
             group.images.push(planned);
         }
         // A device takes pictures one by one.
@@ -429,10 +438,18 @@ impl<'a> PartFiller<'a> {
                 copied = copied.max(picture.bitstream_memory(planned.plan.region, self.part.encoded_room()));
             }
         }
+        let shown = match &self.recipe.fields.shown {
+            Some(name) => {
+                let picture = (&Image::new(), &**name);
+                Some(Box::new(self.recipe.plan(picture, sample, (epoch, entry), &[], self.boxes)?.plan))
+            }
+            None => None,
+        };
         let plan = self.recipe.fields.followed.map(|number| &group.images[first + number].plan);
+        let plan = plan.or(shown.as_deref());
         let computed = self.recipe.memory(sample, plan, entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
-        Ok(if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory })
+        Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, shown))
     }
 
     /// Decodes, transforms and writes the images of `group`.
@@ -479,7 +496,7 @@ impl<'a> PartFiller<'a> {
         }
 
         let copied_bytes = part.schema().sample_bytes() - recipe.fields.computed_bytes();
-        for (number, Taken { place, sample, mut timed, .. }) in samples.into_iter().enumerate() {
+        for (number, Taken { place, sample, mut timed, shown, .. }) in samples.into_iter().enumerate() {
             let own = number * each..(number + 1) * each;
             let mut made = recipe.fields.images.iter().zip(own.clone()).try_for_each(|(field, number)| {
                 std::mem::replace(&mut results[number], Ok(()))?;
@@ -498,12 +515,12 @@ impl<'a> PartFiller<'a> {
                 meter.enter(Stage::Transform, timed.id);
                 let planned = &mut images[number];
                 recipe.transform(field, &pixels[with], planned, (resizer, image), (part, place))?;
-                meter.stage(Stage::Transform, &mut timed, field.image_bytes());
+                meter.stage(Stage::Transform, &mut timed, field.rgb_bytes());
                 meter.enter(Stage::Write, timed.id);
                 guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
             });
             part.meta(place).damaged = recipe::damaged(&images[own.clone()]);
-            let plan = recipe.fields.followed.map(|number| &images[own][number].plan);
+            let plan = recipe.fields.followed.map(|number| &images[own][number].plan).or(shown.as_deref());
             if made.is_ok() {
                 let mut copied = recipe.fields.copied.iter();
                 made = copied.try_for_each(|field| recipe.write(field, &sample, plan, part, place));

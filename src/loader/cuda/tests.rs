@@ -25,6 +25,7 @@ mod borders;
 mod memory;
 mod ranks;
 mod repairs;
+mod stored;
 #[path = "../../../tests/support/warnings.rs"]
 mod warnings;
 

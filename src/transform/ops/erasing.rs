@@ -80,6 +80,10 @@ impl RandomErasing {
 impl Operation for RandomErasing {
     const ON_VALUES: bool = true;
 
+    fn changes_colours(&self) -> Option<&'static str> {
+        Some("erase")
+    }
+
     fn check(&self) -> Result<()> {
         let ([s0, s1], [r0, r1]) = (self.scale, self.ratio);
         check_probability("erase", self.probability)?;

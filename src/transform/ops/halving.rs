@@ -11,6 +11,10 @@ use crate::order::Rng;
 pub(crate) struct Halve;
 
 impl Operation for Halve {
+    fn changes_colours(&self) -> Option<&'static str> {
+        Some("Halve")
+    }
+
     fn without_device_code(&self) -> Option<&'static str> {
         Some("Halve")
     }

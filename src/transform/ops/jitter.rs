@@ -74,6 +74,10 @@ impl ColorJitter {
 }
 
 impl Operation for ColorJitter {
+    fn changes_colours(&self) -> Option<&'static str> {
+        Some("jitter")
+    }
+
     fn check(&self) -> Result<()> {
         let effects = [
             ("brightness", self.brightness, f64::MAX),

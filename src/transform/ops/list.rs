@@ -39,6 +39,13 @@ macro_rules! operations {
                 }
             }
 
+            /// Name of the operation, like [`Operation::changes_colours`].
+            pub(crate) fn changes_colours(&self) -> Option<&'static str> {
+                match self {
+                    $($(#[$oon])* Op::$op(op) => op.changes_colours(),)+
+                }
+            }
+
             /// Checks the options, like [`Operation::check`].
             pub(crate) fn check(&self) -> Result<()> {
                 match self {

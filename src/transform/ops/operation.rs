@@ -19,6 +19,9 @@ pub(crate) trait Operation {
         None
     }
 
+    /// Name of the operation, if it changes more than the places of pixels.
+    fn changes_colours(&self) -> Option<&'static str>;
+
     /// Bytes per pixel that its effects on pixels need next to the image. Most need a copy.
     fn bytes_per_pixel(&self) -> u64 {
         3

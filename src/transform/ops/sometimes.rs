@@ -214,6 +214,10 @@ impl Operation for Sometimes {
         Err(Error::config(format!("{name}: {cause}")))
     }
 
+    fn changes_colours(&self) -> Option<&'static str> {
+        (!matches!(self.what, What::Affine(_) | What::Perspective { .. })).then(|| self.what.name())
+    }
+
     /// Draws one number for the decision if the probability is not 1, then those of the effect.
     fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
         if self.probability < 1.0 && !rng.chance(self.probability) {

@@ -213,6 +213,10 @@ fn depth_of(depth: Option<u32>, rng: &mut Rng) -> u32 {
 }
 
 impl Operation for Policy {
+    fn changes_colours(&self) -> Option<&'static str> {
+        Some("the policy")
+    }
+
     fn without_device_code(&self) -> Option<&'static str> {
         match self.form {
             Form::Mix { .. } | Form::Timm { recipe: Ok(Recipe { mix: Some(_), .. }), .. } => Some("AugMix"),

@@ -1,0 +1,90 @@
+"""Promise: pictures of 16 bits, of floats and with alpha keep their values in a ``Map``. An image of one
+channel is Pillow's ``convert("L")``, and pictures of more than 8 bits become images only on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from warpfeed import Augment, ConfigError, Decoder, Loader, Map, WarpfeedError
+
+Image = pytest.importorskip("PIL.Image")
+
+RANDOM = np.random.default_rng(5)
+SIZE = (31, 23)
+OPTIONS: dict[str, Any] = {"without": ["label"], "output": "numpy", "augment": Augment.pass_through(SIZE)}
+
+
+def saved(folder: Path, values: np.ndarray, name: str = "a.png") -> Path:
+    Image.fromarray(values).save(folder / name)
+    return folder
+
+
+def field(data: Any, **options: Any) -> Any:
+    (batch,) = Loader(data, **{**OPTIONS, **options})
+    return batch["image"] if isinstance(batch, dict) else batch[0]
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_a_scan_of_16_bits_keeps_its_values_and_is_no_image(tmp_path: Path, name: str) -> None:
+    values = RANDOM.integers(0, 4096, SIZE, np.uint16)
+    saved(tmp_path, values, name)
+    assert np.array_equal(field(tmp_path, fields={"image": Map(picture=True)}), values[None].astype(np.float32))
+    one = field(tmp_path, fields={"image": Map(1, picture=True)}, layout="nchw")
+    assert one.shape == (1, 1, *SIZE) and np.array_equal(one[0, 0], values)
+    with pytest.raises(WarpfeedError, match="values of 16 bits.*warpfeed.Map reads them unchanged, to_8_bits=True keeps"):
+        field(tmp_path)
+    assert np.array_equal(field(tmp_path, to_8_bits=True)[0, :, :, 1], values >> 8)
+    # A decoder has the same options.
+    decoded = Decoder(augment=OPTIONS["augment"], output="numpy", to_8_bits=True).decode([(tmp_path / name).read_bytes()])
+    assert np.array_equal(decoded.images[0, :, :, 1], values >> 8)
+
+
+def test_a_tiff_of_floats_keeps_them(tmp_path: Path) -> None:
+    values = RANDOM.normal(size=SIZE).astype(np.float32)
+    saved(tmp_path, values, "a.tif")
+    assert np.array_equal(field(tmp_path, fields={"image": Map(picture=True)})[0], values)
+    with pytest.raises(WarpfeedError, match="warpfeed.Map reads its values"):
+        field(tmp_path)
+
+
+def test_alpha_is_dropped_kept_or_blended_as_by_pillow(tmp_path: Path) -> None:
+    values = RANDOM.integers(0, 256, (*SIZE, 4), np.uint8)
+    saved(tmp_path, values)
+    assert np.array_equal(field(tmp_path)[0], values[:, :, :3])
+    assert np.array_equal(field(tmp_path, fields={"image": Map(4, picture=True)})[0], values)
+    picture = Image.fromarray(values)
+    under = Image.new("RGB", picture.size, (10, 200, 99))
+    under.paste(picture, mask=picture.getchannel("A"))
+    assert np.array_equal(field(tmp_path, background=(10, 200, 99))[0], np.asarray(under))
+
+
+def test_one_channel_is_that_of_pillow(tmp_path: Path, torch: Any) -> None:
+    values = RANDOM.integers(0, 256, (*SIZE, 3), np.uint8)
+    saved(tmp_path, values)
+    expected = np.asarray(Image.fromarray(values).convert("L"))
+    assert np.array_equal(field(tmp_path, channels=1)[0, :, :, 0], expected)
+    tensor = field(tmp_path, channels=1, output="torch")
+    assert tensor.shape == (1, 1, *SIZE) and np.array_equal(tensor[0, 0], expected)
+    normal = field(tmp_path, channels=1, normalize=([0.5] * 3, [0.25] * 3), layout="nchw")
+    assert np.allclose(normal[0, 0], (expected / 255 - 0.5) / 0.25, atol=1e-6)
+
+
+def test_options_that_cannot_work_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, np.zeros(SIZE, np.uint8))
+    shown = {"image": Map(picture=True)}
+    for options, message in [
+        ({"channels": 4}, "channels=4: an image has 3 or 1; warpfeed.Map"),
+        ({"background": (1, 2, 300)}, "background="),
+        ({"fields": {"image": Map(of="x", picture=True)}}, "set one of them"),
+        ({"fields": shown, "augment": Augment.train(8).grayscale(0.5)}, "as it is stored, so grayscale"),
+        ({"fields": shown, "normalize": "imagenet"}, "normalize changes images"),
+    ]:
+        with pytest.raises((ConfigError, TypeError, ValueError), match=message):
+            field(tmp_path, **options)
+    with pytest.raises(WarpfeedError, match=r"has 1 channels, but the map has 3: Map\(1\)"):
+        field(tmp_path, fields={"image": Map(3, picture=True)})
+    assert eval(repr(Map(3, picture=True))) == Map(3, picture=True)
+    assert eval(repr(Map(of="x"))) == Map(of="x")

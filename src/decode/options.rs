@@ -1,0 +1,20 @@
+/// Default limit on pixels: 16,384 by 16,384.
+const MAX_PIXELS: u64 = 1 << 28;
+
+/// Options of the built-in codecs.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "formats"), allow(dead_code))]
+pub(super) struct Options {
+    /// Maximum number of pixels of a picture.
+    pub(super) max_pixels: u64,
+    /// The colour that transparent pixels are blended with. Without one, alpha is dropped.
+    pub(super) background: Option<[u8; 3]>,
+    /// Whether channels of more than 8 bits become 8 bits.
+    pub(super) to_8_bits: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { max_pixels: MAX_PIXELS, background: None, to_8_bits: false }
+    }
+}
