@@ -1,0 +1,208 @@
+"""Images/s of whole recipes: warpfeed and torchvision v2 under `DataLoader`, in turns on two cores.
+
+    python benches/recipes.py FOLDER [--only simclr] [--rounds 3] [--seconds 8] [--json out.json]
+
+FOLDER has class folders of JPEGs. Batches are normalised `f32` in host memory, and `u8` in the recipe
+of albumentations. Each run is a process of its own, pinned to `--cores`. Ratios are medians over the
+rounds, with the lowest and the highest. The order of the runs changes from round to round.
+
+| recipe | warpfeed | the other side, under `DataLoader` |
+|---|---|---|
+| `rand_augment` | `Augment.train(224).rand_augment(2, 9)` | torchvision v2 on `uint8` tensors: `RandAugment(2, 9)` |
+| `three_augment` | `Augment.train(224).three_augment()` | v2: one of greyscale, solarize and blur, then a jitter |
+| `simclr` | `views=Augment.simclr_views(224)`; pairs of views per second | v2: the picture is decoded once for two views |
+| `albumentations` | crop and flip in Rust, `transform=` the colours | the same pipeline with albumentations' crop, on OpenCV's decoder |
+
+The threads or processes of both sides are as many as cores. An epoch repeats the pictures `--repeat`
+times, so that the borders of epochs do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+SIDE = 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def colours() -> list[Any]:
+    """The steps of albumentations that both sides share."""
+    import albumentations as a
+
+    jitter = a.ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1), p=0.8)
+    return [jitter, a.ToGray(p=0.2), a.GaussianBlur(sigma_limit=(0.1, 2.0), p=0.5), a.Solarize(p=0.2)]
+
+
+def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
+    import warpfeed
+
+    train = warpfeed.Augment.train(SIDE)
+    options: dict[str, Any] = {"normalize": "imagenet"}
+    if name == "simclr":
+        options["views"] = warpfeed.Augment.simclr_views(SIDE)
+    elif name == "albumentations":
+        import albumentations as a
+
+        options = {"augment": train, "transform": a.Compose(colours()), "processes": args.cores}
+    else:
+        options["augment"] = train.rand_augment(2, 9) if name == "rand_augment" else train.three_augment()
+    loader = warpfeed.Loader(
+        args.folder, batch_size=args.batch, shuffle=True, drop_last=True, repeat=args.repeat, num_workers=args.cores,
+        layout="nchw", output="torch", **options,
+    )  # fmt: skip
+    while True:
+        for batch in loader:
+            yield len(batch["label"] if isinstance(batch, dict) else batch[1])
+
+
+def transform(name: str) -> Any:
+    """The recipe of torchvision on a decoded picture."""
+    import torch
+    from torchvision.transforms import v2
+
+    crop = [v2.RandomResizedCrop(SIDE, antialias=True), v2.RandomHorizontalFlip()]
+    last = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    if name == "rand_augment":
+        return v2.Compose([*crop, v2.RandAugment(2, 9), *last])
+    if name == "three_augment":
+        one = [v2.RandomGrayscale(1.0), v2.RandomSolarize(128, 1.0), v2.GaussianBlur(9, (0.1, 2.0))]
+        return v2.Compose([*crop, v2.RandomChoice(one), v2.ColorJitter(0.3, 0.3, 0.3), *last])
+    jitter = v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.8)
+    blur = v2.RandomApply([v2.GaussianBlur(SIDE // 10 | 1, (0.1, 2.0))], 0.5)
+    view = v2.Compose([*crop, jitter, v2.RandomGrayscale(0.2), blur, *last])
+    return lambda picture: (view(picture), view(picture))
+
+
+class Pictures:
+    """The files of class folders, `repeat` times."""
+
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
+        folders = sorted(path for path in Path(args.folder).iterdir() if path.is_dir())
+        files = [(str(path), label) for label, folder in enumerate(folders) for path in sorted(folder.iterdir())]
+        if not files:
+            raise SystemExit(f"{args.folder}: no class folders with pictures")
+        self.files = files * args.repeat
+        self.name = name
+        self.transform: Any = None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        # Made in the worker, because functions in functions cannot be pickled.
+        path, label = self.files[index]
+        if self.name == "albumentations":
+            import albumentations as a
+            import cv2
+
+            if self.transform is None:
+                cv2.setNumThreads(0)
+                self.transform = a.Compose([a.RandomResizedCrop((SIDE, SIDE)), a.HorizontalFlip(), *colours()])
+            picture = cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
+            return self.transform(image=picture)["image"].transpose(2, 0, 1).copy(), label
+        from torchvision.io import decode_image, read_file
+
+        if self.transform is None:
+            self.transform = transform(self.name)
+        return self.transform(decode_image(read_file(path), mode="RGB")), label
+
+
+def torch_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
+    import torch
+
+    torch.set_num_threads(1)
+    loader = torch.utils.data.DataLoader(
+        Pictures(name, args), args.batch, shuffle=True, drop_last=True, num_workers=args.cores, persistent_workers=True,
+        prefetch_factor=4,
+    )  # fmt: skip
+    while True:
+        for _, labels in loader:
+            yield len(labels)
+
+
+SIDES = {"warpfeed": warpfeed_batches, "torch": torch_batches}
+RECIPES = ("rand_augment", "three_augment", "simclr", "albumentations")
+
+
+def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
+    """Images/s after the warm-up, which includes the start of processes."""
+    next(batches)
+    begin = time.monotonic()
+    while time.monotonic() - begin < args.warmup:
+        next(batches)
+    begin, samples = time.monotonic(), 0
+    while time.monotonic() - begin < args.seconds:
+        samples += next(batches)
+    return samples / (time.monotonic() - begin)
+
+
+def run(recipe: str, side: str, args: argparse.Namespace) -> float:
+    """The rate of one side, in a process of its own."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--run", recipe, side]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{recipe}, {side}:\n{done.stdout}{done.stderr}")
+    return float(done.stdout.split()[-1])
+
+
+def versions() -> dict[str, str]:
+    names = ("warpfeed", "torch", "torchvision", "albumentations", "numpy")
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed as a package"
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--only", nargs="+", choices=RECIPES, default=RECIPES)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--warmup", type=float, default=3)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.run:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
+        recipe, side = args.run
+        print(measure(SIDES[side](recipe, args), args), flush=True)
+        # Processes of the other side's loader would otherwise finish their batches.
+        os._exit(0)
+
+    rates: dict[str, dict[str, list[float]]] = {recipe: {side: [] for side in SIDES} for recipe in args.only}
+    for turn in range(args.rounds):
+        for recipe in args.only:
+            for side in sorted(SIDES, reverse=turn % 2 == 1):
+                rates[recipe][side].append(run(recipe, side, args))
+    print("| recipe | warpfeed, images/s | torch `DataLoader`, images/s | ratio |\n|---|---|---|---|")
+    for recipe, of in rates.items():
+        ratios = [ours / theirs for ours, theirs in zip(of["warpfeed"], of["torch"], strict=True)]
+        shown = [f"{statistics.median(of[side]):,.0f} ({min(of[side]):,.0f} to {max(of[side]):,.0f})" for side in SIDES]
+        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"| `{recipe}` | {' | '.join(shown)} | {ratio} |")
+    facts = {"cores": args.cores, "machine": platform.platform(), "date": time.strftime("%Y-%m-%d"), **versions()}
+    print(", ".join(f"{name} {fact}" for name, fact in facts.items()))
+    if args.json:
+        args.json.write_text(json.dumps({"rates": rates, "facts": facts, "options": vars(args)}, default=str, indent=1))
+
+
+if __name__ == "__main__":
+    main()
