@@ -175,11 +175,12 @@ fn filter(name: &str) -> PyResult<Filter> {
     match name {
         "bilinear" => Ok(Filter::Bilinear),
         "bicubic" => Ok(Filter::Bicubic),
+        "bilinear_exact" => Ok(Filter::BilinearExact),
         "lanczos" => Ok(Filter::Lanczos),
         "nearest" => Ok(Filter::Nearest),
         other => {
-            let text = format!("the filter is \"bilinear\", \"bicubic\", \"lanczos\" or \"nearest\", not {other:?}");
-            Err(PyValueError::new_err(text))
+            let known = "\"bilinear\", \"bilinear_exact\", \"bicubic\", \"lanczos\" or \"nearest\"";
+            Err(PyValueError::new_err(format!("the filter is {known}, not {other:?}")))
         }
     }
 }

@@ -14,7 +14,7 @@ __all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
 
 Colour = tuple[int, int, int]
 Interpolation = Literal["nearest", "bilinear"]
-Filter = Literal["bilinear", "bicubic", "lanczos", "nearest"]
+Filter = Literal["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"]
 Border = Literal["constant", "edge", "reflect", "symmetric"]
 Range = tuple[float, float]
 #: The side of a square, or (height, width), as in torchvision.
@@ -336,8 +336,9 @@ class Augment(_Calls):
         return self._with("pad_if_needed")  # type: ignore[no-any-return]
 
     def interpolation(self, filter: Filter) -> Augment:
-        """Filter of the resize; ``"bilinear"`` by default. All but ``"nearest"`` are antialiased. With
-        another filter than the default, workers decode and resize all pictures."""
+        """Filter of the resize; ``"bilinear"`` by default. All but ``"nearest"`` are antialiased.
+        ``"bilinear_exact"`` has the bits of torchvision, from which ``"bilinear"`` differs by at most one
+        level. With another filter than the default, workers decode and resize all pictures."""
         return self._with("interpolation", str(filter))  # type: ignore[no-any-return]
 
     def from_epoch(self, epoch: int, augment: Augment) -> Augment:

@@ -6,9 +6,13 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Filter {
-    /// A triangle: Pillow's and torchvision's `BILINEAR`.
+    /// A triangle: Pillow's and torchvision's `BILINEAR`, up to one level of rounding. It resizes down
+    /// first, which is faster.
     #[default]
     Bilinear,
+    /// The same triangle with the bits of torchvision's `BILINEAR` of tensors, to evaluate a model on
+    /// the pixels that it was measured with.
+    BilinearExact,
     /// A cubic with the parameter -0.5: Pillow's and torchvision's `BICUBIC`.
     Bicubic,
     /// A sinc windowed to three lobes: Pillow's `LANCZOS`. torchvision has it for Pillow's images only.
@@ -22,22 +26,22 @@ impl Filter {
     /// Half of the width of the filter, in output pixels where the picture shrinks.
     pub(super) fn support(self) -> f64 {
         match self {
-            Filter::Bilinear | Filter::Nearest => 1.0,
+            Filter::Bilinear | Filter::BilinearExact | Filter::Nearest => 1.0,
             Filter::Bicubic => 2.0,
             Filter::Lanczos => 3.0,
         }
     }
 
     /// Whether rows are resized across first, and then down. Pillow and PyTorch do so. The order
-    /// matters where a filter overshoots, because each of the two steps limits levels to 0 to 255.
+    /// matters, because each of the two steps rounds, and limits levels to 0 to 255.
     pub(super) fn is_across_first(self) -> bool {
-        matches!(self, Filter::Bicubic | Filter::Lanczos)
+        matches!(self, Filter::BilinearExact | Filter::Bicubic | Filter::Lanczos)
     }
 
     /// The weight at the distance `t`, which is not negative and less than the support.
     pub(super) fn weight(self, t: f64) -> f64 {
         match self {
-            Filter::Bilinear | Filter::Nearest => 1.0 - t,
+            Filter::Bilinear | Filter::BilinearExact | Filter::Nearest => 1.0 - t,
             Filter::Bicubic => cubic(t),
             Filter::Lanczos => sinc(t) * sinc(t / 3.0),
         }

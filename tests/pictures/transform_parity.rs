@@ -102,6 +102,8 @@ fn each_filter_has_the_pixels_of_torchvision_and_pillow() {
         ("grow", Rect::new(60, 50, 31, 40)),
     ] {
         for (filter, name) in [
+            (Filter::BilinearExact, "pillow"),
+            (Filter::BilinearExact, "tensor"),
             (Filter::Bicubic, "bicubic.pillow"),
             (Filter::Bicubic, "bicubic.tensor"),
             (Filter::Lanczos, "lanczos.pillow"),
@@ -113,6 +115,16 @@ fn each_filter_has_the_pixels_of_torchvision_and_pillow() {
             (plan.crop, plan.interpolation) = (rect, filter);
             assert_filtered(&name, &run(&pixels, &plan), &theirs);
         }
+    }
+}
+
+#[test]
+fn exact_bilinear_evaluation_has_the_bits_of_torchvision() {
+    let augment = Augment::eval(64, 56).interpolation(Filter::BilinearExact);
+    let ours = run(&source(), &augment.plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap());
+    for library in ["tensor", "pillow"] {
+        let name = format!("eval.{library}");
+        assert_filtered(&name, &ours, &fixture(&name).1);
     }
 }
 

@@ -161,6 +161,7 @@ fn workers_decode_what_only_the_host_resizes() {
     let by = |filter| Augment::train(32).interpolation(filter);
     let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
     for (augment, never_left) in [
+        (by(Filter::BilinearExact), true),
         (by(Filter::Bicubic), true),
         (by(Filter::Lanczos), true),
         (by(Filter::Nearest), true),
