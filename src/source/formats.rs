@@ -204,7 +204,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: |_, _| false,
         open: table,
-        open_url: None,
+        open_url: Some(|url, options| table(Path::new(url), options)),
     },
     DataFormat {
         name: "folder",
@@ -561,7 +561,13 @@ fn table(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         "tables",
         "a table",
         path,
-        options.table.open_with(path, options.classes.as_ref(), options.lenient, options.formats.clone())?
+        options.table.open_with(
+            path,
+            options.classes.as_ref(),
+            options.lenient,
+            options.formats.clone(),
+            &options.stores
+        )?
     )
 }
 

@@ -35,6 +35,8 @@ mod parquet;
 mod recordio;
 mod records;
 mod replaced;
+#[cfg(feature = "tables")]
+mod stored_tables;
 mod stores;
 mod tables;
 mod tar_interop;

@@ -13,13 +13,13 @@ use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 
 /// Objects in memory, each with a version.
 #[derive(Clone, Default)]
-struct Objects(Arc<Mutex<Versions>>);
+pub(crate) struct Objects(pub(crate) Arc<Mutex<Versions>>);
 
 /// Number and bytes of the newest version of each object.
 type Versions = BTreeMap<String, (u64, Vec<u8>)>;
 
 impl Objects {
-    fn put(&self, url: &str, bytes: Vec<u8>) {
+    pub(crate) fn put(&self, url: &str, bytes: Vec<u8>) {
         let mut objects = self.0.lock().unwrap();
         let version = objects.get(url).map_or(0, |(version, _)| version + 1);
         objects.insert(url.to_owned(), (version, bytes));
@@ -49,7 +49,7 @@ impl Store for Objects {
     }
 }
 
-fn samples(source: &dyn Source) -> Vec<OwnedSample> {
+pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     let read = |index| OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap();
     (0..source.len()).map(read).collect()
 }

@@ -40,15 +40,15 @@ pub(super) struct Field {
 
 impl Columns {
     /// Decides the use of each column of `names`. `first` holds the first value of each column, if
-    /// any. Paths are relative to `root`.
+    /// any. `is_file` says whether a path is that of a file.
     ///
     /// # Errors
     /// If the table lacks a column that the options name, if two columns have one name, or if there
-    /// are more columns than a sample can have fields.
+    /// are more columns than a sample can have fields. The errors of `is_file`.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],
-        root: &Path,
+        is_file: impl Fn(&str) -> Result<bool>,
         options: &TableOptions,
     ) -> Result<Self> {
         for (place, name) in names.iter().enumerate() {
@@ -91,9 +91,9 @@ impl Columns {
                 continue;
             }
             let value = first.get(column).and_then(Option::as_ref);
-            let is_file =
-                |value: &str| is_below(value) && Path::new(value).extension().is_some() && root.join(value).is_file();
-            if value.is_some_and(|(cell, text)| *cell == Cell::Text && is_file(text)) {
+            let may_be = |value: &str| is_below(value) && Path::new(value).extension().is_some();
+            let path = value.filter(|(cell, text)| *cell == Cell::Text && may_be(text));
+            if path.map_or(Ok(false), |(_, path)| is_file(path))? {
                 files.push((column, stem(name)));
                 guessed.push(column);
                 continue;

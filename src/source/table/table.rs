@@ -11,6 +11,7 @@ use super::csv::Csv;
 use super::options::TableOptions;
 use super::page::Page;
 use super::scan::{Scan, scan};
+use super::stored::{Below, Stored, is_url, url_of};
 use super::syntax::Syntax;
 use super::text::{line_of, read};
 use crate::error::{Error, Result};
@@ -18,7 +19,9 @@ use crate::format::{self, Format};
 use crate::source::file::is_below;
 use crate::source::record::{Labels, Learner};
 use crate::source::sample::MAX_FIELDS;
-use crate::source::{Classes, Sample, Source};
+use crate::source::store::Stores;
+use crate::source::{Classes, Follow, Lookahead, Sample, Source};
+use crate::trace::NetworkStats;
 
 /// A table of samples: a `.csv`, `.tsv` or JSON-lines file.
 ///
@@ -68,6 +71,10 @@ use crate::source::{Classes, Sample, Source};
 /// one bad sample; the other rows remain usable. Opening warns about bad rows, with their number
 /// and the first line.
 ///
+/// **Stores.** The table and its files may be in a store: paths are then relative to the URL of the
+/// table's folder, or to [`TableOptions::root`], and a column that an option names may hold URLs. The
+/// files are listed once, and fetched before they are needed.
+///
 /// The text is held in memory, with 8 additional bytes per row. Opening reads it twice; a row is
 /// parsed again when it is read.
 pub struct Table {
@@ -81,6 +88,8 @@ pub struct Table {
     columns: Columns,
     labels: Option<Labels>,
     formats: Vec<Format>,
+    /// The files of the rows, if they are in a store.
+    stored: Option<Stored>,
 }
 
 impl Table {
@@ -98,9 +107,10 @@ impl Table {
         classes: Option<&Classes>,
         lenient: bool,
         formats: Vec<Format>,
+        stores: &Stores,
     ) -> Result<Self> {
         let root = options.root.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).to_owned());
-        let text = read(path)?;
+        let text = read(path, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         if text.trim().is_empty() {
             return Err(Error::in_source("the table is empty").at_path(path));
         }
@@ -125,14 +135,75 @@ impl Table {
                 _ => tracing::warn!("{path}: {bad_rows} bad rows, the first in line {line}: {cause}"),
             }
         }
-        let columns = Columns::new(names, &first, &root, options).map_err(|e| e.at_path(path))?;
         let root = root.to_str().map(str::to_owned).ok_or_else(|| {
             Error::config(format!("the folder of its paths, {}, is not UTF-8", root.display())).at_path(path)
         })?;
         let root = if root.is_empty() || root.ends_with('/') { root } else { root + "/" };
-        let mut table = Table { file: path.to_owned(), root, text, starts, syntax, columns, labels: None, formats };
+        let folder = root.clone();
+        let below = Below::new(&folder);
+        let is_file = |cell: &str| match is_url(&root) {
+            // A URL elsewhere is a text.
+            true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
+            false => Ok(!is_url(cell) && Path::new(&root).join(cell).is_file()),
+        };
+        let columns = Columns::new(names, &first, is_file, options);
+        let columns = columns.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        let file = path.to_owned();
+        let mut table = Table { file, root, text, starts, syntax, columns, labels: None, formats, stored: None };
         table.learn(classes, lenient, &first)?;
+        table.find_files(&first, below, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(table)
+    }
+
+    /// The columns of paths: the picture, then further files.
+    fn paths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.columns.picture.into_iter().chain(self.columns.files.iter().map(|(column, _)| *column))
+    }
+
+    /// Finds the files of the rows if they are in a store.
+    fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
+        let columns: Vec<usize> = self.paths().collect();
+        let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
+        let named_url = |&column: &usize| value(column).is_some_and(is_url);
+        if let Some(column) =
+            columns.iter().copied().filter(named_url).find(|column| self.is_outside(*column, value(*column)))
+        {
+            let name = &self.columns.names[column];
+            let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
+            return Err(Error::config(format!(
+                "the paths in column {name:?} are URLs that are not below {:?}; name the column with \
+                 TableOptions::{option}({name:?}) to read them",
+                self.shown_root()
+            )));
+        }
+        if columns.is_empty() || !(is_url(&self.root) || columns.iter().any(named_url)) {
+            return Ok(());
+        }
+        let mut urls = Vec::with_capacity(self.starts.len() * columns.len());
+        let mut cells = Cells::default();
+        for row in 0..self.starts.len() {
+            let parsed = self.parse(row, &mut cells).is_ok();
+            urls.extend(columns.iter().map(|&column| {
+                let cell = cells.filled(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
+                Some(url_of(&self.root, cell))
+            }));
+        }
+        self.stored = Some(Stored::of(&urls, columns.len(), below, stores)?);
+        Ok(())
+    }
+
+    /// The folder of the paths, for messages. A table in the current folder may be named without a folder.
+    fn shown_root(&self) -> &str {
+        if self.root.is_empty() { "." } else { &self.root }
+    }
+
+    /// Whether a path leads out of the folder, in a column that no option names.
+    fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
+        let is_out = |cell: &str| match is_url(cell) {
+            true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
+            false => !is_below(cell),
+        };
+        self.columns.guessed.contains(&column) && cell.is_some_and(is_out)
     }
 
     /// Determines the labels.
@@ -208,10 +279,8 @@ impl Table {
 
     /// Reads the file that the cell of `column` names.
     fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
-        if self.columns.guessed.contains(&column) && !is_below(cell) {
-            let name = &self.columns.names[column];
-            // A table in the current folder, named without a folder.
-            let root = if self.root.is_empty() { "." } else { &*self.root };
+        if self.is_outside(column, Some(cell)) {
+            let (name, root) = (&self.columns.names[column], self.shown_root());
             let option = if self.columns.picture == Some(column) { "picture" } else { "file" };
             return Err(self.at(
                 row,
@@ -220,6 +289,11 @@ impl Table {
                      TableOptions::{option}({name:?}) to allow such paths"
                 ),
             ));
+        }
+        if let Some(stored) = &self.stored {
+            let place = self.paths().position(|other| other == column).expect("a column of paths");
+            let mut bytes = Vec::new();
+            return Ok(page.push(stored.read(row, place, &url_of(&self.root, cell), &mut bytes)?));
         }
         let path = self.locate(page, cell);
         page.read(path.clone()).map_err(|e| Error::io(page.text(path), &e).at_line(&self.file, self.line(row)))
@@ -331,7 +405,7 @@ impl TableOptions {
     /// the line. [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a named column,
     /// has two columns of one name, or has more columns than a sample can have fields (16).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
-        self.open_with(path.as_ref(), None, false, Vec::new())
+        self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }
 
     /// As [`open`](TableOptions::open), with `classes` to number the labels, and with files of
@@ -343,8 +417,9 @@ impl TableOptions {
         classes: Option<&Classes>,
         lenient: bool,
         formats: Vec<Format>,
+        stores: &Stores,
     ) -> Result<Table> {
-        Table::new(path, self, classes, lenient, formats)
+        Table::new(path, self, classes, lenient, formats, stores)
     }
 }
 
@@ -390,7 +465,23 @@ impl Source for Table {
         let mut cells = Cells::default();
         let path = self.columns.picture.filter(|_| self.parse(index, &mut cells).is_ok());
         let path = path.and_then(|column| cells.filled(column));
-        Some(path.map_or_else(|| self.file.clone(), |path| Path::new(&self.root).join(path)))
+        Some(match path {
+            None => self.file.clone(),
+            Some(path) if self.stored.is_some() => url_of(&self.root, path).into(),
+            Some(path) => Path::new(&self.root).join(path),
+        })
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.stored.as_ref()?.follow(order)
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.stored.as_ref().map(Stored::network)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.stored.as_ref().map_or(0, Stored::ahead_bytes)
     }
 
     fn classes(&self) -> &[String] {

@@ -1,14 +1,23 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::source::ahead::Remote;
 use crate::source::file;
+use crate::source::store::{Location, Stores};
 
-/// Reads a text file.
+/// Reads a text file of this machine or of a store.
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8. The error names the line.
-pub(super) fn read(path: &Path) -> Result<String> {
-    let mut bytes = file::read(path, u64::MAX).map_err(|e| Error::io(path, &e))?;
+pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
+    let mut bytes = match Location::of(path) {
+        Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,
+        Location::Url(url) => {
+            let remote = Remote::new(stores.of(&url)?.clone());
+            let object = remote.repeated(move |store| store.object(&url))?;
+            remote.bytes(&object, 0, object.len)?
+        }
+    };
     let refused = |line: usize, cause: &str| {
         Err(Error::in_source(format!("{cause}; save the table as UTF-8")).at_line(path, line))
     };

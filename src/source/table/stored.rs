@@ -1,0 +1,157 @@
+//! The files of a table that are in a store.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::order::Position;
+use crate::source::ahead::{AHEAD, Parts, Remote, identity};
+use crate::source::store::{Location, Stores};
+use crate::source::{Follow, Lookahead, NextUse, Object, Place};
+use crate::trace::NetworkStats;
+
+/// The number of a file that does not exist.
+const ABSENT: u32 = u32::MAX;
+
+/// The files that the rows of a table name, in one store.
+pub(super) struct Stored {
+    remote: Remote,
+    set: Arc<Set>,
+}
+
+struct Set {
+    objects: Vec<Object>,
+    /// The object of each file of each row.
+    files: Vec<u32>,
+    /// Number of files of a row.
+    width: usize,
+}
+
+impl Parts for Set {
+    fn part(&self, number: u64) -> Option<(u32, Range<u64>)> {
+        let object = *self.files.get(usize::try_from(number).ok()?)?;
+        Some((object, 0..self.objects.get(object as usize)?.len))
+    }
+
+    fn object(&self, number: u32) -> &Object {
+        &self.objects[number as usize]
+    }
+
+    fn identity(&self) -> u64 {
+        identity(self.objects.iter())
+    }
+}
+
+/// Whether a path is a URL of a store.
+pub(super) fn is_url(path: &str) -> bool {
+    matches!(Location::of(path), Location::Url(_))
+}
+
+/// The URL of the file that a cell names: a URL, or a path below `root`.
+pub(super) fn url_of(root: &str, cell: &str) -> String {
+    if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
+}
+
+/// The objects below the URL of the folder of a table. They are listed once, if that is needed.
+pub(super) struct Below<'a> {
+    root: &'a str,
+    listed: OnceCell<Vec<Object>>,
+}
+
+impl<'a> Below<'a> {
+    pub(super) fn new(root: &'a str) -> Self {
+        Below { root, listed: OnceCell::new() }
+    }
+
+    /// Whether there is an object at `url`, which lies below the folder.
+    ///
+    /// # Errors
+    /// If the objects cannot be listed.
+    pub(super) fn has(&self, url: &str, stores: &Stores) -> Result<bool> {
+        if self.listed.get().is_none() {
+            let _ = self.listed.set(listed(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
+        }
+        Ok(self.listed.get().is_some_and(|objects| find(objects, url).is_some()))
+    }
+}
+
+/// The objects below a folder, sorted by their URLs.
+fn listed(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
+    let mut objects = remote.list(folder)?;
+    objects.sort_by(|a, b| a.url.cmp(&b.url));
+    Ok(objects)
+}
+
+/// The place of the object at `url`.
+fn find(objects: &[Object], url: &str) -> Option<u32> {
+    u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
+}
+
+impl Stored {
+    /// Finds the files with these URLs, `width` for each row; `None` for a file that is not read.
+    ///
+    /// # Errors
+    /// If they are in several stores, or cannot be listed.
+    pub(super) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
+        let mut named = urls.iter().flatten();
+        let first = named.next().ok_or_else(|| Error::in_source("no row names a file"))?;
+        let mut folder = &first[..first.rfind('/').map_or(0, |at| at + 1)];
+        for url in named {
+            let same = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
+            folder = &folder[..folder.as_bytes()[..same].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1)];
+        }
+        if folder.split_once("://").is_none_or(|(_, bucket)| bucket.is_empty()) {
+            let other = urls.iter().flatten().find(|url| url.split('/').nth(2) != first.split('/').nth(2));
+            let cause = format!("the table has files of several stores: {first} and {}", other.unwrap_or(first));
+            return Err(Error::config(cause));
+        }
+        let remote = Remote::new(stores.of(folder)?.clone());
+        let objects = match below.listed.into_inner().filter(|_| folder.starts_with(below.root)) {
+            Some(objects) => objects,
+            None => listed(&remote, folder)?,
+        };
+        let files = urls.iter().map(|url| url.as_ref().and_then(|url| find(&objects, url)).unwrap_or(ABSENT)).collect();
+        Ok(Stored { remote, set: Arc::new(Set { objects, files, width }) })
+    }
+
+    /// Reads file `place` of `row`, which is at `url`.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub(super) fn read<'a>(&self, row: usize, place: usize, url: &str, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        let number = (row * self.set.width + place) as u64;
+        let Some((object, range)) = self.set.part(number) else {
+            return Err(Error::in_source("the object does not exist").at_path(url));
+        };
+        self.remote.read(number, self.set.object(object), range, scratch)
+    }
+
+    /// Follows the rows of `order`.
+    pub(super) fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let width = self.set.width as u64;
+        let (all, rows, next) = (order.clone(), order.clone(), order.clone());
+        let files = move |place| {
+            let rows = rows.samples(place)?;
+            Some(rows.into_iter().flat_map(|row| row * width..(row + 1) * width).collect())
+        };
+        let next = move |epoch, file, from| match next.next_use(file / width, Place { epoch, batch: from }, 1) {
+            NextUse::At(place) => Position::At(place.batch),
+            NextUse::Later => Position::Absent,
+            NextUse::Unknown => Position::Unknown,
+        };
+        let files = Lookahead::new(order.bytes(), move |epoch| all.batches(epoch), files).with_next(next);
+        self.remote.follow(files, self.set.clone())
+    }
+
+    pub(super) fn network(&self) -> NetworkStats {
+        self.remote.network()
+    }
+
+    /// Bytes of samples to hold ahead of need. More than all files would hold the same bytes twice.
+    pub(super) fn ahead_bytes(&self) -> usize {
+        let files = (0..self.set.files.len() as u64).filter_map(|number| self.set.part(number));
+        let all = files.map(|(_, range)| range.end).fold(0, u64::saturating_add);
+        usize::try_from(all).map_or(AHEAD, |all| all.min(AHEAD))
+    }
+}

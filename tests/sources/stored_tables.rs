@@ -1,0 +1,120 @@
+//! Promise: a table and the files that it names have the same samples in a store as on this machine, also
+//! if only the files are there. They are fetched ahead, and a table of URLs is read only if it is asked for.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::stores::{Objects, samples};
+use crate::support::{Content, Draw};
+use warpfeed::source::{Options, TableOptions, open};
+use warpfeed::{Augment, ErrorKind, Loader};
+
+const ROWS: usize = 24;
+
+/// Writes tables of pictures with masks, and returns the folder and a store with the same files.
+fn set() -> (tempfile::TempDir, Objects) {
+    let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
+    let (mut csv, mut json, mut urls) = ("path,mask,label,note\n".to_owned(), String::new(), "path,label\n".to_owned());
+    for row in 0..ROWS {
+        let (picture, mask) = (format!("a/{row}.jpg"), format!("masks/{row}.png"));
+        let label = ["cat", "dog"][row % 2];
+        csv += &format!("{picture},{mask},{label},see https://x.org/{row}.png\n");
+        json += &format!("{{\"file\": \"./{picture}\", \"label\": \"{label}\"}}\n");
+        urls += &format!("mem://set/{picture},{label}\n");
+        for (name, bytes) in [(picture, (row as u64).to_le_bytes().to_vec()), (mask, vec![!row as u8; 300])] {
+            fs::create_dir_all(root.path().join(&name).parent().unwrap()).unwrap();
+            fs::write(root.path().join(name), bytes).unwrap();
+        }
+    }
+    for (name, text) in [("x.csv", csv), ("x.jsonl", json), ("urls.csv", urls)] {
+        fs::write(root.path().join(name), text).unwrap();
+    }
+    put_all(&store, root.path(), "mem://set");
+    (root, store)
+}
+
+fn put_all(store: &Objects, folder: &Path, url: &str) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let url = format!("{url}/{}", path.file_name().unwrap().to_str().unwrap());
+        if path.is_dir() { put_all(store, &path, &url) } else { store.put(&url, fs::read(&path).unwrap()) }
+    }
+}
+
+#[test]
+fn a_table_and_its_files_are_the_same_on_this_machine_and_in_a_store() {
+    let (root, store) = set();
+    let stores = || Options::new().store("mem", Arc::new(store.clone()));
+    for name in ["x.csv", "x.jsonl"] {
+        let here = open(root.path().join(name)).unwrap();
+        let url = format!("mem://set/{name}");
+        let there = stores().open(&url).unwrap();
+        assert_eq!(("table", ROWS, here.classes()), (there.kind(), there.len(), there.classes()), "{name}");
+        assert_eq!(samples(&*there), samples(&*here), "{name}");
+        let has_mask = samples(&*there)[3].as_sample().unwrap().field("mask.png").is_some();
+        assert_eq!(has_mask, name == "x.csv");
+        assert_eq!(there.path(3).unwrap().to_str(), Some("mem://set/a/3.jpg"));
+        // A local table with the files of the store.
+        let other = tempfile::tempdir().unwrap();
+        fs::copy(root.path().join(name), other.path().join(name)).unwrap();
+        let mixed = stores().table(TableOptions::new().root("mem://set")).open(other.path().join(name)).unwrap();
+        assert_eq!(samples(&*mixed), samples(&*here), "{name}");
+    }
+    let urls = root.path().join("urls.csv");
+    let all = samples(&*stores().table(TableOptions::new().picture("path")).open(&urls).unwrap());
+    let here = open(root.path().join("x.jsonl")).unwrap();
+    for (one, expected) in all.iter().zip(samples(&*here)) {
+        assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
+    }
+    // The table in the store has URLs below its own folder.
+    assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);
+    // Also if the table is in the current folder.
+    for options in [TableOptions::new(), TableOptions::new().root("")] {
+        let e = stores().table(options).open(&urls).err().unwrap();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("TableOptions::picture(\"path\")"), "{e}");
+    }
+
+    let loader = |loader: Loader| loader.codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3);
+    let content = |loader: Loader| loader.into_iter().map(|batch| Content::from(&batch.unwrap())).collect::<Vec<_>>();
+    let remote = loader(Loader::new("mem://set/x.jsonl").store("mem", store.clone()));
+    assert!(content(remote) == content(loader(Loader::new(root.path().join("x.jsonl")))));
+}
+
+#[test]
+fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample() {
+    use warpfeed::source::{Lookahead, Place};
+
+    let (_root, store) = set();
+    store.0.lock().unwrap().remove("mem://set/a/5.jpg");
+    store.put("mem://set/up.csv", b"path\na/1.jpg\n../a/2.jpg\n".to_vec());
+    store.put("mem://set/two.csv", b"path\nmem://set/a/1.jpg\nmem://other/a/2.jpg\n".to_vec());
+    let stores = || Options::new().store("mem", Arc::new(store.clone()));
+    let source = stores().open("mem://set/x.csv").unwrap();
+    assert_eq!(source.ahead_bytes(), ROWS * 308 - 8);
+    let batch = move |place: Place| Some((place.batch * 4..place.batch * 4 + 4).collect());
+    let order = Lookahead::new(1 << 20, |epoch| if epoch == 0 { ROWS as u64 / 4 } else { 0 }, batch);
+    let follow = source.follow(order).unwrap();
+    follow.start(Place::default());
+    let before = source.network().unwrap();
+    for row in 0..ROWS {
+        let mut scratch = Vec::new();
+        match source.read(row, &mut scratch) {
+            Ok(sample) => assert_eq!(sample.image().unwrap().1, (row as u64).to_le_bytes()),
+            Err(e) => assert!(row == 5 && e.to_string().contains("mem://set/a/5.jpg"), "{e}"),
+        }
+    }
+    drop(follow);
+    let after = source.network().unwrap();
+    // Every answer that was timed is one of the fetcher's, and no read went past it.
+    assert_eq!(after.answers.count, after.requests - before.requests, "{before:?} {after:?}");
+
+    let up = stores().open("mem://set/up.csv").unwrap();
+    assert!(up.read(0, &mut Vec::new()).is_ok());
+    let e = up.read(1, &mut Vec::new()).unwrap_err();
+    assert!(e.cause().contains("is not a relative path below") && e.to_string().contains("up.csv"), "{e}");
+    let e = stores().table(TableOptions::new().picture("path")).open("mem://set/two.csv").err().unwrap();
+    assert!(e.cause().contains("files of several stores: mem://set/a/1.jpg and mem://other/a/2.jpg"), "{e}");
+    let e = stores().open("mem://set/none.csv").err().unwrap();
+    assert!(e.to_string().contains("mem://set/none.csv"), "{e}");
+}
