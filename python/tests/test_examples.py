@@ -47,6 +47,41 @@ def test_accelerate_loop_continues(mini: str, tmp_path: Path) -> None:
     assert [said("accelerate_loop", mini, tmp_path) for _ in range(2)] == ["5 steps\n", "10 steps\n"]
 
 
+TIMM = """
+import sys
+import timm.data
+import torch
+from timm.data import ImageDataset, create_loader
+
+shared = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "use_prefetcher": False, "device": torch.device("cpu"), "pin_memory": False}
+flags = {"re_prob": 0.25, "re_mode": "pixel", "auto_augment": "rand-m7-mstd0.5-inc1", "color_jitter": 0.4, "hflip": 0.5}
+training = create_loader(
+    ImageDataset(sys.argv[1]), (3, 32, 32), 4, is_training=True, interpolation="bicubic", num_workers=1, **flags, **shared
+)
+for images, labels in training:
+    assert images.shape == (4, 3, 32, 32) and images.dtype == torch.float32
+evaluation = create_loader(ImageDataset(sys.argv[1]), (3, 32, 32), 4, interpolation="bilinear", crop_pct=0.9, **shared)
+print(len(training), torch.cat([labels for _, labels in evaluation]).bincount().tolist())
+try:
+    create_loader(ImageDataset(sys.argv[1]), (3, 32, 32), 4, is_training=True, num_aug_splits=3, **shared)
+except SystemExit as e:
+    print(e)
+"""
+
+
+def test_timm_train(mini: str, tmp_path: Path) -> None:
+    pytest.importorskip("timm", reason="timm is not installed")
+    (tmp_path / "train.py").write_text(TIMM)
+    pictures = sorted(Path(mini).rglob("*.jpg"))
+    # timm sorts numbers in names by their values.
+    for count, name in enumerate(["c1", "c2", "c10", "c20"], 1):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for number in range(count):
+            (tmp_path / "set" / name / f"{number}.jpg").write_bytes(pictures[number].read_bytes())
+    lines = said("timm_train", tmp_path / "train.py", tmp_path / "set").splitlines()
+    assert lines == ["2 [1, 2, 3, 4]", "no counterpart: {'num_aug_splits': 3}"]
+
+
 def test_jax_sharded(mini: str) -> None:
     pytest.importorskip("jax", reason="jax is not installed")
     four = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
