@@ -62,4 +62,6 @@ mod _warpfeed {
     use super::stats::{Span, report, stats_since, verdict_of};
     #[pymodule_export]
     use super::tensor::Tensor;
+    #[pymodule_export]
+    use super::waiting::wait_for_calls;
 }

@@ -1,64 +1,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use warpfeed::decode;
 use warpfeed::pack::{Merge, Pack, Progress, RawSize, Recode, Refused, Report};
-use warpfeed::source::{Sample, Source};
-use warpfeed::{Error, decode};
 
 use crate::error::Raised as _;
 use crate::options::opening;
 use crate::source;
-use crate::waiting::aside;
-
-/// Interval between reports of progress and checks for signals.
-const SLICE: Duration = Duration::from_millis(50);
-
-/// A source whose reads fail after packing was stopped.
-struct Stoppable {
-    source: Arc<dyn Source>,
-    stopped: AtomicBool,
-}
-
-impl Source for Stoppable {
-    fn len(&self) -> usize {
-        self.source.len()
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> warpfeed::Result<Sample<'a>> {
-        if self.stopped.load(Ordering::Relaxed) {
-            return Err(Error::in_source("packing was stopped"));
-        }
-        self.source.read(index, scratch)
-    }
-
-    fn key(&self, index: usize, scratch: &mut Vec<u8>) -> warpfeed::Result<String> {
-        if self.stopped.load(Ordering::Relaxed) {
-            return Err(Error::in_source("packing was stopped"));
-        }
-        self.source.key(index, scratch)
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.source.fingerprint()
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        self.source.path(index)
-    }
-
-    fn classes(&self) -> &[String] {
-        self.source.classes()
-    }
-
-    fn kind(&self) -> &'static str {
-        self.source.kind()
-    }
-}
+use crate::waiting::aside_telling;
 
 /// Packs `data` into `target`.
 ///
@@ -73,7 +26,7 @@ pub(crate) fn pack<'py>(
     options: &Bound<'py, PyDict>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let source = Stoppable { source: source::of(data, &opening(options)?)?, stopped: AtomicBool::new(false) };
+    let source = source::of(data, &opening(options)?)?;
     let get = |name: &str| {
         options.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("no {name}"))))
     };
@@ -86,18 +39,15 @@ pub(crate) fn pack<'py>(
     let keys: Option<Vec<String>> = options.get_item("keys")?.map(|keys| keys.extract()).transpose()?;
     let (force, keep_bad): (bool, bool) = (get("force")?.extract()?, get("keep_bad")?.extract()?);
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
-    let (packed, raised) = py.detach(|| {
-        let (mut told, mut raised) = (Instant::now(), None);
-        let tell = |done: &Progress| {
-            let end = done.samples == done.total;
-            if raised.is_some() || !end && told.elapsed() < SLICE {
-                return;
-            }
-            told = Instant::now();
-            raised = Python::try_attach(|py| tell(py, progress.as_ref(), done)).and_then(Result::err);
-            source.stopped.store(raised.is_some(), Ordering::Relaxed);
+    // The number of finished samples, and of all.
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let (noted, mut told) = (counts.clone(), 0);
+    let work = move |_: &_| {
+        let note = |done: &Progress| {
+            noted[1].store(done.total, Ordering::Relaxed);
+            noted[0].store(done.samples, Ordering::Release);
         };
-        let pack = Pack::new(&source).recode(recode).workers(workers).force(force).keep_bad(keep_bad);
+        let pack = Pack::new(&*source).recode(recode).workers(workers).force(force).keep_bad(keep_bad);
         let mut pack = pack.strict(strict).retries(retries).stores(warpfeed_stores::all());
         if let Some(bytes) = shard_size {
             pack = pack.shard_size(bytes);
@@ -114,20 +64,26 @@ pub(crate) fn pack<'py>(
         if let Some(keys) = keys {
             pack = pack.keys(keys);
         }
-        let packed = pack.progress(tell).to(&target);
-        (packed, raised)
-    });
-    match raised {
-        Some(raised) => Err(raised),
-        None => told_of(py, &packed.raised(py)?),
-    }
+        pack.progress(note).to(&target)
+    };
+    let packed = aside_telling(py, work, |py| {
+        let done = counts[0].load(Ordering::Acquire);
+        match &progress {
+            Some(progress) if done != told => {
+                told = done;
+                progress.call1(py, (done, counts[1].load(Ordering::Relaxed))).map(drop)
+            }
+            _ => Ok(()),
+        }
+    })?;
+    told_of(py, &packed)
 }
 
 /// Merges the parts of `target`.
 #[pyfunction]
 pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -> PyResult<Bound<'_, PyDict>> {
     let merge = Merge::new(target).stores(warpfeed_stores::all()).force(force).quick(quick);
-    let merged = aside(py, move |_| merge.run())?;
+    let merged = aside_telling(py, move |_| merge.run(), |_| Ok(()))?;
     let told = told_of(py, &merged.report)?;
     told.set_item("orphans", &merged.orphans)?;
     Ok(told)
@@ -137,15 +93,6 @@ pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -
 #[pyfunction]
 pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {
     warpfeed::pack::part_from_env(parts).raised(py)
-}
-
-/// Checks for signals and calls the user's function.
-fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, done: &Progress) -> PyResult<()> {
-    py.check_signals()?;
-    if let Some(progress) = progress {
-        progress.call1(py, (done.samples, done.total))?;
-    }
-    Ok(())
 }
 
 /// The recoding that `warpfeed._pack` describes: `("quality", 90, None)` and others.

@@ -64,9 +64,11 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
                 })
             };
             let parts: Vec<_> = (0..source.len()).step_by(share).map(part).collect();
+            // All are joined, also after an error: the end of a scope does not wait for thread states.
+            let parts: Vec<_> = parts.into_iter().map(|part| part.join()).collect();
             let mut labels = Vec::with_capacity(source.len());
             for part in parts {
-                labels.extend(part.join().expect("a source of the library does not panic")?);
+                labels.extend(part.expect("a source of the library does not panic")?);
             }
             Ok(labels)
         })
@@ -90,11 +92,10 @@ pub(crate) fn split(
             match shares.len() {
                 $($n => {
                     let shares: [f64; $n] = shares.try_into().expect("it has this length");
-                    let parts = match labels {
-                        None => order::split(samples, shares, seed),
-                        Some(labels) => order::split_by_class(samples.into_iter().zip(labels), shares, seed),
-                    };
-                    Ok(parts.raised(py)?.into())
+                    aside(py, move |_| Ok(match labels {
+                        None => order::split(samples, shares, seed)?.into(),
+                        Some(labels) => order::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
+                    }))
                 })*
                 n => Err(refused(py, format!("shares: {n} parts; from 1 to 8 are possible"))),
             }

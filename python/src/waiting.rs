@@ -6,9 +6,10 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use warpfeed::source::Stop;
@@ -30,6 +31,16 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
     }
 }
 
+/// Time that work gets to remove its files after it was told to stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Time that the end of the program waits for calls that a signal ended.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+
+/// Threads of calls that a signal ended, with their process. They may still read a data set of the
+/// program.
+static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
+
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and ends
 /// its reads from stores.
 /// Its value is then dropped on that thread.
@@ -37,9 +48,29 @@ pub(crate) fn aside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
+    aside_with(py, Duration::ZERO, work, |_| Ok(()))
+}
+
+/// Like [`aside`], for `work` that writes files: after a signal it may still remove them, if that takes
+/// but a moment. `tell` is called between two slices and at the end, and its error counts like a
+/// signal's.
+pub(crate) fn aside_telling<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
+    tell: impl FnMut(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
+    aside_with(py, GRACE, work, tell)
+}
+
+fn aside_with<T: Send + 'static>(
+    py: Python<'_>,
+    grace: Duration,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
+    mut tell: impl FnMut(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (told, (give, given)) = (stop.clone(), sync_channel(1));
-    std::thread::Builder::new()
+    let (told, (give, mut given)) = (stop.clone(), sync_channel(1));
+    let thread = std::thread::Builder::new()
         .name("warpfeed-aside".into())
         .spawn(move || {
             let of = told.clone();
@@ -48,15 +79,54 @@ pub(crate) fn aside<T: Send + 'static>(
         })
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}")))
         .raised(py)?;
-    let wait = move || match given.recv_timeout(SLICE) {
+    let value = loop {
+        let value = py.detach(|| received(&mut given, SLICE));
+        if let Err(e) = tell(py).and_then(|()| if value.is_none() { py.check_signals() } else { Ok(()) }) {
+            stop.store(true, Ordering::Relaxed);
+            py.detach(|| drop(received(&mut given, grace)));
+            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+            left.retain(|(_, thread)| !thread.is_finished());
+            left.push((std::process::id(), thread));
+            return Err(e);
+        }
+        if let Some(value) = value {
+            break value;
+        }
+    };
+    // It has no more to do than to end its state of the interpreter.
+    py.detach(|| drop(thread.join()));
+    value.raised(py)
+}
+
+/// Waits for the threads of calls that a signal ended, but not for long. A thread that returns to the
+/// interpreter during its shutdown may abort the process.
+#[pyfunction]
+pub(crate) fn wait_for_calls(py: Python<'_>) -> PyResult<()> {
+    let here = std::process::id();
+    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+    let end = Instant::now() + LAST_GRACE;
+    for (_, thread) in left.into_iter().filter(|(process, _)| *process == here) {
+        while !thread.is_finished() && Instant::now() < end {
+            py.detach(|| std::thread::sleep(SLICE));
+            py.check_signals()?;
+        }
+        if thread.is_finished() {
+            py.detach(|| drop(thread.join()));
+        }
+    }
+    Ok(())
+}
+
+/// The result of work on another thread, if it comes within `slice`. A panic of that thread is an
+/// error.
+fn received<T>(given: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
+    match given.recv_timeout(slice) {
         Ok(value) => Some(value),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => {
             Some(Err(Error::new(ErrorKind::Panic, "the call panicked; see standard error for why")))
         }
-    };
-    let value = patiently(py, wait).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
-    value.raised(py)
+    }
 }
 
 /// The process that opened a loader or decoder. After a fork its threads are missing in the child,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -49,8 +50,15 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 url = f"http://127.0.0.1:{server.server_address[1]}/mini.tar"
 options = dict(batch_size=4, num_workers=2, augment=warpfeed.Augment.train(32), output="numpy")
 
+def name(task):
+    try:
+        return (task / "comm").read_text()
+    except OSError:
+        # The thread has ended since it was listed.
+        return ""
+
 def waiting():
-    names = [(task / "comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
+    names = [name(task) for task in pathlib.Path("/proc/self/task").iterdir()]
     return [name for name in names if name.startswith(("warpfeed-aside", "warpfeed-wait", "warpfeed-fetch"))]
 
 def none_waits():
@@ -93,6 +101,36 @@ def test_ctrl_c_while_opening_ends_the_requests_of_a_silent_server(shard: str) -
         shard,
     )
     assert out == "interrupted True True\n" * 2 + "True\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_ctrl_c_ends_packing_and_splitting_while_the_server_is_silent(shard: str, tmp_path: pathlib.Path) -> None:
+    out = serving(
+        f"""
+        target = pathlib.Path({str(tmp_path)!r}, "x.lmdb")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        # The server falls silent while samples are packed, and before the set is opened.
+        def packing():
+            warpfeed.pack(url, target, num_workers=1, progress=lambda *_: silent.set())
+        def opening():
+            silent.set()
+            warpfeed.pack(url, target)
+        def splitting():
+            silent.set()
+            warpfeed.split(url, [0.5, 0.5], seed=1, by_class=True)
+        for call in [packing, opening, splitting]:
+            signal.setitimer(signal.ITIMER_REAL, 1)
+            begun = time.monotonic()
+            try:
+                call()
+            except KeyboardInterrupt:
+                print("interrupted", time.monotonic() - begun < 10, none_waits(), list(target.parent.iterdir()))
+            silent.clear()
+        """,
+        shard,
+    )
+    assert out == "interrupted True True []\n" * 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")

@@ -412,6 +412,51 @@ def test_ctrl_c_ends_the_wait_of_close_and_the_next_close_waits_for_the_threads(
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@pytest.mark.parametrize("target", ["x.lmdb", "x.tar"])
+def test_ctrl_c_ends_packing_although_reads_are_stuck_and_nothing_stays(target: str, tmp_path: Path) -> None:
+    out = slow(
+        BLOCKS
+        + textwrap.dedent(
+            f"""
+        import os
+        source, folder, told = Blocks(400), {str(tmp_path)!r}, []
+        interrupt()
+        begun = time.monotonic()
+        try:
+            warpfeed.pack(source, os.path.join(folder, {target!r}), num_workers=2, progress=lambda *now: told.append(now))
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - begun < 10)
+        print(all(total == 400 for _, total in told) and told == sorted(set(told)))
+        source.go.set()
+        while os.listdir(folder):
+            time.sleep(0.01)
+        print("nothing stays")
+        """
+        )
+    )
+    assert out == "interrupted True\nTrue\nnothing stays\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+def test_a_signal_handler_runs_while_reads_of_packing_are_stuck(tmp_path: Path) -> None:
+    out = slow(
+        BLOCKS
+        + textwrap.dedent(
+            f"""
+        source = Blocks(40)
+        def handle(*_):
+            print("handled", flush=True)
+            source.go.set()
+        signal.signal(signal.SIGALRM, handle)
+        interrupt()
+        print(warpfeed.pack(source, {str(tmp_path / "x.tar")!r}, num_workers=2)["samples"])
+        """
+        )
+    )
+    assert out == "handled\n40\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
 @pytest.mark.parametrize(
     "call",
     [
@@ -421,7 +466,8 @@ def test_ctrl_c_ends_the_wait_of_close_and_the_next_close_waits_for_the_threads(
     ],
     ids=["opening", "split", "replay"],
 )
-def test_ctrl_c_works_in_every_long_call(call: str) -> None:
+def test_ctrl_c_works_in_every_long_call_and_the_program_ends_cleanly(call: str) -> None:
+    # The program ends while a thread that nobody waits for is inside the data set.
     out = slow(
         f"""
         interrupt()

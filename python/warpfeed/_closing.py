@@ -1,6 +1,7 @@
 """Closes loaders and decoders at the end of the program.
 
-Their threads may read a Python source, so they must end before the interpreter does.
+Their threads may read a Python source, so they must end before the interpreter does. So must those of
+calls that Ctrl-C ended.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import atexit
 import weakref
 from typing import Protocol
+
+from . import _warpfeed
 
 __all__ = ["close_at_exit"]
 
@@ -33,6 +36,7 @@ def _close_all() -> None:
         opened = reference()
         if opened is not None:
             opened.close()
+    _warpfeed.wait_for_calls()
 
 
 atexit.register(_close_all)

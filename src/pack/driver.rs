@@ -214,7 +214,8 @@ impl<'a> Pack<'a> {
     ///
     /// The files are written under temporary names and renamed at the end, so an interrupted run
     /// never leaves an incomplete file under a final name. With shards, the next run of the same pack
-    /// continues after the last complete shard, and a set gets a manifest, `OUT.manifest.json`.
+    /// continues after the last complete shard, and a set gets a manifest, `OUT.manifest.json`. A
+    /// [`Stop`](crate::source::Stop) of the calling thread interrupts a run.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name has another ending, if an option

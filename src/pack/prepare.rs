@@ -1,14 +1,13 @@
 //! The work on one sample: reading, recoding, checking.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bad::Remark;
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
 use crate::error::{Error, Result, guarded};
-use crate::source::{self, Sample, Source};
+use crate::source::{self, Sample, Source, is_stopped};
 
 /// A sample on its way from a worker to the writer. Its memory is reused.
 #[derive(Default)]
@@ -40,9 +39,9 @@ impl Prepared {
     }
 
     fn fill(&mut self, task: Task<'_>, index: usize) -> Result<()> {
-        let Task { source, codecs, recode, retries, stop } = task;
+        let Task { source, codecs, recode, retries } = task;
         self.scratch.resize_with(retries + 1, Vec::new);
-        let (mut buffers, go_on) = (self.scratch.iter_mut(), || !stop.load(Ordering::Relaxed));
+        let (mut buffers, go_on) = (self.scratch.iter_mut(), || !is_stopped());
         let read = || source.read(index, buffers.next().expect("one for each attempt"));
         self.key.clear();
         let sample = source::retried(retries, index as u64, go_on, read)?;
@@ -117,8 +116,6 @@ pub(super) struct Task<'a> {
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
     pub(super) retries: usize,
-    /// Set when packing ends.
-    pub(super) stop: &'a AtomicBool,
 }
 
 impl Task<'_> {

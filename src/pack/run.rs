@@ -1,7 +1,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crossbeam::channel;
 use rayon::prelude::*;
@@ -11,7 +11,7 @@ use super::prepare::{Prepared, Task};
 use super::recode::Recode;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{self, Source};
+use crate::source::{self, Source, Stop, during, is_stopped};
 
 /// Maximum number of samples per worker ahead of the writer.
 const AHEAD: usize = 8;
@@ -59,6 +59,10 @@ pub(super) struct Run<'a> {
     pub(super) strict: bool,
 }
 
+fn stopped() -> Error {
+    Error::new(ErrorKind::Io, "packing was stopped")
+}
+
 impl Run<'_> {
     /// Indices of the samples with `keys`, in order.
     ///
@@ -66,8 +70,11 @@ impl Run<'_> {
     /// If a key cannot be read, or no sample has one of `keys`.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let wanted: HashSet<String> = keys.into_iter().collect();
+        let stop = Stop::current();
         let key = |scratch: &mut Vec<u8>, index: usize| {
-            let key = source::retried(self.retries, index as u64, || true, || self.source.key(index, scratch));
+            let mut read =
+                || source::retried(self.retries, index as u64, || !is_stopped(), || self.source.key(index, scratch));
+            let key = during(stop.clone(), || if is_stopped() { Err(stopped()) } else { read() });
             let key = key.map_err(|e| source::sample_error(self.source, index, "", e))?;
             Ok(wanted.contains(&key).then_some((index as u64, key)))
         };
@@ -115,8 +122,13 @@ impl Run<'_> {
         put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
     ) -> Result<()> {
         let (workers, pool) = (self.threads(), self.pool()?);
-        let (source, stop) = (self.source, AtomicBool::new(false));
-        let task = Task { source, codecs: self.codecs, recode: self.recode, retries: self.retries, stop: &stop };
+        let source = self.source;
+        let task = Task { source, codecs: self.codecs, recode: self.recode, retries: self.retries };
+        let (ended, outer) = (Arc::new(AtomicBool::new(false)), Stop::current());
+        let stop = Stop::new({
+            let ended = ended.clone();
+            move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(Stop::is_set)
+        });
         let (keep_bad, strict, mut bad) = (self.keep_bad, self.strict, Bad::default());
         let spare = Mutex::new(Vec::new());
         let samples = positions.len() as u64;
@@ -133,13 +145,13 @@ impl Run<'_> {
                     && (waiting_bytes < WAITING_BYTES || begun == written)
                 {
                     let (position, index) = (begun, chosen.index(begun));
-                    let (sender, spare) = (sender.clone(), &spare);
+                    let (sender, spare, stop) = (sender.clone(), &spare, &stop);
                     scope.spawn(move |_| {
-                        if task.stop.load(Ordering::Relaxed) {
-                            return;
-                        }
-                        let prepared: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
-                        let prepared = task.prepare(index, prepared.unwrap_or_default());
+                        let prepare = || {
+                            let spare: Option<Prepared> = spare.lock().expect("nothing panics while holding it").pop();
+                            task.prepare(index, spare.unwrap_or_default())
+                        };
+                        let prepared = stop.during(|| if is_stopped() { Err(stopped()) } else { prepare() });
                         // After an error the receiver is gone.
                         let _ = sender.send((position, prepared));
                     });
@@ -180,7 +192,7 @@ impl Run<'_> {
                     break Err(e);
                 }
             };
-            stop.store(true, Ordering::Relaxed);
+            ended.store(true, Ordering::Relaxed);
             packed
         });
         outcome?;

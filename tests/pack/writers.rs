@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::process::child;
@@ -14,7 +14,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use warpfeed::decode::{Codec, Codecs, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::pack::{Pack, Progress, RawSize, Recode};
-use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
+use warpfeed::source::{Memory, OwnedSample, Sample, Source, Stop, is_stopped, open};
 use warpfeed::{Error, ErrorKind, Result};
 
 fn picture(seed: u32, width: u32, height: u32) -> RgbImage {
@@ -574,4 +574,45 @@ fn a_transient_read_error_does_not_end_packing() {
     assert!(Pack::new(&shaky(1)).retries(0).to(to("none.lmdb")).is_err());
     let error = Pack::new(&shaky(0)).retries(1001).to(to("many.lmdb")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
+}
+
+/// A source whose reads of sample 31 set a flag, and end only when they are told to stop.
+struct Stuck(Memory, Arc<AtomicBool>);
+
+impl Source for Stuck {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        if index == 31 {
+            self.1.store(true, Ordering::SeqCst);
+            while !is_stopped() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return Err(Error::new(ErrorKind::Io, "left").transient());
+        }
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_stop_of_the_calling_thread_ends_packing() {
+    let root = tempfile::tempdir().unwrap();
+    let samples = (0..40).map(|i| OwnedSample::new(format!("{i}")).field("jpg", jpeg(i, 40, 30, false)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let source = Stuck(Memory::new(samples.collect()), stop.clone());
+    let pack = |target: &str, set: bool, change: fn(Pack<'_>) -> Pack<'_>| {
+        stop.store(set, Ordering::SeqCst);
+        let (stop, pack) = (stop.clone(), change(Pack::new(&source).workers(3).retries(1000)));
+        let packed = Stop::new(move || stop.load(Ordering::SeqCst)).during(|| pack.to(root.path().join(target)));
+        let e = packed.unwrap_err();
+        assert!(e.kind() == ErrorKind::Io && ["left", "packing was stopped"].contains(&e.cause()), "{e}");
+        fs::read_dir(root.path()).unwrap().count()
+    };
+    assert_eq!(pack("x.lmdb", false, |pack| pack), 0, "nothing stays");
+    assert_eq!(pack("x.tar", false, |pack| pack), 0);
+    assert_eq!(pack("x.tar", true, |pack| pack.keys(["3"])), 0);
+    pack("x.tar", false, |pack| pack.shard_samples(3));
+    assert!(!root.path().join("x.manifest.json").exists());
 }
