@@ -82,6 +82,20 @@ def test_timm_train(mini: str, tmp_path: Path) -> None:
     assert lines == ["2 [1, 2, 3, 4]", "no counterpart: {'num_aug_splits': 3}"]
 
 
+def test_yolo_trainer(mini: str, tmp_path: Path) -> None:
+    pytest.importorskip("ultralytics", reason="ultralytics is not installed")
+    for folder in ("images", "labels"):
+        (tmp_path / folder / "train").mkdir(parents=True)
+    for number, picture in enumerate(sorted(Path(mini).rglob("*.jpg"))[:24]):
+        (tmp_path / "images/train" / f"{number}.jpg").write_bytes(picture.read_bytes())
+        (tmp_path / "labels/train" / f"{number}.txt").write_text(f"{number % 2} 0.5 0.5 0.6 0.5\n" * (number % 3))
+    data = tmp_path / "data.yaml"
+    data.write_text(f"path: {tmp_path}\ntrain: images/train\nval: images/train\nnames: [a, b]\n")
+    options = {"--epochs": 2, "--imgsz": 64, "--batch": 8, "--project": tmp_path / "runs"}
+    last = said("yolo_trainer", data, *(part for option in options.items() for part in option)).splitlines()[-1]
+    assert last == "after 2 epochs, ['train/box_loss', 'train/cls_loss', 'train/dfl_loss']"
+
+
 def test_jax_sharded(mini: str) -> None:
     pytest.importorskip("jax", reason="jax is not installed")
     four = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}

@@ -1,0 +1,84 @@
+"""Ultralytics' trainer with warpfeed's batches: python/examples/yolo_trainer.py DATA.YAML [--epochs 3]
+
+The hook is `get_dataloader`. Training reads with warpfeed, and validation with Ultralytics' own loader,
+whose metrics need facts of its own. Mosaic is not among warpfeed's operations.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Iterator
+
+import torch
+import warpfeed
+from ultralytics.models.yolo.detect import DetectionTrainer
+
+
+def targets(batch: Any) -> dict[str, Any]:
+    """A batch as `DetectionTrainer.preprocess_batch` and the loss take it."""
+    images, boxes = warpfeed.collate.yolo_targets(batch)
+    facts = {"batch_idx": boxes[:, 0], "cls": boxes[:, 1:2], "bboxes": boxes[:, 2:]}
+    return {"img": images, "im_file": batch.keys_of_samples, **facts}
+
+
+class Loader(warpfeed.Loader):
+    """The names that the trainer reads of a loader of torch."""
+
+    num_workers = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        # The trainer replaces entries.
+        return (dict(batch) for batch in super(Loader, self).__iter__())
+
+    def reset(self) -> None:
+        """The order of each epoch is its own in any case."""
+
+
+class Sampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
+    """`set_epoch` of the loader, with the number of samples."""
+
+    def __init__(self, loader: warpfeed.Loader) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader.dataset)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.loader.set_epoch(epoch)
+
+
+class Trainer(DetectionTrainer):  # type: ignore[misc]
+    def get_dataloader(self, dataset_path: str, batch_size: int = 16, rank: int = 0, mode: str = "train") -> Any:
+        if mode != "train":
+            return super().get_dataloader(dataset_path, batch_size, rank, mode)
+        args = self.args
+        augment = warpfeed.Augment.scale_jitter(args.imgsz, 1 - args.scale, 1 + args.scale).fill(114, 114, 114)
+        colours = warpfeed.ColorJitter(brightness=args.hsv_v, saturation=args.hsv_s, hue=args.hsv_h)
+        loader = Loader(
+            warpfeed.Yolo(args.data, "train"),
+            batch_size=batch_size,
+            shuffle=args.seed,
+            augment=augment.flip(args.fliplr).vertical_flip(args.flipud).jitter(colours),
+            fields={"boxes": warpfeed.Boxes(300, columns={"class": "i64"}, min_size=1, truncated=True)},
+            without=["label"],
+            num_workers=args.workers,
+            distributed=rank != -1,
+            collate=targets,
+        )
+        loader.sampler = Sampler(loader)  # type: ignore[assignment]
+        return loader
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("--model", default="yolo11n.yaml")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--imgsz", type=int, default=640)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--project", default="runs")
+    given = vars(parser.parse_args())
+    trainer = Trainer(overrides={**given, "seed": 1, "plots": False, "amp": False, "pretrained": False})
+    trainer.train()
+    print(f"after {trainer.epoch + 1} epochs, {sorted(trainer.label_loss_items(trainer.tloss))}")
