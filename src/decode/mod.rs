@@ -71,8 +71,8 @@
 //! [`Stats::damaged`](crate::Stats::damaged) report only the damage that decoding met. A sequential
 //! file with EOI is decoded as far as the region needs. After the first damage in that part, the
 //! decoder reads all of the file, and then finds every kind. It always reads all of a progressive
-//! file and of a file without EOI. Bytes that were changed into other valid codes look like any other picture to every
-//! decoder.
+//! file and of a file without EOI. Bytes that were changed into other valid codes look like any
+//! other picture to every decoder.
 //!
 //! # Why the crate has its own JPEG decoder
 //!
@@ -91,11 +91,13 @@
 //! time. It would also change pixels for everyone. Much larger pictures gain more from being packed
 //! smaller once (`warpfeed pack --max-side`).
 
-// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `image` decodes the other
-// formats with the `image` crate and converts them to RGB. `orientation` turns pictures upright by
-// their EXIF tag, for all formats. `npy` reads the header of an `.npy` file, and `png` reads masks, and
-// `stored` reads maps.
-// `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread keep.
+// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `image` decodes the
+// other formats with the `image` crate and converts them to RGB. `orientation` turns pictures
+// upright by their EXIF tag, for all formats, and `frame` their annotations. `raw` reads pixels
+// that are not encoded, `png` reads masks, and `stored` reads maps. `group` decodes several
+// pictures together. `condition` is the judgement of `check`, and `info` what a header tells.
+// `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread
+// keep.
 
 mod codecs;
 mod condition;

@@ -8,7 +8,8 @@
 //!    active.
 //! 4. `timeline`: [`Interval`], the run cut into equal intervals.
 //! 5. `process`: [`ProcessStats`], the operating system's counts.
-//! 6. `network`: [`NetworkStats`], what sources in stores asked of the network. `stats`: [`Stats`], all numbers together, with the slowest samples.
+//! 6. `network`: [`NetworkStats`], what sources in stores asked of the network. `stats`: [`Stats`],
+//!    all numbers together, with the slowest samples.
 //! 7. `limit`: [`Limit`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
 //!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
