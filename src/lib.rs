@@ -98,6 +98,10 @@
 //! | `formats` | yes | PNG, WebP, BMP, TIFF and GIF pictures. |
 //! | `pack` | yes | The module [`pack`]: writers of data sets. |
 //! | `host` | yes | All default features except `cuda`. |
+//! | `arrays` | yes | [`source::Arrays`]: NumPy, safetensors and PyTorch; [`source::TfRecord`]. |
+//! | `chunks` | yes | MDS, LitData, `.beton` and RecordIO. |
+//! | `hdf5` | no | HDF5 files, in [`source::Arrays`]. |
+//! | `parquet` | no | `source::Parquet`. Zstandard is compiled from C. |
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the names of the spans of a trace. |
 //!

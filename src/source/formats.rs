@@ -44,7 +44,7 @@ pub struct DataFormat {
 const INDEX: &str = "index.json";
 
 /// Formats whose paths may name a part of a data set: `all.lmdb/train`.
-const WITH_PARTS: [&str; 6] = ["lmdb", "npy", "npz", "safetensors", "torch", "tfrecord"];
+const WITH_PARTS: [&str; 7] = ["hdf5", "lmdb", "npy", "npz", "safetensors", "torch", "tfrecord"];
 
 /// All formats, in the order in which they are tried.
 pub const DATA_FORMATS: &[DataFormat] = &[
@@ -158,6 +158,15 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: |_, _| false,
         open: |path, options| arrays(path, "torch", options),
+        open_url: None,
+    },
+    DataFormat {
+        name: "hdf5",
+        looks_like: "an HDF5 file whose arrays have the samples on their first axis",
+        extensions: &["h5", "hdf5"],
+        is_folder: |_| false,
+        is_file: |_, start| start.starts_with(b"\x89HDF\r\n\x1a\n"),
+        open: hdf5,
         open_url: None,
     },
     DataFormat {
@@ -516,6 +525,11 @@ fn recordio(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
 #[cfg_attr(not(feature = "arrays"), allow(unused_variables))]
 fn arrays(path: &Path, kind: &'static str, options: &Options) -> Result<Arc<dyn Source>> {
     with_feature!("arrays", "a data set of arrays", path, super::Arrays::with(path, kind, options)?)
+}
+
+#[cfg_attr(not(feature = "hdf5"), allow(unused_variables))]
+fn hdf5(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    with_feature!("hdf5", "an HDF5 file", path, super::Arrays::with(path, "hdf5", options)?)
 }
 
 #[cfg_attr(not(feature = "arrays"), allow(unused_variables))]

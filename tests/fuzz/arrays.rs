@@ -1,4 +1,4 @@
-//! Fuzzing of arrays: `.npy`, `.npz`, safetensors and `.pt`.
+//! Fuzzing of arrays: `.npy`, `.npz`, safetensors, `.pt` and HDF5.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,11 @@ fn files() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/arrays").join(name))
             .expect("a fixture")
     };
+    #[cfg(feature = "hdf5")]
+    let hdf5 = ["growing-v114", "rows-earliest", "split", "refused"].map(|name| fixture(&format!("../hdf5/{name}.h5")));
     vec![
+        #[cfg(feature = "hdf5")]
+        ("hdf5", hdf5.to_vec()),
         ("npy", vec![npy("(2, 5, 6, 3)", "|u1", 180), npy("(3, 2)", ">f4", 24), npy("(4,)", "<f2", 8)]),
         ("npz", vec![fixture("stored.npz"), fixture("splits.npz")]),
         ("safetensors", vec![safetensors]),

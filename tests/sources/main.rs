@@ -22,6 +22,8 @@ mod closing;
 mod corrupt;
 mod folder_index;
 mod formats;
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod joined;
 mod litdata;
 mod lmdb_interop;

@@ -10,9 +10,10 @@ use warpfeed::source::{DATA_FORMATS, OwnedSample, Source, open};
 use crate::support::{json, ok};
 
 /// Each format's name, and data sets of it below the fixtures.
-const SETS: [(&str, &[&str]); 12] = [
+const SETS: [(&str, &[&str]); 13] = [
     ("arrow", &["arrow/saved"]),
     ("beton", &["beton/train.beton"]),
+    ("hdf5", &["hdf5/encoded-v114.h5", "hdf5/gzip-earliest.h5", "hdf5/texts.h5", "hdf5/split.h5/train"]),
     ("litdata", &["litdata"]),
     ("lmdb", &["lmdb/tuples.mdb", "lmdb/dicts.mdb", "lmdb/datums.mdb", "lmdb/pairs.mdb"]),
     ("mds", &["mds", "mds_zstd"]),
@@ -69,7 +70,9 @@ fn samples(source: &dyn Source) -> Vec<Fields> {
 fn every_format_is_inspected_and_packed_as_it_is_read() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
-    for name in ["arrow", "beton", "litdata", "lmdb", "mds", "mds_zstd", "arrays", "parquet", "recordio", "tfrecord"] {
+    for name in
+        ["arrow", "beton", "litdata", "lmdb", "mds", "mds_zstd", "arrays", "hdf5", "parquet", "recordio", "tfrecord"]
+    {
         copy(&fixtures().join(name), &dir.join(name));
     }
     for (kind, sets) in SETS {

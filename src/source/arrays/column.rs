@@ -1,9 +1,14 @@
 use std::fmt;
+use std::sync::Arc;
 
+#[cfg(feature = "hdf5")]
+use super::chunks::Chunks;
 use crate::error::{Error, Result};
+#[cfg(feature = "hdf5")]
+use crate::source::bytes::room;
 use crate::source::elements::Dtype;
 use crate::source::held::{Held, HeldFile};
-use crate::source::record::Part;
+use crate::source::record::{Content, Part};
 
 /// An array. Its first axis counts the samples.
 pub(super) struct Column {
@@ -12,6 +17,17 @@ pub(super) struct Column {
     /// The length of each axis.
     pub(super) shape: Vec<usize>,
     pub(super) place: Place,
+    /// For values of varying length, whose elements are their places.
+    pub(super) heap: Option<Heap>,
+}
+
+/// Values of varying length in the heaps of an HDF5 file.
+#[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heap {
+    pub(super) text: bool,
+    /// Offset of address 0.
+    pub(super) base: u64,
 }
 
 /// Chooses arrays by their names: the number of each, and the name that it gets.
@@ -25,6 +41,8 @@ pub(super) enum Place {
         offset: u64,
     },
     Memory(Vec<u8>),
+    #[cfg(feature = "hdf5")]
+    Chunks(Chunks),
 }
 
 impl fmt::Debug for Column {
@@ -44,7 +62,7 @@ impl Column {
         shape: Vec<usize>,
         (number, offset, room): (usize, u64, u64),
     ) -> Result<Self> {
-        let column = Column { name, dtype, shape, place: Place::File { number, offset } };
+        let column = Column { name, dtype, shape, place: Place::File { number, offset }, heap: None };
         column.check(room)?;
         Ok(column)
     }
@@ -55,7 +73,7 @@ impl Column {
     /// If the bytes have another length than the array.
     pub(super) fn in_memory(name: String, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let room = bytes.len() as u64;
-        let column = Column { name, dtype, shape, place: Place::Memory(bytes) };
+        let column = Column { name, dtype, shape, place: Place::Memory(bytes), heap: None };
         column.check(room)?;
         Ok(column)
     }
@@ -93,10 +111,21 @@ impl Column {
 
     /// The elements of sample `index`, which is less than [`len`](Column::len), in the machine's byte
     /// order. `page` takes them if they are not mapped as they are.
-    pub(super) fn get<'a>(&'a self, files: &'a [HeldFile], index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
+    pub(super) fn get<'a>(&'a self, files: &'a [Arc<HeldFile>], index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
         let row = self.row();
         let stored: &'a [u8] = match &self.place {
             Place::Memory(bytes) => &bytes[index * row..][..row],
+            #[cfg(feature = "hdf5")]
+            Place::Chunks(chunks) => {
+                let mut stored = Vec::new();
+                chunks.read(files, index, room(&mut stored, row as u64)?)?;
+                let start = page.len();
+                match self.dtype.is_native() {
+                    true => page.extend_from_slice(&stored),
+                    false => self.dtype.convert(&stored, page),
+                }
+                return Ok(Part::Page(start..page.len()));
+            }
             Place::File { number, offset } => {
                 let (file, at) = (&files[*number], offset + index as u64 * row as u64);
                 match &file.held {
@@ -127,5 +156,75 @@ impl Column {
         let start = page.len();
         self.dtype.convert(stored, page);
         Ok(Part::Page(start..page.len()))
+    }
+}
+
+impl Column {
+    /// The value of varying length of sample `index`.
+    ///
+    /// # Errors
+    /// If it is damaged or cannot be read.
+    pub(super) fn value<'a>(
+        &'a self,
+        files: &'a [Arc<HeldFile>],
+        index: usize,
+        page: &mut Vec<u8>,
+    ) -> Result<Content<'a>> {
+        let (heap, file) = (self.heap.expect("a column of such values"), &files[0]);
+        let mut scratch = Vec::new();
+        let place = self.get(files, index, &mut scratch)?;
+        let value = heap.get(file, place.of(&scratch), page);
+        let value = value.map_err(|e| Error::new(e.kind(), format!("array {:?}: {}", self.name, e.cause())))?;
+        Ok(if heap.text { Content::Text(value) } else { Content::Bytes(value) })
+    }
+}
+
+impl Heap {
+    /// The value whose place has the bytes `place`, in `file`. `page` takes it unless it is mapped.
+    ///
+    /// # Errors
+    /// If the place or the heap is damaged.
+    pub(super) fn get<'a>(self, file: &'a HeldFile, place: &[u8], page: &mut Vec<u8>) -> Result<Part<'a>> {
+        let damaged = |what: &str| Error::in_source(format!("a value of varying length: {what}"));
+        let [len, index] = [0, 12].map(|at| u32::from_le_bytes(*place[at..].first_chunk().expect("16 bytes")));
+        let address = u64::from_le_bytes(*place[4..].first_chunk().expect("16 bytes"));
+        if len == 0 {
+            return Ok(Part::Borrowed(&[]));
+        }
+        let start = self.base.checked_add(address).ok_or_else(|| damaged("an address outside the file"))?;
+        let mut scratch = Vec::new();
+        // Signature, version, and length.
+        let head = file.get(start, 16, &mut scratch)?;
+        let whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
+        let size = if whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
+        let end = start.checked_add(size).filter(|&end| whole && end <= file.len());
+        let (end, mut at) = (end.ok_or_else(|| damaged("no heap at its address"))?, start + 16);
+        while at + 16 <= end {
+            // Number, references, and length.
+            let head = file.get(at, 16, &mut scratch)?;
+            let number = u16::from_le_bytes(*head.first_chunk().expect("16 bytes"));
+            let size = u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes"));
+            // The rest is free.
+            if number == 0 {
+                break;
+            }
+            let next = at.checked_add(16).and_then(|at| at.checked_add(size)).filter(|&next| next <= end);
+            let next = next.ok_or_else(|| damaged("a heap whose values leave it"))?;
+            if u32::from(number) == index {
+                if size < u64::from(len) {
+                    return Err(damaged(&format!("{len} bytes, of which the heap has {size}")));
+                }
+                if let Held::Map { map, .. } = &file.held {
+                    let bytes = &map[at as usize + 16..][..len as usize];
+                    return file.load(bytes, next).map(|()| Part::Borrowed(bytes)).map_err(|e| e.at_path(&file.path));
+                }
+                let from = page.len();
+                page.extend_from_slice(file.get(at + 16, u64::from(len), &mut scratch)?);
+                return Ok(Part::Page(from..page.len()));
+            }
+            // A heap may begin anywhere.
+            at = start + (next - start).next_multiple_of(8);
+        }
+        Err(damaged("it is not in its heap"))
     }
 }

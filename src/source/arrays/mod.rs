@@ -5,10 +5,15 @@
 //! 2. `column`: one array in a file, or in memory.
 //! 3. `numpy`: `.npy` files, folders of them, and `.npz` archives.
 //! 4. `safetensors` and `torch`: their files.
-//! 5. `zip`: the members of an archive.
-//! 6. `splits`: arrays called `train_images` and `images_test` belong to splits.
+//! 5. `hdf5`: arrays of an HDF5 file; `chunks`: those that are stored in chunks.
+//! 6. `zip`: the members of an archive.
+//! 7. `splits`: arrays called `train_images` and `images_test` belong to splits.
 
+#[cfg(feature = "hdf5")]
+mod chunks;
 mod column;
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod numpy;
 mod safetensors;
 mod set;

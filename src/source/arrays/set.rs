@@ -2,9 +2,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::column::{Choose, Column};
+#[cfg(feature = "hdf5")]
+use super::hdf5;
 use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
 use crate::source::held::{HeldFile, are_unchanged};
@@ -14,7 +17,8 @@ use crate::source::splits::files_in;
 use crate::source::{Sample, Source, pixels};
 
 /// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz` archive, a
-/// `.safetensors` file, or the tensors in a `.pt` or `.pth` file of `torch.save`.
+/// `.safetensors` file, the tensors in a `.pt` or `.pth` file of `torch.save`, or an HDF5 file (Cargo
+/// feature `hdf5`).
 ///
 /// ```python
 /// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
@@ -39,11 +43,15 @@ use crate::source::{Sample, Source, pixels};
 /// `savez_compressed` for large ones. This memory is not part of the loader's memory plan. Booleans
 /// become `uint8`, and `float16` becomes `float32`. Big-endian numbers are converted.
 ///
+/// **HDF5.** Arrays may be contiguous, or in chunks with gzip, shuffle and fletcher32. A chunk is decoded
+/// as a whole, and up to 32 MiB of chunks are kept for each array, beyond the memory plan. Values of
+/// varying length are encoded pictures, bytes or text. Text called `label` is the label.
+///
 /// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
 /// numbers. The pickle of a `.pt` file is read without running any of its code: anything but tensors and
 /// lists of integers is refused by name.
 pub struct Arrays {
-    files: Vec<HeldFile>,
+    files: Vec<Arc<HeldFile>>,
     columns: Vec<Column>,
     rows: Rows,
     /// Number of the column of labels.
@@ -62,6 +70,9 @@ fn is_other_label(name: &str) -> bool {
     LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
+/// Number of samples whose values of varying length opening looks at.
+const SURVEYED: usize = 64;
+
 /// The format of a file, by its extension.
 fn kind_of(path: &Path) -> Result<&'static str> {
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
@@ -70,6 +81,8 @@ fn kind_of(path: &Path) -> Result<&'static str> {
         Some("safetensors") => Ok("safetensors"),
         Some("pt" | "pth") => Ok("torch"),
         Some("npy") => Ok("npy"),
+        #[cfg(feature = "hdf5")]
+        Some("h5" | "hdf5") => Ok("hdf5"),
         _ if path.is_dir() => Ok("npy"),
         _ => {
             let cause = "arrays are in .npy, .npz, .safetensors, .pt or .pth files, or in a folder of .npy files";
@@ -94,24 +107,25 @@ impl Arrays {
         let wanted = options.wanted();
         let choose = |names: &[String]| chosen(names, options.part.as_deref(), &wanted);
         let (files, columns) = load(path, kind, options.mapped, &choose).map_err(|e| e.at_path(path))?;
-        Self::of(path, kind, wanted, files, columns)
+        Self::of(path, kind, wanted, files, columns, options)
     }
 
     /// The arrays of the file in `bytes`.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
-        let file = HeldFile::in_memory(bytes);
+        let file = Arc::new(HeldFile::in_memory(bytes));
         let choose = |names: &[String]| chosen(names, part, &Wanted::default());
         let columns = columns(&file, kind, "x", &choose)?;
-        Self::of(Path::new("memory"), kind, Wanted::default(), vec![file], columns)
+        Self::of(Path::new("memory"), kind, Wanted::default(), vec![file], columns, &Options::default())
     }
 
     fn of(
         path: &Path,
         kind: &'static str,
         mut wanted: Wanted,
-        files: Vec<HeldFile>,
+        files: Vec<Arc<HeldFile>>,
         columns: Vec<Column>,
+        options: &Options,
     ) -> Result<Self> {
         let named = |e: Error| e.at_path(path);
         let columns: Vec<Column> = columns.into_iter().filter(|column| column.len().is_some()).collect();
@@ -125,12 +139,30 @@ impl Arrays {
             wanted.label = LABELS.iter().find_map(label).map(|column| column.name.clone());
         }
         let mut page = Vec::new();
-        let first = row(&columns, &files, 0, &mut page).map_err(named)?;
         let mut survey = Survey::default();
-        survey.see(&first, &page).map_err(named)?;
-        let rows = survey.finish(&wanted).map_err(named)?;
+        // All rows of an array of numbers have the type of the first.
+        let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(SURVEYED) } else { 1 };
+        for index in 0..surveyed {
+            page.clear();
+            let row = row(&columns, &files, index, &mut page).map_err(named)?;
+            survey.see(&row, &page).map_err(named)?;
+        }
+        let mut rows = survey.finish(&wanted).map_err(named)?;
+        let texts = |name: &str, see: &mut dyn FnMut(usize, &str)| {
+            let label = columns.iter().filter(|column| column.name == name);
+            (0..len).try_for_each(|index| {
+                page.clear();
+                for Named { content, .. } in row(label.clone(), &files, index, &mut page)? {
+                    if let Content::Text(text) = content {
+                        let text = std::str::from_utf8(text.of(&page));
+                        see(index, text.map_err(|_| Error::in_source("a label that is not UTF-8"))?);
+                    }
+                }
+                Ok(())
+            })
+        };
+        rows.learn(options.classes.as_ref(), options.lenient, texts).map_err(named)?;
         let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
-        drop(first);
         let looks = AtomicU64::new(0);
         Ok(Arrays { files, columns, rows, label, len, path: path.to_owned(), kind, looks })
     }
@@ -162,8 +194,8 @@ fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(
 }
 
 /// Opens the files at `path`, and finds the arrays in them.
-fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Vec<HeldFile>, Vec<Column>)> {
-    let open = |path: &Path| HeldFile::open(path, mapped).map(|(file, _)| file);
+fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
+    let open = |path: &Path| HeldFile::open(path, mapped).map(|(file, _)| Arc::new(file));
     if kind == "npy" {
         let paths = if path.is_dir() { files_in(path, "npy")? } else { vec![path.to_owned()] };
         if paths.is_empty() {
@@ -187,12 +219,14 @@ fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Ve
 }
 
 /// The arrays in one file. An `.npy` file has one, called `name`.
-fn columns(file: &HeldFile, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
+fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bytes = file.held.bytes();
     match kind {
         "npy" => Ok(vec![numpy::npy(&*bytes, name.to_owned(), 0)?]),
         "npz" => numpy::npz(&*bytes, 0, choose),
         "safetensors" => safetensors::columns(&*bytes, 0, choose),
+        #[cfg(feature = "hdf5")]
+        "hdf5" => hdf5::columns(file, 0, choose),
         _ => torch::columns(&*bytes, 0, choose),
     }
 }
@@ -211,8 +245,10 @@ fn check(columns: &[Column]) -> Result<usize> {
             first.name, first.shape, other.name, other.shape
         )));
     }
-    for Column { name, dtype, shape, .. } in columns {
-        dtype.element().map_err(|e| Error::in_source(format!("array {name:?} has {}, or {advice}", e.cause())))?;
+    for Column { name, dtype, shape, heap, .. } in columns {
+        if heap.is_none() {
+            dtype.element().map_err(|e| Error::in_source(format!("array {name:?} has {}, or {advice}", e.cause())))?;
+        }
         if shape.len() > 4 {
             return Err(Error::in_source(format!(
                 "array {name:?} has the shape {shape:?}; up to three axes per sample are supported, or {advice}"
@@ -228,14 +264,19 @@ fn check(columns: &[Column]) -> Result<usize> {
 /// The cells of sample `index`.
 fn row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
-    files: &'a [HeldFile],
+    files: &'a [Arc<HeldFile>],
     index: usize,
     page: &mut Vec<u8>,
 ) -> Result<Vec<Named<'a>>> {
     let cell = |column: &'a Column| {
-        let (element, shape) = (column.dtype.element()?, column.shape[1..].to_vec());
-        let data = column.get(files, index, page)?;
-        Ok(Named { name: Cow::Borrowed(&*column.name), content: Content::Numbers { element, shape, data } })
+        let content = match column.heap {
+            Some(_) => column.value(files, index, page)?,
+            None => {
+                let (element, shape) = (column.dtype.element()?, column.shape[1..].to_vec());
+                Content::Numbers { element, shape, data: column.get(files, index, page)? }
+            }
+        };
+        Ok(Named { name: Cow::Borrowed(&*column.name), content })
     };
     columns.into_iter().map(cell).collect()
 }
@@ -260,7 +301,7 @@ impl Source for Arrays {
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.files.iter(), self.looks.load(Ordering::Relaxed))
+        are_unchanged(self.files.iter().map(|file| &**file), self.looks.load(Ordering::Relaxed))
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -273,6 +314,10 @@ impl Source for Arrays {
 
     fn path(&self, _index: usize) -> Option<PathBuf> {
         Some(self.path.clone())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.rows.classes()
     }
 
     fn kind(&self) -> &'static str {

@@ -1,0 +1,279 @@
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flate2::bufread::ZlibDecoder;
+
+use crate::error::{Error, Result};
+use crate::source::bytes::room;
+use crate::source::held::HeldFile;
+
+/// Maximum size of a chunk.
+const MAX_CHUNK: u64 = 256 << 20;
+/// Bytes of decoded chunks that are kept for each array. One chunk is kept in any case.
+const KEPT: usize = 32 << 20;
+/// Bytes of checksums that may be inside compressed chunks.
+const SLACK: usize = 64;
+
+/// What was done with the bytes of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Filter {
+    Deflate,
+    /// The first bytes of all elements, then the second ones.
+    Shuffle(usize),
+    Fletcher,
+}
+
+impl Filter {
+    /// The filter with HDF5's number `id`.
+    ///
+    /// # Errors
+    /// If it is not read.
+    pub(super) fn of(id: u16, client: &[u32]) -> Result<Self> {
+        match id {
+            1 => Ok(Filter::Deflate),
+            2 => match client.first() {
+                Some(&size) if size > 0 => Ok(Filter::Shuffle(size as usize)),
+                _ => Err(Error::in_source("a shuffle of elements without a size")),
+            },
+            3 => Ok(Filter::Fletcher),
+            id => {
+                let name = match id {
+                    4 => "SZIP",
+                    6 => "scale and offset",
+                    32000 => "LZF",
+                    32001 => "Blosc",
+                    32004 => "LZ4",
+                    32015 => "Zstandard",
+                    _ => "another program",
+                };
+                Err(Error::in_source(format!(
+                    "chunks with filter {id} ({name}); gzip, shuffle and fletcher32 are read: write the array with \
+                     compression=\"gzip\", or without compression"
+                )))
+            }
+        }
+    }
+}
+
+/// The chunks of an array.
+pub(super) struct Chunks {
+    /// Number of the file.
+    number: usize,
+    shape: Vec<usize>,
+    /// Bytes of an element.
+    size: usize,
+    /// Elements of a chunk along each axis.
+    sides: Vec<usize>,
+    /// Chunks along each axis.
+    grid: Vec<usize>,
+    /// Offset, length and skipped filters of each chunk, in the order of the grid.
+    places: Vec<(u64, u64, u32)>,
+    filters: Vec<Filter>,
+    kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
+}
+
+impl Chunks {
+    /// The chunks of an array of `shape` with elements of `size` bytes in file `number` of `len` bytes.
+    /// `stored` has the first element, the offset, the length and the skipped filters of each.
+    ///
+    /// # Errors
+    /// If a chunk is missing, too large, or outside the file.
+    pub(super) fn new(
+        (number, len): (usize, u64),
+        shape: &[usize],
+        size: usize,
+        sides: &[u64],
+        filters: Vec<Filter>,
+        stored: impl ExactSizeIterator<Item = (Vec<u64>, u64, u64, u32)>,
+    ) -> Result<Self> {
+        let bytes = sides.iter().try_fold(size as u64, |bytes, &side| bytes.checked_mul(side));
+        let bytes = bytes.filter(|bytes| (1..=MAX_CHUNK).contains(bytes) && sides.len() == shape.len());
+        let Some(bytes) = bytes else {
+            return Err(Error::in_source(format!(
+                "chunks of shape {sides:?} with elements of {size} bytes; the limit is {MAX_CHUNK} bytes"
+            )));
+        };
+        // Samples without bytes could be any number.
+        if shape.is_empty() || shape[1..].contains(&0) {
+            return Err(Error::in_source(format!("no elements in the samples of shape {shape:?}")));
+        }
+        let sides: Vec<usize> = sides.iter().map(|&side| side as usize).collect();
+        let grid: Vec<usize> = shape.iter().zip(&sides).map(|(all, side)| all.div_ceil(*side)).collect();
+        let count = grid.iter().try_fold(1_usize, |count, &side| count.checked_mul(side));
+        let found = stored.len();
+        let missing = || {
+            let count = count.map_or("too many".to_owned(), |count| count.to_string());
+            Error::in_source(format!(
+                "{found} of {count} chunks were written; write all samples, or resize the array to them"
+            ))
+        };
+        let count = count.filter(|&count| count <= found).ok_or_else(missing)?;
+        let mut places = vec![None; count];
+        for (first, at, length, skipped) in stored {
+            let inside = |(first, (&side, &grid)): (&u64, (&usize, &usize))| {
+                let place = usize::try_from(*first).ok()? / side;
+                (place < grid).then_some(place)
+            };
+            // Chunks outside the array are left over from a larger one.
+            let axes: Option<Vec<usize>> = first.iter().zip(sides.iter().zip(&grid)).map(inside).collect();
+            let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
+            if at.checked_add(length).is_none_or(|end| end > len) {
+                return Err(Error::in_source(format!(
+                    "a chunk of {length} bytes from byte {at} of {len}: the file is cut short"
+                )));
+            }
+            if filters.is_empty() && length != bytes {
+                return Err(Error::in_source(format!("a chunk has {length} bytes, not {bytes}")));
+            }
+            places[raveled(&axes, &grid)] = Some((at, length, skipped));
+        }
+        let places = places.into_iter().collect::<Option<_>>().ok_or_else(missing)?;
+        let kept = Mutex::default();
+        Ok(Chunks { number, shape: shape.to_vec(), size, sides, grid, places, filters, kept })
+    }
+
+    /// Fills `to` with the elements of sample `index`.
+    ///
+    /// # Errors
+    /// If a chunk is damaged or cannot be read.
+    pub(super) fn read(&self, files: &[Arc<HeldFile>], index: usize, to: &mut [u8]) -> Result<()> {
+        let (dims, sides, grid) = (&self.shape[1..], &self.sides[1..], &self.grid[1..]);
+        let (first, inside) = (index / self.sides[0], index % self.sides[0]);
+        let cells: usize = grid.iter().product();
+        let row: usize = sides.iter().product();
+        for cell in 0..cells {
+            let chunk = self.chunk(files, first * cells + cell)?;
+            let corner: Vec<usize> =
+                unraveled(cell, grid).iter().zip(sides).map(|(place, side)| place * side).collect();
+            let lens: Vec<usize> =
+                corner.iter().zip(dims).zip(sides).map(|((at, all), side)| (*side).min(all - at)).collect();
+            // Elements along the last axis lie next to each other in both.
+            let (run, outer) = lens.split_last().map_or((1, &[][..]), |(run, outer)| (*run, outer));
+            for number in 0..outer.iter().product() {
+                let mut at = unraveled(number, outer);
+                at.resize(lens.len(), 0);
+                let from = (inside * row + raveled(&at, sides)) * self.size;
+                at.iter_mut().zip(&corner).for_each(|(at, corner)| *at += corner);
+                let place = raveled(&at, dims) * self.size;
+                let bytes = run * self.size;
+                to[place..place + bytes].copy_from_slice(&chunk[from..from + bytes]);
+            }
+        }
+        Ok(())
+    }
+
+    /// A decoded chunk.
+    fn chunk(&self, files: &[Arc<HeldFile>], number: usize) -> Result<Arc<Vec<u8>>> {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, chunk)) = kept().iter().find(|(kept, _)| *kept == number) {
+            return Ok(chunk.clone());
+        }
+        let (at, length, skipped) = self.places[number];
+        let mut scratch = Vec::new();
+        let stored = files[self.number].get(at, length, &mut scratch)?;
+        let damaged = |e: Error| Error::in_source(format!("the chunk at byte {at}: {}", e.cause()));
+        let chunk = Arc::new(self.decoded(stored, skipped).map_err(damaged)?);
+        let mut kept = kept();
+        let most = (KEPT / chunk.len()).max(1);
+        kept.push_front((number, chunk.clone()));
+        kept.truncate(most);
+        Ok(chunk)
+    }
+
+    fn decoded(&self, stored: &[u8], skipped: u32) -> Result<Vec<u8>> {
+        let expected = self.sides.iter().product::<usize>() * self.size;
+        let mut bytes = stored.to_vec();
+        for (place, filter) in self.filters.iter().enumerate().rev() {
+            if place < 32 && skipped >> place & 1 == 1 {
+                continue;
+            }
+            bytes = match *filter {
+                Filter::Deflate => inflated(&bytes, expected + SLACK)?,
+                Filter::Shuffle(size) => unshuffled(&bytes, size)?,
+                Filter::Fletcher => checked(bytes)?,
+            };
+        }
+        if bytes.len() != expected {
+            return Err(Error::in_source(format!("{} bytes, not {expected}", bytes.len())));
+        }
+        Ok(bytes)
+    }
+}
+
+/// The number of the element at `at` of an array of `shape`.
+fn raveled(at: &[usize], shape: &[usize]) -> usize {
+    at.iter().zip(shape).fold(0, |number, (at, side)| number * side + at)
+}
+
+/// The place of element `number` of an array of `shape`.
+fn unraveled(mut number: usize, shape: &[usize]) -> Vec<usize> {
+    let mut at = vec![0; shape.len()];
+    for (at, side) in at.iter_mut().zip(shape).rev() {
+        (*at, number) = (number % side, number / side);
+    }
+    at
+}
+
+fn inflated(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    let mut to = Vec::new();
+    room(&mut to, most as u64)?;
+    to.clear();
+    let failed = |e: std::io::Error| Error::in_source(format!("not zlib data: {e}"));
+    ZlibDecoder::new(bytes).take(most as u64 + 1).read_to_end(&mut to).map_err(failed)?;
+    Ok(to)
+}
+
+fn unshuffled(bytes: &[u8], size: usize) -> Result<Vec<u8>> {
+    let (count, mut to) = (bytes.len() / size, Vec::new());
+    room(&mut to, bytes.len() as u64)?.copy_from_slice(bytes);
+    for place in 0..count * size {
+        to[place] = bytes[place % size * count + place / size];
+    }
+    Ok(to)
+}
+
+/// The bytes before their checksum.
+fn checked(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
+    let stored = bytes.split_last_chunk::<4>().map(|(_, sum)| u32::from_le_bytes(*sum));
+    let stored = stored.ok_or_else(|| Error::in_source("fewer bytes than a checksum"))?;
+    bytes.truncate(bytes.len() - 4);
+    if fletcher(&bytes) != stored {
+        return Err(Error::in_source("its checksum differs from that of its bytes"));
+    }
+    Ok(bytes)
+}
+
+/// HDF5's Fletcher-32, of big-endian words.
+fn fletcher(bytes: &[u8]) -> u32 {
+    let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
+    let (mut one, mut two) = (0_u32, 0_u32);
+    // So many words do not overflow the sums.
+    for block in bytes.chunks(720) {
+        for word in block.chunks(2) {
+            one += u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from);
+            two += one;
+        }
+        (one, two) = (fold(one), fold(two));
+    }
+    fold(two) << 16 | fold(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_an_array_are_numbered_row_by_row() {
+        for number in 0..24 {
+            assert_eq!(raveled(&unraveled(number, &[2, 3, 4]), &[2, 3, 4]), number);
+        }
+        assert_eq!((unraveled(0, &[]), raveled(&[1, 2, 3], &[2, 3, 4])), (vec![], 23));
+    }
+
+    #[test]
+    fn shuffled_bytes_are_put_back_with_the_rest_in_place() {
+        assert_eq!(unshuffled(&[1, 3, 5, 2, 4, 6, 9], 2).unwrap(), [1, 2, 3, 4, 5, 6, 9]);
+        assert_eq!(unshuffled(&[1, 2], 4).unwrap(), [1, 2]);
+    }
+}

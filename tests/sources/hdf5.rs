@@ -1,0 +1,133 @@
+//! HDF5 files, written by h5py: `tests/fixtures/formats/hdf5.py`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use warpfeed::Loader;
+use warpfeed::source::{Options, Source, TableOptions, Value, open};
+
+use crate::formats::{agrees, fixture, loads_alike, owned};
+
+fn at(name: &str) -> PathBuf {
+    fixture("hdf5").join(name)
+}
+
+/// The label and the fields of a sample.
+type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
+
+fn samples(source: &dyn Source) -> Vec<Fields> {
+    let all = owned(source);
+    let all = all.iter().map(|sample| {
+        let sample = sample.as_sample().unwrap();
+        let fields = sample.fields().iter().map(|(name, value)| ((*name).to_owned(), value.encoded(name).into_owned()));
+        (sample.label().unwrap(), fields.collect())
+    });
+    all.collect()
+}
+
+#[test]
+fn encoded_pictures_in_hdf5_give_the_batches_of_the_folder() {
+    agrees(at("encoded-v114.h5"), |loader| loader);
+    agrees(at("encoded-earliest.h5"), |loader| loader.mmap(false));
+    let samples_of = |name: &str| samples(&*open(at(name)).unwrap());
+    assert!(samples_of("encoded-earliest.h5") == samples_of("encoded-v114.h5"));
+    let folder = open(crate::formats::reference()).unwrap();
+    let jpeg = |(label, mut fields): Fields| (label, fields.remove(0).1);
+    let with_texts: Vec<_> = samples_of("texts.h5").into_iter().map(jpeg).collect();
+    assert!(with_texts == samples(&*folder).into_iter().map(jpeg).collect::<Vec<_>>());
+    let source = open(at("texts.h5")).unwrap();
+    assert_eq!((source.kind(), source.len(), source.classes().len()), ("hdf5", 12, 4));
+    assert!(source.classes().contains(&"plain-disc".to_owned()), "{:?}", source.classes());
+    let mut scratch = Vec::new();
+    let mut caption = |row| match source.read(row, &mut scratch).unwrap().value("caption.txt") {
+        Some(Value::Text(text)) => text.to_owned(),
+        other => format!("{other:?}"),
+    };
+    assert_eq!((caption(0), caption(7)), (String::new(), "a pictüre 7".to_owned()));
+}
+
+#[test]
+fn arrays_of_every_layout_and_version_have_the_same_pictures() {
+    let columns = |name: &str, mapped: bool| {
+        let table = TableOptions::new().columns(["score"]);
+        Options::new().mmap(mapped).table(table).open(at(name)).unwrap()
+    };
+    let npy = samples(&*open(fixture("arrays/npy")).unwrap());
+    let mut found = Vec::new();
+    for version in ["earliest", "v114"] {
+        for layout in ["contiguous", "gzip", "rows", "growing"] {
+            for mapped in [true, false] {
+                let name = format!("{layout}-{version}.h5");
+                let own = samples(&*columns(&name, mapped));
+                assert_eq!(own.len(), 12, "{name}");
+                for (row, ((label, fields), (expected, picture))) in own.iter().zip(&npy).enumerate() {
+                    assert!(label == expected && fields[0] == picture[0] && label.is_some(), "{name}: row {row}");
+                    let score: Vec<f32> = (0..6).map(|place| (6 * row + place) as f32 / 4.0).collect();
+                    let bytes: Vec<u8> = score.iter().flat_map(|score| score.to_le_bytes()).collect();
+                    assert!(fields[1].0 == "score.npy" && fields[1].1.ends_with(&bytes), "{name}: row {row}");
+                }
+                found.push(own);
+            }
+        }
+    }
+    assert!(found.iter().all(|other| *other == found[0]));
+    for name in ["gzip-earliest.h5", "rows-v114.h5"] {
+        loads_alike(name, &|| Loader::new(at(name)), &|| Loader::new(fixture("arrays/npy")));
+    }
+}
+
+#[test]
+fn groups_may_be_splits() {
+    assert_eq!(open(at("split.h5/val")).unwrap().len(), 2);
+    assert_eq!(open(at("split.h5/train")).unwrap().len(), 12);
+    let e = open(at("split.h5")).err().unwrap();
+    assert!(e.cause().contains("has the splits train, validation"), "{e}");
+}
+
+#[test]
+fn arrays_that_are_not_read_are_refused_by_name_unless_others_are_chosen() {
+    for (column, cause) in [
+        ("lzf", "array \"lzf\": chunks with filter 32000 (LZF); gzip, shuffle and fletcher32 are read"),
+        ("unwritten", "array \"unwritten\": 0 of 12 chunks were written"),
+        ("fixed", "array \"fixed\" has elements of type 'S' with 4 bytes"),
+        ("pairs", "array \"pairs\" has elements of type 'V' with 8 bytes"),
+        ("floats", "array \"floats\""),
+    ] {
+        let table = TableOptions::new().columns([column]);
+        let e = Options::new().table(table).open(at("refused.h5")).err().unwrap();
+        assert!(e.cause().contains(cause) && e.path() == Some(&*at("refused.h5")), "{column}: {e}");
+    }
+    let none = TableOptions::new().columns(Vec::<String>::new());
+    assert_eq!(Options::new().table(none).open(at("refused.h5")).unwrap().len(), 12);
+    let e = open(at("latest.h5")).err().unwrap();
+    assert!(e.cause().contains("data layout version: 5") && e.cause().contains("libver=(\"v108\", \"v114\")"), "{e}");
+}
+
+#[test]
+fn a_damaged_hdf5_file_is_an_error_and_a_changed_one_too() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.h5");
+    let whole = fs::read(at("growing-v114.h5")).unwrap();
+    let options = |mapped| Options::new().mmap(mapped).table(TableOptions::new().columns(["images"]));
+    for mapped in [true, false] {
+        for len in [0, 7, 48, 500, whole.len() / 2, whole.len() - 1] {
+            fs::write(&path, &whole[..len]).unwrap();
+            let e = options(mapped).format("hdf5").open(&path).err().unwrap();
+            assert_eq!(e.path(), Some(&*path), "{len} bytes: {e}");
+        }
+        // Compressed chunks, whose checksums follow them.
+        fs::write(&path, &whole).unwrap();
+        let source = options(mapped).open(&path).unwrap();
+        let good = samples(&*source).len();
+        let mut damaged = whole.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        source.check().unwrap();
+        assert!(source.read(0, &mut Vec::new()).unwrap_err().cause().contains("written to while open"));
+        let source = options(mapped).open(&path).unwrap();
+        let bad: Vec<_> = (0..good).filter_map(|row| source.read(row, &mut Vec::new()).err()).collect();
+        assert_eq!(bad.len(), 1, "{bad:?}");
+        assert!(bad[0].cause().contains("the chunk at byte") && bad[0].path() == Some(&*path), "{}", bad[0]);
+    }
+}
