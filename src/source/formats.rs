@@ -185,7 +185,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |folder| folder.has_file(COCO_JSON),
         is_file: |_, _| false,
         open: coco,
-        open_url: None,
+        open_url: Some(coco_at),
     },
     DataFormat {
         name: "yolo",
@@ -546,6 +546,19 @@ fn coco(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         "a COCO data set",
         json,
         super::Coco::with_formats(json, pictures, options.formats.clone())?
+    )
+}
+
+/// Opens the annotations at `url`, or those in the folder of pictures at `url`.
+#[cfg_attr(not(feature = "annotations"), allow(unused_variables))]
+fn coco_at(url: &str, options: &Options) -> Opened {
+    let in_folder = (!url.ends_with(".json")).then(|| format!("{}/{COCO_JSON}", url.trim_end_matches('/')));
+    let (json, pictures) = in_folder.as_deref().map_or((url, None), |json| (json, Some(url)));
+    with_feature!(
+        "annotations",
+        "a COCO data set",
+        json,
+        super::Coco::in_store(json, pictures, options.formats.clone(), &options.stores)?
     )
 }
 

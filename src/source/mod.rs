@@ -96,6 +96,8 @@ mod source;
 mod splits;
 mod stop;
 mod store;
+#[cfg(any(feature = "annotations", feature = "tables"))]
+mod stored;
 #[cfg(feature = "tables")]
 mod table;
 mod tar;

@@ -130,7 +130,7 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
     let options = Options::new().store("mem", Arc::new(store));
     for (url, kind, words) in [
         ("s3://bucket/train", ErrorKind::Config, "no store is known for s3:// URLs; add a store for the scheme \"s3\""),
-        ("mem://set/coco.json", ErrorKind::Config, "coco data sets are not read from a store, only tar"),
+        ("mem://set/data.yaml", ErrorKind::Config, "yolo data sets are not read from a store, only tar"),
         ("mem://empty", ErrorKind::Source, "no .tar objects and no pictures among 0 objects below this URL"),
         ("mem://set/absent.tar", ErrorKind::Source, "no such object"),
     ] {

@@ -5,15 +5,19 @@ use std::path::{Path, PathBuf};
 use serde_json::value::RawValue;
 
 use super::json::{self, Id, Object};
-use super::pictures::folder_of;
+use super::pictures::{folder_of, url_folder_of};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::source::ahead::Remote;
 use crate::source::annotated::{Parts, below, check_box, key_and_field};
 use crate::source::bytes::Unmapped;
 use crate::source::file;
 use crate::source::identity::Identity;
 use crate::source::layout::root;
-use crate::source::{Sample, Source};
+use crate::source::store::Stores;
+use crate::source::stored::{Below, Stored};
+use crate::source::{Follow, Lookahead, Sample, Source};
+use crate::trace::NetworkStats;
 
 /// Pictures with the annotations of a COCO JSON file: boxes, classes, masks, points.
 ///
@@ -47,18 +51,44 @@ use crate::source::{Sample, Source};
 /// are read from the file with the sample. If the file is written to while it is open, the next
 /// epoch is an error.
 ///
+/// **Stores.** The file and its pictures may be in a store. The folder of the pictures is listed once, and
+/// pictures are fetched before they are needed. The text of the segmentations then stays in memory.
+///
 /// **Bad annotations.** A category that the file does not list is an error of the sample, and so is
 /// a box that exceeds its picture by more than a pixel or a hundredth of the side, whichever is
 /// larger. The message names the annotation. An annotation of a picture that the file does not list
 /// is an error on opening.
 #[derive(Debug)]
 pub struct Coco {
-    file: Unmapped,
-    identity: Identity,
+    file: PathBuf,
+    text: Text,
     /// Folder of the pictures, with a final `/`.
     root: String,
     set: Set,
     formats: Vec<Format>,
+    /// The pictures, if they are in a store.
+    stored: Option<Stored>,
+}
+
+/// The text of the segmentations.
+#[derive(Debug)]
+enum Text {
+    File(Unmapped, Identity),
+    /// All of them, of a file in a store.
+    Memory(Vec<u8>),
+}
+
+impl Text {
+    /// Fills `to` with the text from `at` on.
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<()> {
+        match self {
+            Text::File(file, _) => file.read(at, to),
+            Text::Memory(text) => {
+                to.copy_from_slice(&text[at as usize..][..to.len()]);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Content of the file that stays in memory.
@@ -140,19 +170,46 @@ impl Coco {
         let mut bytes = Vec::new();
         let opened = file.try_clone().map_err(failed)?;
         file::append(opened, &mut bytes, u64::MAX).map_err(failed)?;
-        let content: json::File<'_> = serde_json::from_slice(&bytes)
-            .map_err(|e| Error::in_source(format!("not the JSON of COCO: {e}")).at_path(json))?;
-        let set = Set::of(content, &bytes).map_err(|e| e.at_path(json))?;
-        let Some(first) = set.images.first() else {
-            return Err(Error::in_source("lists no images").at_path(json));
-        };
+        let set = Set::parse(&bytes).map_err(|e| e.at_path(json))?;
         let folder = match folder {
             Some(folder) => folder.to_owned(),
-            None => folder_of(json, &first.name)?,
+            None => folder_of(json, &set.images[0].name)?,
         };
         let file = Unmapped { file, len: bytes.len() as u64, path: json.to_owned() };
-        let root = root(&folder)?;
-        Ok(Coco { file, identity, root, set, formats })
+        let (root, text) = (root(&folder)?, Text::File(file, identity));
+        Ok(Coco { file: json.to_owned(), text, root, set, formats, stored: None })
+    }
+
+    /// Opens the annotations at the URL `json`, of pictures in the same store.
+    pub(in crate::source) fn in_store(
+        json: &str,
+        folder: Option<&str>,
+        formats: Vec<Format>,
+        stores: &Stores,
+    ) -> Result<Self> {
+        let (remote, url) = (Remote::new(stores.of(json)?.clone()), json.to_owned());
+        let object = remote.repeated(move |store| store.object(&url))?;
+        let bytes = remote.bytes(&object, 0, object.len)?;
+        let mut set = Set::parse(&bytes).map_err(|e| e.at_path(json))?;
+        let mut text = Vec::new();
+        for annotation in set.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
+            let start = text.len() as u64;
+            text.extend_from_slice(&bytes[annotation.at as usize..][..annotation.len as usize]);
+            annotation.at = start;
+        }
+        let first = &*set.images[0].name;
+        let root = match folder {
+            Some(folder) => format!("{}/", folder.trim_end_matches('/')),
+            None => url_folder_of(json, first, stores)?,
+        };
+        let urls: Vec<Option<String>> = set
+            .images
+            .iter()
+            .map(|image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name)))
+            .collect();
+        let stored = Stored::of(&urls, 1, Below::new(&root), stores)?;
+        let (file, text) = (json.into(), Text::Memory(text));
+        Ok(Coco { file, text, root, set, formats, stored: Some(stored) })
     }
 
     /// Checks an annotation of `image`.
@@ -163,9 +220,7 @@ impl Coco {
                 let [width, height] = image.size().map_or([f64::INFINITY; 2], |(w, h)| [w.into(), h.into()]);
                 check_box(annotation.edges, width, height, 1.0)
             })
-            .map_err(|e| {
-                Error::in_source(format!("annotation {}: {}", annotation.id, e.cause())).at_path(&self.file.path)
-            })
+            .map_err(|e| Error::in_source(format!("annotation {}: {}", annotation.id, e.cause())).at_path(&self.file))
     }
 }
 
@@ -176,7 +231,7 @@ impl Source for Coco {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (image, annotations) = (&self.set.images[index], self.set.annotations(index));
-        below(&image.name).map_err(|e| e.at_path(&self.file.path))?;
+        below(&image.name).map_err(|e| e.at_path(&self.file))?;
         annotations.iter().try_for_each(|annotation| self.check(annotation, image))?;
         let (n, mut parts) = (annotations.len(), Parts::new(scratch));
         let (key, field) = key_and_field(&image.name, &self.formats);
@@ -202,14 +257,20 @@ impl Source for Coco {
                     json.extend_from_slice(b"null");
                 } else {
                     json.resize(start + annotation.len as usize, 0);
-                    self.file.read(annotation.at, &mut json[start..])?;
+                    self.text.read(annotation.at, &mut json[start..])?;
                 }
             }
             json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
         }
         parts.image_size(image.size());
         write!(parts.begin("image_id.txt"), "{}", image.id).expect("a Vec takes everything");
-        parts.file(field, &[&self.root, &image.name])?;
+        match &self.stored {
+            None => parts.file(field, &[&self.root, &image.name])?,
+            Some(stored) => {
+                let (url, mut bytes) = (format!("{}{}", self.root, image.name), Vec::new());
+                parts.begin(field).extend_from_slice(stored.read(index, 0, &url, &mut bytes)?);
+            }
+        }
         parts.sample(key)
     }
 
@@ -218,7 +279,23 @@ impl Source for Coco {
     }
 
     fn check(&self) -> Result<()> {
-        self.identity.check(&self.file.path, false).map(|_| ())
+        match &self.text {
+            Text::File(file, identity) => identity.check(&file.path, false).map(|_| ()),
+            // Every read asks for the version that was opened.
+            Text::Memory(_) => Ok(()),
+        }
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.stored.as_ref()?.follow(order)
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.stored.as_ref().map(Stored::network)
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.stored.as_ref().map_or(0, Stored::ahead_bytes)
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
@@ -235,6 +312,14 @@ impl Source for Coco {
 }
 
 impl Set {
+    /// The content of a file with these bytes.
+    fn parse(bytes: &[u8]) -> Result<Self> {
+        let content: json::File<'_> =
+            serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not the JSON of COCO: {e}")))?;
+        let set = Set::of(content, bytes)?;
+        if set.images.is_empty() { Err(Error::in_source("lists no images")) } else { Ok(set) }
+    }
+
     fn of(mut content: json::File<'_>, bytes: &[u8]) -> Result<Self> {
         content.categories.sort_by_key(|category| category.id);
         content.images.sort_by(|a, b| a.id.cmp(&b.id));

@@ -6,8 +6,7 @@
 //!    and JSON lines. `syntax`: either of the two. `scan`: one pass over all rows.
 //! 4. `columns`: the use of each column in a sample.
 //! 5. `page`: the bytes of a sample while they are gathered.
-//! 6. `stored`: the files that rows name in a store.
-//! 7. `table`: [`Table`], the source.
+//! 6. `table`: [`Table`], the source.
 
 mod cells;
 mod columns;
@@ -16,7 +15,6 @@ mod json;
 mod options;
 mod page;
 mod scan;
-mod stored;
 mod syntax;
 #[allow(clippy::module_inception)]
 mod table;

@@ -11,7 +11,6 @@ use super::csv::Csv;
 use super::options::TableOptions;
 use super::page::Page;
 use super::scan::{Scan, scan};
-use super::stored::{Below, Stored, is_url, url_of};
 use super::syntax::Syntax;
 use super::text::{line_of, read};
 use crate::error::{Error, Result};
@@ -20,6 +19,7 @@ use crate::source::file::is_below;
 use crate::source::record::{Labels, Learner};
 use crate::source::sample::MAX_FIELDS;
 use crate::source::store::Stores;
+use crate::source::stored::{Below, Stored, is_url, url_of};
 use crate::source::{Classes, Follow, Lookahead, Sample, Source};
 use crate::trace::NetworkStats;
 

@@ -1,20 +1,20 @@
-//! The files of a table that are in a store.
+//! The files that the samples of a table, or of annotations, name in a store.
 
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::ahead::{AHEAD, Parts, Remote, identity};
+use super::store::Stores;
+use super::{Follow, Lookahead, NextUse, Object, Place};
 use crate::error::{Error, Result};
 use crate::order::Position;
-use crate::source::ahead::{AHEAD, Parts, Remote, identity};
-use crate::source::store::{Location, Stores};
-use crate::source::{Follow, Lookahead, NextUse, Object, Place};
 use crate::trace::NetworkStats;
 
 /// The number of a file that does not exist.
 const ABSENT: u32 = u32::MAX;
 
-/// The files that the rows of a table name, in one store.
+/// The files that samples name, in one store.
 pub(super) struct Stored {
     remote: Remote,
     set: Arc<Set>,
@@ -22,9 +22,9 @@ pub(super) struct Stored {
 
 struct Set {
     objects: Vec<Object>,
-    /// The object of each file of each row.
+    /// The object of each file of each sample.
     files: Vec<u32>,
-    /// Number of files of a row.
+    /// Number of files of a sample.
     width: usize,
 }
 
@@ -44,16 +44,18 @@ impl Parts for Set {
 }
 
 /// Whether a path is a URL of a store.
+#[cfg(feature = "tables")]
 pub(super) fn is_url(path: &str) -> bool {
-    matches!(Location::of(path), Location::Url(_))
+    matches!(super::store::Location::of(path), super::store::Location::Url(_))
 }
 
 /// The URL of the file that a cell names: a URL, or a path below `root`.
+#[cfg(feature = "tables")]
 pub(super) fn url_of(root: &str, cell: &str) -> String {
     if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
 }
 
-/// The objects below the URL of the folder of a table. They are listed once, if that is needed.
+/// The objects below the URL of a folder. They are listed once, if that is needed.
 pub(super) struct Below<'a> {
     root: &'a str,
     listed: OnceCell<Vec<Object>>,
@@ -88,14 +90,20 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
 
+impl std::fmt::Debug for Stored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stored").field("files", &self.set.files.len()).finish_non_exhaustive()
+    }
+}
+
 impl Stored {
-    /// Finds the files with these URLs, `width` for each row; `None` for a file that is not read.
+    /// Finds the files with these URLs, `width` for each sample; `None` for a file that is not read.
     ///
     /// # Errors
     /// If they are in several stores, or cannot be listed.
     pub(super) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
         let mut named = urls.iter().flatten();
-        let first = named.next().ok_or_else(|| Error::in_source("no row names a file"))?;
+        let first = named.next().ok_or_else(|| Error::in_source("no sample names a file"))?;
         let mut folder = &first[..first.rfind('/').map_or(0, |at| at + 1)];
         for url in named {
             let same = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
@@ -103,7 +111,7 @@ impl Stored {
         }
         if folder.split_once("://").is_none_or(|(_, bucket)| bucket.is_empty()) {
             let other = urls.iter().flatten().find(|url| url.split('/').nth(2) != first.split('/').nth(2));
-            let cause = format!("the table has files of several stores: {first} and {}", other.unwrap_or(first));
+            let cause = format!("the files are in several stores: {first} and {}", other.unwrap_or(first));
             return Err(Error::config(cause));
         }
         let remote = Remote::new(stores.of(folder)?.clone());
@@ -115,25 +123,31 @@ impl Stored {
         Ok(Stored { remote, set: Arc::new(Set { objects, files, width }) })
     }
 
-    /// Reads file `place` of `row`, which is at `url`.
+    /// Reads file `place` of a sample, which is at `url`.
     ///
     /// # Errors
     /// If there is none, or it cannot be read.
-    pub(super) fn read<'a>(&self, row: usize, place: usize, url: &str, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        let number = (row * self.set.width + place) as u64;
+    pub(super) fn read<'a>(
+        &self,
+        sample: usize,
+        place: usize,
+        url: &str,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        let number = (sample * self.set.width + place) as u64;
         let Some((object, range)) = self.set.part(number) else {
             return Err(Error::in_source("the object does not exist").at_path(url));
         };
         self.remote.read(number, self.set.object(object), range, scratch)
     }
 
-    /// Follows the rows of `order`.
+    /// Follows the samples of `order`.
     pub(super) fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
         let width = self.set.width as u64;
-        let (all, rows, next) = (order.clone(), order.clone(), order.clone());
+        let (all, samples, next) = (order.clone(), order.clone(), order.clone());
         let files = move |place| {
-            let rows = rows.samples(place)?;
-            Some(rows.into_iter().flat_map(|row| row * width..(row + 1) * width).collect())
+            let samples = samples.samples(place)?;
+            Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
         };
         let next = move |epoch, file, from| match next.next_use(file / width, Place { epoch, batch: from }, 1) {
             NextUse::At(place) => Position::At(place.batch),
