@@ -260,6 +260,21 @@ fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
 }
 
 #[test]
+fn a_header_that_claims_terabytes_of_values_is_damage() {
+    let mut file = tiff(&[0; 64], 60_000, (16, 1), 1, 1);
+    for (tag, side) in [(0, 16_000_u32), (1, 16_000), (22, 16_000)] {
+        let entry = file.windows(8).position(|entry| entry == [tag, 1, 4, 0, 1, 0, 0, 0]).unwrap() + 8;
+        file[entry..entry + 4].copy_from_slice(&side.to_le_bytes());
+    }
+    assert_eq!(Info::read(&file).unwrap().size, Size::new(16_000, 16_000));
+    assert!(matches!(check(&file), Condition::Damaged(_)));
+    let source = Memory::new(vec![OwnedSample::new("a").field("tif", file)]);
+    let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", Map::of_channels(6).picture());
+    let e = first(loader).unwrap_err();
+    assert_eq!(e.cause(), "field \"tif\": has 60000 channels, but the map has 6: Map::of_channels(60000)");
+}
+
+#[test]
 fn a_loader_of_stored_values_refuses_what_only_images_obey() {
     let source = || Memory::new(vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8)))]);
     let loader = |augment: Augment| {

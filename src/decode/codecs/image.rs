@@ -8,6 +8,9 @@ use crate::format::Format;
 /// for four channels of 16 bits.
 const BESIDE: u64 = 8;
 
+/// Bytes that the values of a checked picture may take, for each pixel of the largest allowed one.
+const MOST_STORED: u64 = 32;
+
 /// Always decodes the whole picture.
 impl Codec for Image {
     fn format(&self) -> Format {
@@ -31,7 +34,9 @@ impl Codec for Image {
         let options = Options { to_8_bits: true, ..self.options };
         self.whole(picture, options, &mut Pixels::new()).or_else(|e| {
             let stored = Stored::open(picture.bytes()).ok().filter(|_| !self.converts(picture.bytes()));
-            stored.ok_or(e)?.read(&mut Vec::new())
+            // A header can claim any number of channels.
+            let limit = self.options.max_pixels.saturating_mul(MOST_STORED);
+            stored.filter(|stored| stored.memory() <= limit).ok_or(e)?.read(&mut Vec::new())
         })?;
         Ok(None)
     }
