@@ -235,6 +235,7 @@ impl Fetcher {
     }
 
     /// Whether `sample` is planned, and was not read yet.
+    #[cfg(feature = "parquet")]
     pub(super) fn is_planned(&self, sample: u64) -> bool {
         self.lock().samples.contains_key(&sample)
     }

@@ -56,6 +56,7 @@ impl Remote {
     }
 
     /// Whether a loader fetches the part of `sample` ahead, and has not read it yet.
+    #[cfg(feature = "parquet")]
     pub(in crate::source) fn is_planned(&self, sample: u64) -> bool {
         self.followers().iter().any(|follower| follower.is_planned(sample))
     }
