@@ -223,6 +223,16 @@ impl Error {
         self
     }
 
+    /// Moves the sample into the cause, as one that is a part of another sample's image.
+    #[must_use]
+    pub(crate) fn of_partner(mut self) -> Self {
+        if let Some(id) = self.0.sample.take() {
+            let key = self.0.key.take().map_or(String::new(), |key| format!(" ({key})"));
+            self.0.cause = format!("sample {id}{key} of its mosaic: {}", self.0.cause);
+        }
+        self
+    }
+
     /// Sets the samples that failed in the batch of this error, with their errors.
     #[must_use]
     pub(crate) fn of_batch(mut self, failed: Vec<(u64, Error)>) -> Self {

@@ -3,7 +3,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warpfeed::Augment;
 use warpfeed::transform::{
-    AutoAugment, Border, ColorJitter, Filter, Interpolation, Mix, Policy, RandomAffine, RandomErasing,
+    AutoAugment, Border, ColorJitter, Filter, Interpolation, Mix, Mosaic, Policy, RandomAffine, RandomErasing,
 };
 
 use crate::error::of_call;
@@ -104,6 +104,10 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
         "jitter" => augment.jitter(jitter(&args.get_item(0)?)?),
         "erase" => augment.erase(erasing(&args.get_item(0)?)?),
         "mix" => augment.mix(mix(&args.get_item(0)?)?),
+        "mosaic" => {
+            let (probability, (low, high), translate) = args.extract()?;
+            augment.mosaic(Mosaic::new().probability(probability).scale(low, high).translate(translate))
+        }
         "three_augment" => augment.three_augment(),
         "simclr" => augment.simclr(),
         "dino" => {

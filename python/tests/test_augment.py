@@ -38,6 +38,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "pad_if_needed": (Augment.random_crop(32), lambda a: Augment.random_crop(64).fill(9, 9, 200).pad_if_needed()),
     "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
     "from_epoch": (Augment.train(32), lambda a: Augment.resize(32, 32).from_epoch(1, a)),
+    "mosaic": (Augment.letterbox(32, 32), lambda a: a.mosaic(1.0, (0.8, 1.2), 0.2)),
     "scale": (Augment.train(32), lambda a: a.scale(0.3, 0.5)),
     "ratio": (Augment.train(32), lambda a: a.ratio(2.0, 3.0)),
     "flip": (Augment.resize(32, 32), lambda a: a.flip(1.0)),
@@ -89,6 +90,8 @@ def delivered(mini: str, augment: Augment, **more: Any) -> Any:
         more["fields"] = {"boxes": Boxes(1)}
     if "mix(Mix" in repr(augment):
         more["soft_labels"] = (4, 0.1)
+    if "mosaic" in repr(augment):
+        more["without"] = ["label"]
     return contents(Loader(mini, augment=augment, **{**OPTIONS, **more}))
 
 
@@ -281,3 +284,40 @@ def test_mixing_ends_with_its_epoch(mini: str) -> None:
     first, second = ([batch for batch in loader] for _ in range(2))
     hard = [np.isin(np.asarray(batch["soft_label"]), (0.0, 1.0)).all() for batch in (*first, *second)]
     assert hard == [False, False, True, True]
+
+
+class Coloured:
+    """Pictures of one colour each, whose red is their number, with a box around all of it."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        height, width = 20 + 7 * index % 40, 20 + 11 * index % 50
+        picture = np.full((height, width, 3), (index, 200, 100), np.uint8)
+        return {"image": picture, "boxes": np.array([[0, 0, width, height]], np.float32), "boxes.class": np.array([index])}
+
+
+def test_a_mosaic_has_the_pictures_and_boxes_of_four_samples_until_it_ends() -> None:
+    plain = Augment.letterbox(32, 32).fill(255, 0, 0)
+    augment = plain.mosaic().from_epoch(1, plain)
+    fields = {"boxes": Boxes(4, columns={"class": "i64"})}
+    options: dict[str, Any] = {"without": ["label"], "fields": fields, "output": "numpy", "layout": "nhwc", "batch_size": 4}
+    most = []
+    with Loader(Coloured(), augment=augment, shuffle=5, **options) as loader:
+        for _ in range(2):
+            seen = []
+            for batch in loader:
+                rows = zip(batch["image"], batch["boxes"], batch["boxes.class"], batch["boxes.count"], strict=True)
+                for image, boxes, classes, count in rows:
+                    drawn = np.full((32, 32, 3), (255, 0, 0), np.uint8)
+                    for (x1, y1, x2, y2), own in zip(boxes[:count].astype(int), classes[:count], strict=True):
+                        drawn[y1:y2, x1:x2] = (own, 200, 100)
+                    np.testing.assert_array_equal(image, drawn)
+                    seen.append(len(set(classes[:count].tolist())))
+            most.append(max(seen))
+    assert most[0] > 2 and most[1] == 1
+    with pytest.raises(ConfigError, match="each label is the class of one"):
+        Loader(Coloured(), augment=augment, **{**options, "without": []})
+    with pytest.raises(ConfigError, match="scale of 2 to 1"):
+        Loader(Coloured(), augment=plain.mosaic(scale=(2.0, 1.0)), **options)

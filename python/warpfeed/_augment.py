@@ -519,3 +519,21 @@ class Augment(_Calls):
     def mix(self, mix: Mix) -> Augment:
         """Mixes each sample of a finished batch with its neighbour."""
         return self._with("mix", mix)  # type: ignore[no-any-return]
+
+    def mosaic(
+        self, probability: float = 1.0, scale: tuple[float, float] = (0.5, 1.5), translate: float = 0.1
+    ) -> Augment:
+        """Puts the picture of a sample and those of three partners into one image, with their boxes and
+        masks: Ultralytics' mosaic. Four pictures meet at a random point of a canvas with twice the sides
+        of the output, which is then scaled and shifted. Partners are drawn from the samples of the epoch.
+
+        :param probability: share of the samples that become mosaics; the others are cropped as the
+            augmentation begins.
+        :param scale: the factor of the size, uniform between two numbers.
+        :param translate: the largest shift along each axis, as a share of the output's side.
+
+        End mosaics with ``from_epoch``. A loader with mosaics needs ``without=["label"]``."""
+        low, high = scale
+        return self._with(  # type: ignore[no-any-return]
+            "mosaic", float(probability), (float(low), float(high)), float(translate)
+        )

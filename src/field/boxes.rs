@@ -5,7 +5,7 @@ use super::corners::{BoxFormat, BoxReader};
 use super::encoded;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
-use super::{Input, Kind, Place};
+use super::{Input, Kind, Place, Tile};
 use crate::batch::{COUNT, Dtype, Field};
 use crate::decode::{Frame, Size};
 use crate::error::{Error, Result};
@@ -238,56 +238,36 @@ impl Kind for Boxes {
         true
     }
 
+    fn joins_pictures(&self) -> bool {
+        true
+    }
+
     fn boxes(&self) -> Option<BoxReader> {
         Some(self.reader)
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         // A mask is drawn in the size of its picture. Its outline's crossings take as much.
-        let plan = input.picture();
-        if self.masks { 2 * plan.oriented.size().area() + plan.warped_area() } else { 0 }
+        let one = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area();
+        let plans = input.others().iter().map(|tile| tile.plan).chain([input.picture()]);
+        if self.masks { plans.map(one).max().unwrap_or(0) } else { 0 }
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
-        let (name, sample, plan) = (input.name, input.sample, input.picture());
         SCRATCH.with_borrow_mut(|scratch| {
-            let (frame, units) = self.keep(name, sample, plan, scratch)?;
-            self.write_boxes(plan, &scratch.kept, place);
-            let Scratch { corners, kept, numbers, name: full, segments, drawn } = scratch;
-            let (all, mut array) = (corners.len(), 2);
-            for column in &self.columns {
-                let kept = kept.iter().map(|kept| kept.index);
-                column.write(join(full, name, &column.name), sample, all, kept, place.bytes(array))?;
-                array += 1;
+            let mut count = self.write_one(input, None, 0, scratch, place)?;
+            for tile in input.others() {
+                count = self.write_one(input, Some(tile), count, scratch, place).map_err(|e| tile.blame(e))?;
             }
-            if self.masks {
-                let name = join(full, name, "masks.json");
-                let written = Self::write_masks(
-                    name,
-                    sample,
-                    (plan, frame, units),
-                    (all, kept),
-                    (segments, drawn),
-                    place.bytes(array),
-                );
-                if drawn.capacity() > encoded::KEPT {
-                    (*segments, *drawn) = (Segments::default(), Vec::new());
-                }
-                written?;
-                array += 1;
+            if count > self.most && !self.truncated {
+                let most = self.most;
+                return Err(Error::in_source(format!(
+                    "field {:?}: {count} boxes remain after the crop, but Boxes::new({most}) keeps at most {most}: use \
+                     Boxes::new({count}) or more, or .truncated()",
+                    input.name
+                )));
             }
-            if let Some(points) = &self.points {
-                let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(array));
-                to.fill(0.0);
-                if all > 0 {
-                    points.read(join(full, name, "points"), sample, Some(all), 3, (frame, units), numbers)?;
-                    let from = numbers.chunks_exact(points.count * 3);
-                    let each = to.chunks_exact_mut(points.count * 3);
-                    kept.iter().zip(each).for_each(|(kept, to)| {
-                        points.place(from.clone().nth(kept.index).expect("one for each box"), plan, frame, to);
-                    });
-                }
-            }
+            self.pad(count.min(self.most), place);
             Ok(())
         })
     }
@@ -305,6 +285,72 @@ fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
+    /// Writes the boxes of `tile`, or those of the sample itself, after `count` others, as long as there
+    /// is room. Returns the number of boxes of both.
+    fn write_one(
+        &self,
+        input: &Input<'_>,
+        tile: Option<&Tile<'_>>,
+        count: usize,
+        scratch: &mut Scratch,
+        place: &mut Place<'_>,
+    ) -> Result<usize> {
+        let (name, plan) = (input.name, tile.map_or_else(|| input.picture(), |tile| tile.plan));
+        let sample = tile.map_or(input.sample, |tile| tile.sample);
+        let (frame, units) = self.keep(name, sample, plan, scratch)?;
+        let Scratch { corners, kept, numbers, name: full, segments, drawn } = scratch;
+        let (all, after) = (corners.len(), count + kept.len());
+        let first = count.min(self.most);
+        kept.truncate(self.most - first);
+        // The bytes of the kept boxes in an array with `each` bytes per box.
+        let own = |each: usize| first * each..(first + kept.len()) * each;
+        self.write_boxes(plan, kept, &mut place.bytes(0)[own(16)]);
+        let mut array = 2;
+        for column in &self.columns {
+            let indices = kept.iter().map(|kept| kept.index);
+            let to = &mut place.bytes(array)[own(column.dtype.bytes())];
+            column.write(join(full, name, &column.name), sample, all, indices, to)?;
+            array += 1;
+        }
+        if self.masks {
+            let name = join(full, name, "masks.json");
+            let to = &mut place.bytes(array)[own(plan.output.area() as usize)];
+            let written = Self::write_masks(name, sample, (plan, frame, units), (all, kept), (segments, drawn), to);
+            if drawn.capacity() > encoded::KEPT {
+                (*segments, *drawn) = (Segments::default(), Vec::new());
+            }
+            written?;
+            array += 1;
+        }
+        if let Some(points) = &self.points
+            && all > 0
+        {
+            points.read(join(full, name, "points"), sample, Some(all), 3, (frame, units), numbers)?;
+            let to: &mut [f32] = bytemuck::cast_slice_mut(&mut place.bytes(array)[own(points.count * 12)]);
+            to.fill(0.0);
+            let from = numbers.chunks_exact(points.count * 3);
+            kept.iter().zip(to.chunks_exact_mut(points.count * 3)).for_each(|(kept, to)| {
+                points.place(from.clone().nth(kept.index).expect("one for each box"), plan, frame, to);
+            });
+        }
+        Ok(after)
+    }
+
+    /// Writes the number of boxes, and fills the places behind them.
+    fn pad(&self, count: usize, place: &mut Place<'_>) {
+        place.bytes(0)[count * 16..].fill(0);
+        place.bytes(1).copy_from_slice(&(count as i64).to_ne_bytes());
+        for (number, column) in self.columns.iter().enumerate() {
+            place.bytes(2 + number)[count * column.dtype.bytes()..].fill(column.padding());
+        }
+        let others = usize::from(self.masks) + usize::from(self.points.is_some());
+        for array in (2 + self.columns.len()..).take(others) {
+            let bytes = place.bytes(array);
+            let each = bytes.len() / self.most;
+            bytes[count * each..].fill(0);
+        }
+    }
+
     /// Reads the sample's boxes and selects the remaining ones. Returns the frame of their
     /// coordinates, and the factors that convert them to pixels of it.
     fn keep(&self, name: &str, sample: &Sample<'_>, plan: &Plan, scratch: &mut Scratch) -> Result<(Frame, (f64, f64))> {
@@ -319,28 +365,17 @@ impl Boxes {
                 kept.push(Kept { index, corners: clipped.corners });
             }
         }
-        if kept.len() > self.most && !self.truncated {
-            let (left, most) = (kept.len(), self.most);
-            return Err(Error::in_source(format!(
-                "field {name:?}: {left} boxes remain after the crop, but Boxes::new({most}) keeps at most {most}: use \
-                 Boxes::new({left}) or more, or .truncated()"
-            )));
-        }
-        kept.truncate(self.most);
         Ok(read)
     }
 
-    fn write_boxes(&self, plan: &Plan, kept: &[Kept], place: &mut Place<'_>) {
-        let to: &mut [f32] = bytemuck::cast_slice_mut(place.bytes(0));
-        let (boxes, padding) = to.as_chunks_mut::<4>().0.split_at_mut(kept.len());
+    fn write_boxes(&self, plan: &Plan, kept: &[Kept], to: &mut [u8]) {
+        let to: &mut [f32] = bytemuck::cast_slice_mut(to);
         let unit = if self.to_relative { plan.output } else { Size::new(1, 1) };
         let unit = [unit.width, unit.height, unit.width, unit.height].map(f64::from);
-        for (to, kept) in boxes.iter_mut().zip(kept) {
+        for (to, kept) in to.as_chunks_mut::<4>().0.iter_mut().zip(kept) {
             let numbers = self.to.of_corners(kept.corners);
             *to = std::array::from_fn(|i| (numbers[i] / unit[i]) as f32);
         }
-        padding.fill([0.0; 4]);
-        place.bytes(1).copy_from_slice(&(kept.len() as i64).to_ne_bytes());
     }
 
     /// Writes the masks of the `kept` of `all` boxes.
@@ -353,8 +388,6 @@ impl Boxes {
         to: &mut [u8],
     ) -> Result<()> {
         let (width, area) = (plan.output.width as usize, plan.output.area() as usize);
-        let (masks, padding) = to.split_at_mut(kept.len() * area);
-        padding.fill(0);
         if all == 0 {
             return Ok(());
         }
@@ -367,7 +400,7 @@ impl Boxes {
         // Masks are drawn column by column, in the frame in which they were annotated.
         let (shown, high) = (plan.shown(), frame.size().height as usize);
         let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
-        for (to, kept) in masks.chunks_exact_mut(area).zip(kept) {
+        for (to, kept) in to.chunks_exact_mut(area).zip(kept) {
             segments.draw(kept.index, frame.size(), units, drawn).map_err(at_field)?;
             to.fill(0);
             // A mask may exceed its box.

@@ -34,12 +34,12 @@ impl Column {
     }
 
     /// The bytes of the padding: -1 for signed integers, otherwise 0.
-    fn padding(&self) -> u8 {
+    pub(super) fn padding(&self) -> u8 {
         let signed = self.dtype.integers().is_some_and(|(least, _)| least < 0);
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the `kept` of `all` boxes from the sample's field `name`.
+    /// Writes the numbers of the `kept` of `all` boxes, and nothing behind them, from the sample's field `name`.
     pub(super) fn write(
         &self,
         name: &str,
@@ -48,7 +48,6 @@ impl Column {
         kept: impl Iterator<Item = usize>,
         to: &mut [u8],
     ) -> Result<()> {
-        to.fill(self.padding());
         if all == 0 {
             return Ok(());
         }

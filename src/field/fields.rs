@@ -3,14 +3,14 @@ use std::sync::Arc;
 
 use super::corners::BoxReader;
 use super::image::{ImageField, MixScratch, Written};
-use super::{FieldKind, Image, Input, Kind, Label, Maker, Place};
+use super::{FieldKind, Image, Input, Kind, Label, Maker, Place, Tile};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::{DecodeOps, SampleOps};
-use crate::decode::{MAX_IMAGES, Oriented};
+use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::source::{Sample, Source};
-use crate::transform::{Augment, Plan};
+use crate::transform::{Augment, Plan, TILES};
 
 /// The fields of a loader, each with its place in the batch.
 pub(crate) struct Fields {
@@ -38,6 +38,9 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
             "field {name:?} is a view, which no boxes follow: iou_crop is not possible"
         )));
     }
+    if view.ever_tiles() {
+        return Err(Error::config(format!("field {name:?} is a view of one picture: leave out Augment::mosaic")));
+    }
     Ok(())
 }
 
@@ -56,13 +59,13 @@ impl Member {
     pub(crate) fn write(
         &self,
         sample: &Sample<'_>,
-        plan: Option<&Plan>,
+        shown: (Option<&Plan>, &[Tile<'_>]),
         rng: Rng,
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
         let mut place = Place::new(Row::new(part, place), self.first, self.arrays);
-        self.kind.write(&Input::new(&self.name, sample, plan, rng), &mut place)
+        self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut place)
     }
 
     /// Makes the part of the sample at `place` of a full batch zero.
@@ -74,8 +77,8 @@ impl Member {
     }
 
     /// Bytes of memory that writing `sample` takes.
-    pub(crate) fn memory(&self, sample: &Sample<'_>, plan: Option<&Plan>, rng: Rng) -> u64 {
-        self.kind.memory(&Input::new(&self.name, sample, plan, rng))
+    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: (Option<&Plan>, &[Tile<'_>]), rng: Rng) -> u64 {
+        self.kind.memory(&Input::new(&self.name, sample, shown, rng))
     }
 }
 
@@ -261,7 +264,35 @@ impl Fields {
         if augment.sees_boxes() && self.with_boxes().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
-        Ok(())
+        if augment.ever_tiles() { self.check_mosaics() } else { Ok(()) }
+    }
+
+    /// Checks that the fields go together with mosaics.
+    fn check_mosaics(&self) -> Result<()> {
+        let tiled = self.images.iter().filter(|field| field.image.own().is_none()).count();
+        if tiled == 0 {
+            return Err(Error::config(
+                "augment: mosaic needs an image without an augmentation of its own, and there is none",
+            ));
+        }
+        let pictures = self.images.len() - tiled + TILES * tiled;
+        if pictures > MAX_PLANNED {
+            return Err(Error::config(format!(
+                "augment: mosaics of {tiled} images take {pictures} pictures per sample; at most {MAX_PLANNED} are possible"
+            )));
+        }
+        if self.label.is_some() {
+            return Err(Error::config(
+                "augment makes mosaics of four samples, but each label is the class of one: use .without(\"label\")",
+            ));
+        }
+        let alone = |field: &&Member| field.kind.follows_picture() && !field.kind.joins_pictures();
+        match self.members().find(alone) {
+            None => Ok(()),
+            Some(Member { name, .. }) => Err(Error::config(format!(
+                "field {name:?} follows one picture, and augment makes mosaics of four: leave out Augment::mosaic, or the field"
+            ))),
+        }
     }
 
     /// Makes the sample at `place` of a full batch black, and its other fields zero.

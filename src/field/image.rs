@@ -172,14 +172,35 @@ impl ImageField {
         (resizer, image): (&mut Resizer, &mut [u8]),
         row: &mut Row<'_>,
     ) -> Result<()> {
-        let stays = self.writer.is_copy() || self.waits(row);
-        let rgb = if stays && !self.grey {
+        resizer.run(pixels, plan, self.unwritten(image, row))?;
+        self.finish(plan, rng, transforms, image, row)
+    }
+
+    /// Whether the batch stores the image as `u8` at this point.
+    fn stays(&self, row: &Row<'_>) -> bool {
+        self.writer.is_copy() || self.waits(row)
+    }
+
+    /// The bytes of the RGB image before it is written: those of the batch if the image stays there, and
+    /// otherwise those of `image`.
+    pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
+        if self.stays(row) && !self.grey {
             &mut row.bytes(self.span)[..self.rgb_bytes()]
         } else {
             &mut image[..self.rgb_bytes()]
-        };
-        resizer.run(pixels, plan, rgb)?;
-        let mut finished = ImageMut::new(rgb, plan.output.width, plan.output.height);
+        }
+    }
+
+    /// Runs the effects on pixels and the user's transforms on the resized image.
+    pub(crate) fn finish(
+        &self,
+        plan: &Plan,
+        rng: &mut Rng,
+        transforms: &[std::sync::Arc<dyn Transform>],
+        image: &mut [u8],
+        row: &mut Row<'_>,
+    ) -> Result<()> {
+        let mut finished = ImageMut::new(self.unwritten(image, row), plan.output.width, plan.output.height);
         if !self.is_retouched_there(plan) {
             plan.retouch(&mut finished);
         }
@@ -189,7 +210,7 @@ impl ImageField {
             for at in 0..self.writer.image_bytes() {
                 image[at] = luma([image[at * 3], image[at * 3 + 1], image[at * 3 + 2]]);
             }
-            if stays {
+            if self.stays(row) {
                 let bytes = self.writer.image_bytes();
                 row.bytes(self.span)[..bytes].copy_from_slice(&image[..bytes]);
             }

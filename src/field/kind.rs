@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::corners::BoxReader;
 use crate::batch::{Field, Row};
 use crate::decode::Size;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::{Augment, Plan};
@@ -63,6 +63,13 @@ pub trait Kind: Send + Sync + Debug {
     /// then opens the picture only for its size, and refuses options that change images alone. False
     /// by default.
     fn shows_picture(&self) -> bool {
+        false
+    }
+
+    /// Whether [`write`](Kind::write) takes all of [`Input::others`] too, so that the field can follow
+    /// an image that shows several, a [`mosaic`](Augment::mosaic). A loader that makes mosaics
+    /// refuses other kinds that follow the picture. False by default.
+    fn joins_pictures(&self) -> bool {
         false
     }
 
@@ -131,13 +138,44 @@ pub struct Input<'a> {
     /// several pictures, this is the plan of the first without an augmentation of its own. `None`
     /// in a loader without such a picture.
     pub plan: Option<&'a Plan>,
+    others: &'a [Tile<'a>],
     rng: Rng,
 }
 
+/// A sample and the plan of its picture, which is a part of an image.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Tile<'a> {
+    /// Index in the source.
+    pub index: u64,
+    /// The sample as the source returned it.
+    pub sample: &'a Sample<'a>,
+    /// Plan of its picture.
+    pub plan: &'a Plan,
+}
+
+impl Tile<'_> {
+    /// Says that an error belongs to this sample.
+    pub(super) fn blame(&self, error: Error) -> Error {
+        error.at_sample(self.index, self.sample.key())
+    }
+}
+
 impl<'a> Input<'a> {
-    /// `rng` is that of the sample.
-    pub(crate) fn new(name: &'a str, sample: &'a Sample<'a>, plan: Option<&'a Plan>, rng: Rng) -> Self {
-        Input { name, sample, plan, rng }
+    /// `rng` is that of the sample, and `others` are the further pictures that the image shows.
+    pub(crate) fn new(
+        name: &'a str,
+        sample: &'a Sample<'a>,
+        (plan, others): (Option<&'a Plan>, &'a [Tile<'a>]),
+        rng: Rng,
+    ) -> Self {
+        Input { name, sample, plan, others, rng }
+    }
+
+    /// The further pictures that the image shows if it is a [`mosaic`](Augment::mosaic), each with its
+    /// sample; otherwise none. `sample` and `plan` are those of the first picture.
+    pub fn others(&self) -> &'a [Tile<'a>] {
+        self.others
     }
 
     /// Returns the random numbers of the sample for this field: a function of (seed, epoch, sample,

@@ -116,22 +116,22 @@ impl Kind for Mask {
         true
     }
 
+    fn joins_pictures(&self) -> bool {
+        true
+    }
+
     fn memory(&self, input: &Input<'_>) -> u64 {
         input.picture().warped_area() * self.dtype.bytes() as u64
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         let plan = input.picture();
-        let field = self.find(input.name, input.sample)?;
-        let to = place.bytes(0);
+        self.place(input.name, input.sample, (plan, true), place.bytes(0))?;
+        for tile in input.others() {
+            let written = self.place(input.name, tile.sample, (tile.plan, false), place.bytes(0));
+            written.map_err(|e| tile.blame(e))?;
+        }
         let fill = self.fill.to_le_bytes();
-        let written = match self.dtype {
-            Dtype::U8 => self.put::<u8>(&field, plan, to),
-            Dtype::U16 => self.put::<u16>(&field, plan, to),
-            Dtype::I16 => self.put::<i16>(&field, plan, to),
-            Dtype::I32 => self.put::<i32>(&field, plan, to),
-            _ => self.put::<i64>(&field, plan, to),
-        };
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
         }
@@ -139,11 +139,24 @@ impl Kind for Mask {
             let fill = &fill[..self.dtype.bytes()];
             COPY.with_borrow_mut(|copy| plan.warp_nearest(place.bytes(0), fill.len(), fill, copy));
         }
-        written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
+        Ok(())
     }
 }
 
 impl Mask {
+    /// Writes the mask of a sample to the place of its picture. Fills the rest if `plan.1` is set.
+    fn place(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
+        let field = self.find(name, sample)?;
+        let written = match self.dtype {
+            Dtype::U8 => self.put::<u8>(&field, plan, to),
+            Dtype::U16 => self.put::<u16>(&field, plan, to),
+            Dtype::I16 => self.put::<i16>(&field, plan, to),
+            Dtype::I32 => self.put::<i32>(&field, plan, to),
+            _ => self.put::<i64>(&field, plan, to),
+        };
+        written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
+    }
+
     /// Whether the sample has a mask called `name`.
     pub(super) fn is_in(sample: &Sample<'_>, name: &str) -> bool {
         Mask::new(Dtype::I64).find(name, sample).is_ok()
@@ -155,12 +168,12 @@ impl Mask {
         let mut values = vec![0_i64; size.area() as usize];
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         plan.oriented = picture;
-        let put = self.put::<i64>(&field, &plan, bytemuck::cast_slice_mut(&mut values));
+        let put = self.put::<i64>(&field, (&plan, true), bytemuck::cast_slice_mut(&mut values));
         put.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
         Ok(values)
     }
 
-    fn put<T: Integer>(&self, field: &Encoded<'_>, plan: &Plan, to: &mut [u8]) -> Result<()> {
+    fn put<T: Integer>(&self, field: &Encoded<'_>, (plan, fills): (&Plan, bool), to: &mut [u8]) -> Result<()> {
         thread_local! {
             static SAMPLER: RefCell<Sampler> = RefCell::new(Sampler::default());
         }
@@ -171,7 +184,7 @@ impl Mask {
             if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
                 let png = Png::open(field.bytes)?;
                 let frame = plan.frame(Some(png.size()))?;
-                return sampler.png(png, &mut Plane { plan, frame, to, fill, least, most });
+                return sampler.png(png, &mut Plane { plan, frame, to, fill, fills, least, most });
             }
             if field.encoding != Encoding::Typed && !Npy::matches(field.bytes) {
                 let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
@@ -187,7 +200,7 @@ impl Mask {
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;
-            sampler.npy(&npy, &mut Plane { plan, frame, to, fill, least, most })
+            sampler.npy(&npy, &mut Plane { plan, frame, to, fill, fills, least, most })
         })
     }
 }

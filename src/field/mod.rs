@@ -71,7 +71,7 @@ pub(crate) use fields::{Device, Fields, Member};
 pub use geometry::Geometry;
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
-pub use kind::{FieldKind, Input, Kind, Maker, Place};
+pub use kind::{FieldKind, Input, Kind, Maker, Place, Tile};
 pub use label::Label;
 pub use map::Map;
 pub use mask::Mask;

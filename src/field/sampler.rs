@@ -32,6 +32,8 @@ pub(super) struct Plane<'a, T> {
     pub(super) to: &'a mut [T],
     /// Value outside the picture. It is allowed inside too.
     pub(super) fill: i64,
+    /// Whether the part outside the picture is filled.
+    pub(super) fills: bool,
     /// Least and greatest other value.
     pub(super) least: i64,
     pub(super) most: i64,
@@ -111,7 +113,7 @@ fn element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
 impl<'a, T: Integer> Plane<'a, T> {
     /// Fills the destination if the picture does not cover all of it.
     fn fill_around(&mut self) {
-        if self.plan.target.size() != self.plan.output {
+        if self.fills && self.plan.target.size() != self.plan.output {
             self.to.fill(T::of(self.fill));
         }
     }

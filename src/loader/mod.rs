@@ -25,6 +25,8 @@ mod labels;
 mod limits;
 mod listed;
 mod memory;
+#[cfg(test)]
+mod mosaics;
 mod observe;
 mod open;
 mod pictures;

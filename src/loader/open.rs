@@ -123,7 +123,7 @@ impl Loader {
             n => n,
         };
         let order = self.sampling.open(&*source, mixture, seed, workers, self.retries)?;
-        let schedule = Schedule::new(order, global_batch, self.last, rank);
+        let schedule = Schedule::new(order.clone(), global_batch, self.last, rank);
         some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
         let room = Room::of(pictures.memory_limit);
@@ -150,6 +150,7 @@ impl Loader {
             source,
             codecs: pictures.codecs,
             augment: pictures.augment,
+            order,
             transforms: pictures.transforms,
             fields,
             annotated: self.annotated,

@@ -17,6 +17,11 @@ pub(crate) struct Planned<'a> {
     pub(crate) apart: bool,
     /// Whether the decoder met damage.
     pub(crate) damaged: bool,
+    /// Number of the field among the images of a sample, and of the picture in a mosaic.
+    pub(crate) field: usize,
+    pub(crate) tile: usize,
+    /// Number of pictures of which the image consists.
+    pub(crate) tiles: usize,
     pub(crate) plan: Plan,
     /// The generator after the plan took its numbers.
     pub(crate) rng: Rng,
@@ -25,12 +30,34 @@ pub(crate) struct Planned<'a> {
 impl<'a> Planned<'a> {
     pub(crate) fn new(picture: Picture<'a>, plan: Plan, rng: Rng) -> Self {
         let (bytes, region) = (picture.bytes(), plan.region);
-        Planned { bytes, picture: Some(picture), region, with: None, apart: false, damaged: false, plan, rng }
+        Planned {
+            bytes,
+            picture: Some(picture),
+            region,
+            with: None,
+            apart: false,
+            damaged: false,
+            field: 0,
+            tile: 0,
+            tiles: 1,
+            plan,
+            rng,
+        }
     }
 
     /// Number of encoded bytes that are decoded for it.
     pub(crate) fn encoded_bytes(&self) -> usize {
         self.picture.as_ref().map_or(0, |picture| picture.bytes().len())
+    }
+
+    /// Whether the output shows it. It may show no part of a picture of a mosaic.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.plan.target.size().area() > 0
+    }
+
+    /// Whether it is the last picture of its image.
+    pub(crate) fn is_last(&self) -> bool {
+        self.tile + 1 == self.tiles
     }
 
     /// Whether both are images of one picture.
@@ -48,9 +75,10 @@ pub(crate) fn share(images: &mut [Planned<'_>], room: u64) {
     for number in 1..images.len() {
         let (before, rest) = images.split_at_mut(number);
         let image = &mut rest[0];
-        let Some(picture) = &image.picture else { continue };
+        let Some(picture) = image.picture.as_ref().filter(|_| image.is_shown()) else { continue };
         let alone = picture.cost(image.region);
-        let joined = before.iter().enumerate().filter(|(_, other)| other.shows_the_same(image));
+        let joined = before.iter().enumerate();
+        let joined = joined.filter(|(_, other)| other.shows_the_same(image) && other.is_shown());
         let joined = joined.filter_map(|(with, other)| {
             let (picture, both) = (other.picture.as_ref()?, other.region.around(image.region));
             let more = picture.cost(both).saturating_sub(picture.cost(other.region));

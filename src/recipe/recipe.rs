@@ -1,20 +1,25 @@
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+
 use super::damage::Damaged;
+use super::partners::{Partners, partners};
 use super::planned::Planned;
 use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result, guarded};
-use crate::field::{Fields, Image, ImageField, Member, MixScratch};
-use crate::order::{Entry, Rng};
+use crate::field::{Fields, Image, ImageField, Member, MixScratch, Tile};
+use crate::order::{Entry, Order, Rng};
 use crate::source::{self, Sample, Source};
-use crate::transform::{Augment, Plan, Resizer, Transform};
+use crate::transform::{Augment, Plan, Resizer, TILES, Tiling, Transform};
 
 /// The steps for every sample. All workers share them.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
+    /// The order, from which partners of mosaics are drawn.
+    pub(crate) order: Arc<dyn Order>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) fields: Fields,
     /// The picture that was annotated, for annotations whose size does not determine it.
@@ -56,17 +61,45 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan. `before` are other
-    /// images of the sample, and `boxes` is scratch.
+    /// Adds the sample of `entry`, its key and its file to an error. An error of a partner in its mosaic
+    /// names that one in its cause, and has the partner's file.
+    pub(crate) fn at_mosaic(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
+        let id = entry.sample;
+        let partners = self.partners(epoch, entry).ok().flatten();
+        let is_of_partner = |of: u64| of != id && partners.is_some_and(|partners| partners.samples.contains(&of));
+        match error.sample().filter(|&of| is_of_partner(of)) {
+            Some(partner) => self.at_sample(id, key, self.at_sample(partner, "", error).of_partner()),
+            None => self.at_sample(id, key, error),
+        }
+    }
+
+    /// The mosaic that an entry of `epoch` becomes, if any.
+    pub(crate) fn partners(&self, epoch: u64, entry: &Entry) -> Result<Option<Partners>> {
+        partners(&self.augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
+    }
+
+    /// Largest number of samples that an image of `epoch` shows.
+    pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
+        if self.augment.at_epoch(epoch).tiles() { TILES } else { 1 }
+    }
+
+    /// Largest number of samples that an image shows in any epoch.
+    pub(crate) fn ever_most_tiles(&self) -> usize {
+        if self.augment.ever_tiles() { TILES } else { 1 }
+    }
+
+    /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan: that of a whole
+    /// image, or of picture number `tile.1` of a mosaic. `before` are other images of the sample, and
+    /// `boxes` is scratch.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
         sample: &Sample<'a>,
         (epoch, entry): (u64, &Entry),
-        before: &[Planned<'a>],
-        boxes: &mut Vec<[f32; 4]>,
+        tile: Option<(&Tiling, usize)>,
+        (before, boxes): (&[Planned<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<Planned<'a>> {
-        let planned = guarded(|| {
+        guarded(|| {
             let bytes = image.bytes(sample, &self.codecs)?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
             let opened = opened.and_then(|image| image.picture.as_ref()?.again());
@@ -78,21 +111,29 @@ impl Recipe {
                 None => (&self.augment, rng),
             };
             let augment = augment.at_epoch(epoch);
-            if augment.sees_boxes() {
-                self.fields.boxes(sample, oriented, boxes)?;
+            let Some(tile) = tile else {
+                if augment.sees_boxes() {
+                    self.fields.boxes(sample, oriented, boxes)?;
+                }
+                let plan = Plan { oriented, ..augment.plan_with(picture.size(), boxes, &mut rng)? };
+                return Ok(Planned::new(picture, plan, rng));
+            };
+            let plan = Plan { oriented, ..augment.plan_tile(tile, picture.size(), &mut rng)? };
+            let mut planned = Planned { tile: tile.1, tiles: TILES, ..Planned::new(picture, plan, rng) };
+            // A strict loader refuses damage that the image does not show, too.
+            if !planned.is_shown() && !self.strict {
+                planned.picture = None;
             }
-            let plan = Plan { oriented, ..augment.plan_with(picture.size(), boxes, &mut rng)? };
-            Ok(Planned::new(picture, plan, rng))
-        });
-        planned.map_err(|e| self.at_sample(entry.sample, sample.key(), e))
+            Ok(planned)
+        })
     }
 
-    /// Refuses a sample with more bytes than the limit.
-    pub(crate) fn check_length(&self, sample: &Sample<'_>, entry: &Entry) -> Result<()> {
+    /// Refuses sample `id` if it has more bytes than the limit.
+    pub(crate) fn check_length(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
             let cause = format!("the sample has {total} bytes, the limit is {}", self.sample_bytes);
-            return Err(self.at_sample(entry.sample, sample.key(), Error::in_source(cause)));
+            return Err(self.at_sample(id, sample.key(), Error::in_source(cause)));
         }
         Ok(())
     }
@@ -129,7 +170,7 @@ impl Recipe {
         }
     }
 
-    /// Turns decoded pixels into the finished image.
+    /// Turns decoded pixels into the finished image, or adds a picture of a mosaic to it.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -138,30 +179,66 @@ impl Recipe {
         scratch: (&mut Resizer, &mut [u8]),
         (part, place): (&mut Part, usize),
     ) -> Result<()> {
-        let Planned { plan, rng, .. } = planned;
-        guarded(|| field.transform(pixels, plan, rng, &self.transforms, scratch, &mut Row::new(part, place)))
+        let (first, shown, last) = (planned.tile == 0, planned.is_shown(), planned.is_last());
+        let Planned { tiles, plan, rng, .. } = planned;
+        let (transforms, mut row) = (&self.transforms, Row::new(part, place));
+        if *tiles == 1 {
+            return guarded(|| field.transform(pixels, plan, rng, transforms, scratch, &mut row));
+        }
+        guarded(|| {
+            let (resizer, image) = scratch;
+            let canvas = field.unwritten(image, &mut row);
+            if first {
+                canvas.as_chunks_mut().0.fill(plan.fill);
+            }
+            if shown {
+                resizer.paste(pixels, plan, canvas)?;
+            }
+            if last { field.finish(plan, rng, transforms, image, &mut row) } else { Ok(()) }
+        })
     }
 
-    /// Bytes of memory that computing the fields of a sample takes.
-    pub(crate) fn memory(&self, sample: &Sample<'_>, plan: Option<&Plan>, entry: &Entry) -> Result<u64> {
-        let bytes = guarded(|| {
+    /// The plan of the image that fields follow, and the further pictures that it shows, those of the
+    /// samples `others`. `images` are all images of a sample.
+    pub(crate) fn shown<'a>(
+        &self,
+        images: &'a [Planned<'_>],
+        others: &'a [(u64, Sample<'_>)],
+    ) -> (Option<&'a Plan>, ArrayVec<Tile<'a>, { TILES - 1 }>) {
+        let mut own =
+            images.iter().filter(|planned| Some(planned.field) == self.fields.followed).map(|planned| &planned.plan);
+        let plan = own.next();
+        (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
+    }
+
+    /// Bytes of memory that computing the fields of a sample takes. `plan` is that of the first image,
+    /// and `others` are the further pictures that it shows.
+    pub(crate) fn memory(
+        &self,
+        sample: &Sample<'_>,
+        plan: Option<&Plan>,
+        others: &[Tile<'_>],
+        entry: &Entry,
+    ) -> Result<u64> {
+        guarded(|| {
             // Fields are computed in turn, so the largest counts.
-            Ok(self.fields.computed.iter().map(|f| f.memory(sample, plan, self.rng(entry))).max().unwrap_or(0))
-        });
-        bytes.map_err(|e| self.at_sample(entry.sample, sample.key(), e))
+            let memory = |field: &Member| field.memory(sample, (plan, others), self.rng(entry));
+            Ok(self.fields.computed.iter().map(memory).max().unwrap_or(0))
+        })
     }
 
-    /// Writes one field of a sample. `plan` is that of the first image.
+    /// Writes one field of a sample. `plan` is that of the first image, and `others` are the further
+    /// pictures that it shows.
     pub(crate) fn write(
         &self,
         field: &Member,
         sample: &Sample<'_>,
-        plan: Option<&Plan>,
+        (plan, others): (Option<&Plan>, &[Tile<'_>]),
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
         let rng = self.rng(&part.header().entries[place]);
-        guarded(|| field.write(sample, plan, rng, part, place))
+        guarded(|| field.write(sample, (plan, others), rng, part, place))
     }
 
     /// The random numbers of a sample.

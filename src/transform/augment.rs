@@ -3,7 +3,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::crop::Crop;
 use crate::transform::ops::{Drawn, Op};
-use crate::transform::{Border, Filter, Mix, Mixing, Plan};
+use crate::transform::{Border, Filter, Mix, Mixing, Mosaic, Plan};
 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -30,19 +30,18 @@ const MAX_SIDE: u32 = 65_535;
 ///
 /// [Masks, boxes and points](crate::field) of a sample follow its picture.
 ///
-/// Mosaic, which combines four samples into one image, is not offered. A sample's part of a batch
-/// is a function of (seed, epoch, sample). Mosaic would read and decode four samples for each
-/// image, and an error in one of them would affect four images.
+/// [`mosaic`](Augment::mosaic) puts the pictures of four samples into one image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Augment {
     crop: Crop,
     pub(super) output: Size,
     fill: [u8; 3],
-    interpolation: Filter,
+    pub(super) interpolation: Filter,
     flip: f64,
     vertical_flip: f64,
     pub(super) ops: Vec<Op>,
     mix: Option<Mix>,
+    pub(super) mosaic: Option<Mosaic>,
     /// Augmentations of later epochs, each with its first epoch.
     later: Vec<(u64, Augment)>,
     /// A setter that was called on an unsupported crop, and the crops that it supports.
@@ -62,6 +61,7 @@ impl Augment {
             vertical_flip: 0.0,
             ops: Vec::new(),
             mix: None,
+            mosaic: None,
             later: Vec::new(),
             misuse: None,
             unknown: None,
@@ -172,14 +172,19 @@ impl Augment {
     /// Red, green and blue of the area that the picture does not cover; black by default. Only for
     /// beginnings that leave such an area: [`letterbox`](Augment::letterbox),
     /// [`scale_jitter`](Augment::scale_jitter), [`random_crop`](Augment::random_crop),
-    /// [`random_resize`](Augment::random_resize) and [`shortest_size`](Augment::shortest_size).
+    /// [`random_resize`](Augment::random_resize) and [`shortest_size`](Augment::shortest_size), and
+    /// after [`mosaic`](Augment::mosaic).
     #[must_use]
     pub fn fill(mut self, colour: [u8; 3]) -> Self {
         match self.crop {
             Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Resized(_) | Crop::Shortest { .. } => {
                 self.fill = colour;
             }
-            _ => self.misuse = Some(("fill", "letterbox, scale_jitter, random_crop, random_resize or shortest_size")),
+            _ if self.mosaic.is_some() => self.fill = colour,
+            _ => {
+                self.misuse =
+                    Some(("fill", "letterbox, scale_jitter, random_crop, random_resize, shortest_size or mosaic"))
+            }
         }
         self
     }
@@ -263,7 +268,7 @@ impl Augment {
     }
 
     /// The augmentations of all epochs.
-    fn all(&self) -> impl Iterator<Item = &Augment> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Augment> {
         std::iter::once(self).chain(self.later.iter().map(|(_, augment)| augment))
     }
 
@@ -354,6 +359,9 @@ impl Augment {
         if let Some(mix) = &self.mix {
             mix.check()?;
         }
+        if let Some(mosaic) = &self.mosaic {
+            mosaic.check().map_err(|e| Error::config(format!("augment: {}", e.cause())))?;
+        }
         self.crop.check(self.output)?;
         self.check_later()
     }
@@ -389,7 +397,8 @@ impl Augment {
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects on
     /// pixels in the order of their calls. An option that is turned off draws nothing.
     /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes. The plan is that of
-    /// epoch 0; [`at_epoch`](Augment::at_epoch) returns the augmentation of another one.
+    /// epoch 0; [`at_epoch`](Augment::at_epoch) returns the augmentation of another one. It is that
+    /// of a sample without a [`mosaic`](Augment::mosaic).
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if a centre crop is larger than the picture, or if the picture's
@@ -410,16 +419,9 @@ impl Augment {
     /// # Panics
     /// Like [`plan`](Augment::plan).
     pub fn plan_with(&self, size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
-        if size.area() == 0 {
-            return Err(Error::new(
-                ErrorKind::Transform,
-                format!("a picture of {}x{} pixels", size.width, size.height),
-            ));
-        }
+        check_area(size)?;
         let mut plan = self.crop.plan(size, (self.output, self.interpolation), boxes, rng)?;
-        plan.fill = self.fill;
-        plan.flip = self.flip > 0.0 && rng.chance(self.flip);
-        plan.vertical_flip = self.vertical_flip > 0.0 && rng.chance(self.vertical_flip);
+        self.flip_plan(&mut plan, rng);
         if plan.flip && self.crop.keeps_corner() {
             plan.target.x = plan.output.width - plan.target.width;
         }
@@ -428,6 +430,13 @@ impl Augment {
         }
         plan.drawn = Drawn::new(&self.ops, self.output, rng);
         Ok(plan)
+    }
+
+    /// Draws the flips of a plan, which has none yet, and sets its colour.
+    pub(super) fn flip_plan(&self, plan: &mut Plan, rng: &mut Rng) {
+        plan.fill = self.fill;
+        plan.flip = self.flip > 0.0 && rng.chance(self.flip);
+        plan.vertical_flip = self.vertical_flip > 0.0 && rng.chance(self.vertical_flip);
     }
 
     /// Whether samples may get effects on pixels.
@@ -461,7 +470,8 @@ impl Augment {
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
-        self.all_ops().filter_map(Op::without_device_code).chain(borders).collect()
+        let mosaics = self.ever_tiles().then_some("mosaic");
+        self.all_ops().filter_map(Op::without_device_code).chain(borders).chain(mosaics).collect()
     }
 
     /// Whether a device can resize the pictures of some epoch.
@@ -496,6 +506,14 @@ impl Augment {
         let augment = self.at_epoch(epoch);
         augment.mix.as_ref()?.draw(seed, epoch, batch, augment.output)
     }
+}
+
+/// Refuses an empty picture.
+pub(super) fn check_area(size: Size) -> Result<()> {
+    if size.area() > 0 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Transform, format!("a picture of {}x{} pixels", size.width, size.height)))
 }
 
 #[cfg(test)]

@@ -1,21 +1,22 @@
 //! Transforms the decoded part of a picture into an image of the batch's size.
 //!
 //! 1. `augment`: [`Augment`], the options: crop, flip, and the rest.
-//! 2. `steps`, `presets`: its setters that add operations, and recipes of others.
+//! 2. `steps`, `tiles`, `presets`: its setters that add operations or mosaics, and recipes of others.
 //! 3. `crop`: the part of a picture that becomes the output, and its place there.
 //! 4. `border`: [`Border`], what a random crop shows outside the picture.
 //! 5. `geometry`: positions of crops, drawn and rounded as torchvision does.
 //! 6. `iou`: a crop that shows enough of the sample's boxes.
 //! 7. `mix`: [`Mix`], which mixes samples of a batch with their neighbours.
-//! 8. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
+//! 8. `mosaic`: [`Mosaic`], which puts the pictures of several samples into one image.
+//! 9. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
 //!    is one file for the host and the device.
-//! 9. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping of
-//!    points, boxes and pixels.
-//! 10. `record`: values that Rust writes and CUDA reads.
-//! 11. `filter`: [`Filter`], the filters of the resize.
-//! 12. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
-//! 13. `transform`: [`Transform`], a function of the user on the image.
-//! 14. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
+//! 10. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping of
+//!     points, boxes and pixels.
+//! 11. `record`: values that Rust writes and CUDA reads.
+//! 12. `filter`: [`Filter`], the filters of the resize.
+//! 13. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
+//! 14. `transform`: [`Transform`], a function of the user on the image.
+//! 15. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
 //!
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
 //! [`Augment::plan`], then the user's transforms.
@@ -27,12 +28,14 @@ mod filter;
 mod geometry;
 mod iou;
 mod mix;
+mod mosaic;
 mod ops;
 mod plan;
 mod presets;
 mod record;
 mod resize;
 mod steps;
+mod tiles;
 #[allow(clippy::module_inception)]
 mod transform;
 mod view;
@@ -41,6 +44,8 @@ pub use augment::Augment;
 pub use border::Border;
 pub use filter::Filter;
 pub use mix::{Mix, Mixing};
+pub use mosaic::Mosaic;
+pub(crate) use mosaic::{TILES, Tiling};
 pub use ops::{AutoAugment, ColorJitter, Erase, Interpolation, Policy, RandomAffine, RandomErasing};
 pub(crate) use ops::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod boxes;
 mod geometry;
 mod labels;
 mod masks;
+mod mosaics;
 mod numbers;
 mod stored_values;
 mod views;

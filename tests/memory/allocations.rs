@@ -14,7 +14,7 @@ use warpfeed::decode::Codecs;
 use warpfeed::field::{Boxes, Mask, Numbers, Points};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions, Value};
-use warpfeed::transform::Filter;
+use warpfeed::transform::{Filter, Mosaic};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_cli::synth::Synth;
 
@@ -63,6 +63,9 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
             let loader = loader.field("mask", Mask::new(Dtype::I64)).field("spots", Points::new(2));
             epochs_without_allocations(loader, false);
         }
+        let boxes = Boxes::new(16).column("class", Dtype::I32).masks().points(2);
+        let mosaics = picture(source).augment(Augment::letterbox(64, 48).mosaic(Mosaic::new())).without("label");
+        epochs_without_allocations(mosaics.field("boxes", boxes).field("mask", Mask::new(Dtype::I64)), false);
     });
 }
 

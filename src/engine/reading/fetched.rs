@@ -15,8 +15,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrayvec::ArrayVec;
-
 use crate::decode::MAX_GROUP;
 use crate::error::Result;
 use crate::source::{Sample, Source, retried, within};
@@ -25,25 +23,32 @@ use crate::trace::nanos;
 /// Minimum page size of any system, in bytes.
 const PAGE: usize = 4096;
 
-/// The first samples of a part, in order, and the memory that they borrow.
+/// The first samples of a part, in order, each followed by its partners in a mosaic, and the memory
+/// that they borrow.
 pub(crate) struct ReadBuffers {
-    /// Samples, each with the time of its read in ns. The lifetime is that of the buffers
-    /// (invariant 2).
-    samples: ArrayVec<(Result<Sample<'static>>, u64), MAX_GROUP>,
-    buffers: [Vec<u8>; MAX_GROUP],
+    /// Samples, each with its place and the time of its read in ns. The lifetime is that of the
+    /// buffers (invariant 2). Has room for one sample per buffer.
+    samples: Vec<(At, Result<Sample<'static>>, u64)>,
+    buffers: Box<[Vec<u8>]>,
     source: Arc<dyn Source>,
     /// Maximum bytes of a sample.
     most: u64,
 }
 
+/// Offset of a place in its part, and the number of the sample among those of its image.
+pub(crate) type At = (usize, usize);
+
 impl ReadBuffers {
-    pub(crate) fn new(source: Arc<dyn Source>, most: u64) -> Box<Self> {
-        Box::new(ReadBuffers { samples: ArrayVec::new(), buffers: Default::default(), source, most })
+    /// Buffers for images of up to `tiles` samples.
+    pub(crate) fn new(source: Arc<dyn Source>, most: u64, tiles: usize) -> Self {
+        let room = MAX_GROUP * tiles;
+        let buffers = vec![Vec::new(); room].into_boxed_slice();
+        ReadBuffers { samples: Vec::with_capacity(room), buffers, source, most }
     }
 
-    /// Reads sample `id` into the next free place, which must exist. Retries up to `times` times
+    /// Reads sample `id`, which belongs to `at`, into the next free place, which must exist. Retries up to `times` times
     /// while `go_on` returns true. Returns the time in ns, and the bytes of the sample's fields.
-    pub(crate) fn read(&mut self, id: u64, times: usize, go_on: impl FnMut() -> bool) -> (u64, usize) {
+    pub(crate) fn read(&mut self, at: At, id: u64, times: usize, go_on: impl FnMut() -> bool) -> (u64, usize) {
         let start = Instant::now();
         let buffer: *mut Vec<u8> = &raw mut self.buffers[self.samples.len()];
         // SAFETY: the source lives as long as `self`, which shares it and does not replace it
@@ -58,7 +63,7 @@ impl ReadBuffers {
         });
         let bytes = read.as_ref().map_or(0, touch);
         let ns = nanos(Instant::now(), start);
-        self.samples.push((read, ns));
+        self.samples.push((at, read, ns));
         (ns, bytes)
     }
 
@@ -67,9 +72,9 @@ impl ReadBuffers {
         self.samples.len()
     }
 
-    /// The sample at `place` or its error, with the time of the read in ns.
-    pub(crate) fn sample(&self, place: usize) -> Option<(Result<Sample<'_>>, u64)> {
-        let (sample, ns) = self.samples.get(place)?;
+    /// The sample `at` a place or its error, with the time of the read in ns.
+    pub(crate) fn sample(&self, at: At) -> Option<(Result<Sample<'_>>, u64)> {
+        let (_, sample, ns) = self.samples.iter().find(|read| read.0 == at)?;
         let sample: Result<Sample<'_>> = sample.as_ref().copied().map_err(Clone::clone);
         Some((sample, *ns))
     }
@@ -87,7 +92,7 @@ impl ReadBuffers {
     /// Drops the samples and frees the buffers.
     pub(crate) fn release(&mut self) {
         self.clear();
-        self.buffers = Default::default();
+        self.buffers.iter_mut().for_each(|buffer| *buffer = Vec::new());
     }
 }
 
@@ -132,16 +137,16 @@ mod tests {
 
     #[test]
     fn samples_keep_their_bytes_until_the_buffers_are_cleared_and_reused() {
-        let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }), u64::MAX);
+        let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }), u64::MAX, 1);
         for round in 0..3 {
             for id in 0..MAX_GROUP as u64 {
-                let (_, bytes) = buffers.read(id, 0, || false);
+                let (_, bytes) = buffers.read((id as usize, 0), id, 0, || false);
                 assert_eq!(bytes, if id == 3 { 0 } else { id as usize + 1 });
             }
             // As a reader hands it to a worker.
             buffers = std::thread::spawn(move || {
                 for id in 0..MAX_GROUP {
-                    match buffers.sample(id).unwrap().0 {
+                    match buffers.sample((id, 0)).unwrap().0 {
                         Ok(sample) => {
                             assert_eq!(
                                 (sample.key(), &*sample.field("img").unwrap()),
@@ -151,7 +156,7 @@ mod tests {
                         Err(e) => assert_eq!((id, e.cause()), (3, "three")),
                     }
                 }
-                assert!(buffers.sample(MAX_GROUP).is_none());
+                assert!(buffers.sample((MAX_GROUP, 0)).is_none() && buffers.sample((0, 1)).is_none());
                 buffers
             })
             .join()

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Result, guarded, panicked};
 use crate::order::{Position, Schedule};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, partners};
 use crate::source::{Follow, Lookahead, Place};
 
 /// The [`Follow`] of the source, if it fetches ahead. Its methods are the user's code, so their
@@ -42,6 +42,7 @@ impl Following {
                 0
             }
         };
+        let (augment, seed) = (recipe.augment.clone(), recipe.seed);
         let samples = move |Place { epoch, batch }| {
             let mut entries = Vec::new();
             guarded(|| {
@@ -49,12 +50,22 @@ impl Following {
                 Ok(())
             })
             .ok()?;
-            let samples: Vec<u64> = entries.iter().map(|entry| entry.sample).collect();
+            let mut samples = Vec::with_capacity(entries.len());
+            for entry in &entries {
+                samples.push(entry.sample);
+                let partners = partners(&augment, order.order(), (seed, len), (epoch, entry)).ok()?;
+                samples.extend(partners.into_iter().flat_map(|partners| partners.samples));
+            }
             samples.iter().all(|&sample| sample < len).then_some(samples)
         };
-        let inverse = schedule.clone();
-        let next =
-            move |epoch, sample, batch| guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown);
+        let (inverse, augment) = (schedule.clone(), recipe.augment.clone());
+        let next = move |epoch, sample, batch| {
+            // Partners of mosaics are drawn, so any batch may read the sample.
+            if augment.at_epoch(epoch).tiles() {
+                return Position::Unknown;
+            }
+            guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown)
+        };
         let order = Lookahead::new(bytes, batches, samples).with_next(next);
         let follow = guarded(|| Ok(recipe.source.follow(order)));
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });

@@ -24,7 +24,7 @@ use std::time::Instant;
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::depth::{Depth, FIRST_READERS};
-use super::fetched::ReadBuffers;
+use super::fetched::{At, ReadBuffers};
 use super::follow::Following;
 use super::waits::{Waits, Watch};
 use crate::batch::Part;
@@ -41,17 +41,17 @@ pub(crate) type Give = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 /// Samples that a reader has read. Dropping them returns their room.
 pub(crate) struct Fetched {
     /// `None` if nothing was read.
-    buffers: Option<Box<ReadBuffers>>,
+    buffers: Option<ReadBuffers>,
     /// Bytes of room that the samples occupy.
     held: usize,
     stage: Arc<ReadStage>,
 }
 
 impl Fetched {
-    /// Returns the sample at offset `place` in the part or its error, with the time of the read in ns.
-    /// `None` if it was not read.
-    pub(crate) fn sample(&self, place: usize) -> Option<(Result<Sample<'_>>, u64)> {
-        self.buffers.as_ref()?.sample(place)
+    /// Returns the sample `at` a place of the part or its error, with the time of the read in ns. `None`
+    /// if it was not read.
+    pub(crate) fn sample(&self, at: At) -> Option<(Result<Sample<'_>>, u64)> {
+        self.buffers.as_ref()?.sample(at)
     }
 }
 
@@ -108,7 +108,7 @@ struct Room {
     held: usize,
     out: usize,
     /// Unused buffers, and their capacity in bytes.
-    idle: Vec<Box<ReadBuffers>>,
+    idle: Vec<ReadBuffers>,
     kept: usize,
     /// Bytes that a recent part took. Rises at once and falls slowly.
     usual: usize,
@@ -132,7 +132,7 @@ impl Room {
     }
 
     /// Takes buffers back, with the `held` bytes reserved for them.
-    fn back(&mut self, mut buffers: Box<ReadBuffers>, held: usize) {
+    fn back(&mut self, mut buffers: ReadBuffers, held: usize) {
         (self.held, self.out) = (self.held - held, self.out - 1);
         if self.held + self.kept + buffers.capacity() > self.bound {
             buffers.release();
@@ -304,8 +304,9 @@ impl ReadStage {
             fetched.held = buffers.as_ref().map_or(0, |buffers| buffers.capacity()).max(room.usual);
             room.hold(fetched.held);
             drop(room);
-            fetched.buffers =
-                Some(buffers.unwrap_or_else(|| ReadBuffers::new(self.recipe.source.clone(), self.recipe.sample_bytes)));
+            let recipe = &self.recipe;
+            let new = || ReadBuffers::new(recipe.source.clone(), recipe.sample_bytes, recipe.ever_most_tiles());
+            fetched.buffers = Some(buffers.unwrap_or_else(new));
         }
         Some((part, fetched))
     }
@@ -316,19 +317,25 @@ impl ReadStage {
         let counters = &self.run.counters;
         let mut watch = Watch::new();
         let mut borrowed = 0;
-        for place in part.range().take(MAX_GROUP) {
+        let (first, header) = (part.range().start, part.header());
+        let each = part.range().take(MAX_GROUP).flat_map(|place| {
+            let entry = &header.entries[place];
+            // A worker meets an error of the order, too.
+            let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
+            let all = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
+            all.enumerate().map(move |(number, id)| ((place - first, number), id))
+        });
+        for (at, id) in each {
             if !self.is_wanted(part) {
                 break;
             }
-            let id = part.header().entries[place].sample;
             counters.reads(index, id);
-            let (ns, bytes) = buffers.read(id, self.recipe.retries, || self.run.tries_again(part.header().run));
+            let (ns, bytes) = buffers.read(at, id, self.recipe.retries, || self.run.tries_again(header.run));
             counters.has_read(index, ns, bytes);
             self.count(given);
             if let Some(trace) = counters.tracing() {
                 let end = trace.at(std::time::Instant::now());
-                let key = buffers.sample(buffers.len() - 1).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
-                let header = part.header();
+                let key = buffers.sample(at).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
                 let args = Args {
                     epoch: Some(header.epoch),
                     batch: Some(header.number),
@@ -373,7 +380,7 @@ mod tests {
     }
 
     /// Buffers with a capacity of `bytes`.
-    fn buffers(bytes: usize) -> Box<ReadBuffers> {
+    fn buffers(bytes: usize) -> ReadBuffers {
         struct Copies(usize);
         impl Source for Copies {
             fn len(&self) -> usize {
@@ -385,8 +392,8 @@ mod tests {
                 Ok(Sample::new("copy"))
             }
         }
-        let mut buffers = ReadBuffers::new(Arc::new(Copies(bytes)), u64::MAX);
-        buffers.read(0, 0, || false);
+        let mut buffers = ReadBuffers::new(Arc::new(Copies(bytes)), u64::MAX, 1);
+        buffers.read((0, 0), 0, 0, || false);
         buffers.clear();
         buffers
     }
@@ -425,9 +432,9 @@ mod tests {
     #[test]
     fn a_sample_of_memory_takes_no_buffer() {
         let source = Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])]);
-        let mut buffers = ReadBuffers::new(Arc::new(source), u64::MAX);
-        let (_, bytes) = buffers.read(0, 0, || false);
+        let mut buffers = ReadBuffers::new(Arc::new(source), u64::MAX, 1);
+        let (_, bytes) = buffers.read((0, 0), 0, 0, || false);
         assert_eq!((bytes, buffers.capacity()), (9, 0));
-        assert_eq!(buffers.sample(0).unwrap().0.unwrap().field("img").as_deref(), Some(&[7; 9][..]));
+        assert_eq!(buffers.sample((0, 0)).unwrap().0.unwrap().field("img").as_deref(), Some(&[7; 9][..]));
     }
 }

@@ -72,26 +72,25 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends a lap in which pictures of `samples` were decoded, the same number of each sample. The
-    /// entries of `pictures` are encoded bytes, bytes of pixels, and the time in ns if the picture
+    /// Ends a lap in which pictures of `samples` were decoded. The entries of `pictures` are the number
+    /// of the sample, encoded bytes, bytes of pixels, and the time in ns if the picture
     /// was decoded alone. Pictures that were decoded together share the rest of the time in
     /// proportion to their encoded bytes.
     pub(crate) fn decoded<'k, T>(
         &mut self,
         samples: &mut [T],
         timed: impl for<'t> Fn(&'t mut T) -> &'t mut Timed<'k>,
-        pictures: &[(usize, usize, Option<u64>)],
+        pictures: &[(usize, usize, usize, Option<u64>)],
     ) {
         let took = self.lap();
-        let alone: u64 = pictures.iter().filter_map(|p| p.2).sum();
+        let alone: u64 = pictures.iter().filter_map(|p| p.3).sum();
         let together = took.saturating_sub(alone);
-        let encoded: usize = pictures.iter().filter(|p| p.2.is_none()).map(|p| p.0).sum();
-        let one_by_one = pictures.iter().all(|p| p.2.is_some());
+        let encoded: usize = pictures.iter().filter(|p| p.3.is_none()).map(|p| p.1).sum();
+        let one_by_one = pictures.iter().all(|p| p.3.is_some());
         let trace = self.counters.tracing();
-        let each = pictures.len() / samples.len().max(1);
         let mut begin = trace.map_or(0, |trace| trace.at(self.now).saturating_sub(took));
-        for (number, &(bytes, pixels, ns)) in pictures.iter().enumerate() {
-            let sample = timed(&mut samples[number / each]);
+        for (number, &(of, bytes, pixels, ns)) in pictures.iter().enumerate() {
+            let sample = timed(&mut samples[of]);
             let share = || (together as f64 * bytes as f64 / encoded.max(1) as f64) as u64;
             let ns = ns.unwrap_or_else(share);
             self.spent(Stage::Decode, sample, ns, pixels);
@@ -101,7 +100,7 @@ impl<'a> Meter<'a> {
                 trace.record_at(row, name, begin, begin + ns, self.args(sample, bytes));
                 begin += ns;
             } else if number == 0 {
-                let all = pictures.iter().map(|p| p.0).sum();
+                let all = pictures.iter().map(|p| p.1).sum();
                 let args = Args { samples: Some(pictures.len() as u64), ..self.args(sample, all) };
                 trace.record_at(row, name, begin, begin + took, args);
             }

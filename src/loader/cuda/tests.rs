@@ -19,7 +19,7 @@ use crate::error::ErrorKind;
 use crate::loader::DecoderBuilder;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
-use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, Interpolation, RandomAffine};
+use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, Interpolation, Mosaic, RandomAffine};
 
 mod borders;
 mod memory;
@@ -272,6 +272,21 @@ fn an_operation_without_device_code_sends_its_samples_alone_to_the_workers() {
     let (batches, left) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
     assert!(left > 8 && left + 8 < most, "{left} pictures, {most} without the effect");
+}
+
+#[test]
+fn workers_decode_mosaics_and_the_device_all_other_samples() {
+    let pictures = pictures(false);
+    let plain = loader(&pictures).decode_on(DecodeOn::Gpu).without("label");
+    let augment = || Augment::train(32).vertical_flip(0.5).jitter(ColorJitter::new().hue(0.3));
+    let (_, most) = on_device(plain.clone().augment(augment()), 0, 0).unwrap();
+    for (probability, range) in [(0.5, 8..most - 8), (1.0, 0..1)] {
+        let mosaics = plain.clone().augment(augment().mosaic(Mosaic::new().probability(probability)));
+        let expected: Vec<Vec<u8>> = on_host(mosaics.clone(), 0).into_iter().map(all_converted).collect();
+        let (batches, left) = on_device(mosaics, 0, 0).unwrap();
+        assert!(batches == expected);
+        assert!(range.contains(&left), "{left} pictures at {probability}, {most} without mosaics");
+    }
 }
 
 #[test]

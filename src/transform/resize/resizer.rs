@@ -61,6 +61,18 @@ impl Resizer {
     /// If `pixels` does not cover `plan.region`, the length of `dst` is wrong, the plan's window is
     /// empty, or its target is not inside the output.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
+        self.resize(pixels, plan, dst, Some(plan.fill))?;
+        plan.border.extend(dst, plan.shown(), plan.output);
+        Ok(())
+    }
+
+    /// Like [`run`](Resizer::run), but writes only the plan's target. The rest of `dst` stays.
+    pub(crate) fn paste(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
+        self.resize(pixels, plan, dst, None)
+    }
+
+    /// Writes the target, and fills the rest with `fill` if it is given.
+    fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
         let region = pixels.locate(plan.region)?;
         let expected = plan.output.area() * 3;
         if dst.len() as u64 != expected || expected == 0 {
@@ -94,13 +106,12 @@ impl Resizer {
         }
         let stride = pixels.size().width as usize * 3;
         let source = &pixels.data()[region.y as usize * stride + region.x as usize * 3..];
-        let outs = fill_around(plan, dst);
+        let outs = target_rows(plan, dst, fill);
         if filter.is_across_first() {
             self.rows_across_first(source, stride, (outs, plan.vertical_flip));
         } else {
             self.rows(source, stride, outs);
         }
-        plan.border.extend(dst, plan.shown(), plan.output);
         Ok(())
     }
 
@@ -206,13 +217,17 @@ impl Resizer {
     }
 }
 
-/// Fills the area that the picture does not cover, and returns the rows of the target.
-fn fill_around<'a>(
+/// Returns the rows of the target. Fills the area that the picture does not cover if `fill` is given.
+fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
+    fill: Option<[u8; 3]>,
 ) -> impl DoubleEndedIterator<Item = &'a mut [u8]> + ExactSizeIterator + use<'a> {
-    let fill = plan.fill;
-    let paint = move |bytes: &mut [u8]| bytes.as_chunks_mut().0.fill(fill);
+    let paint = move |bytes: &mut [u8]| {
+        if let Some(fill) = fill {
+            bytes.as_chunks_mut().0.fill(fill);
+        }
+    };
     let shown = plan.shown();
     let [x, y, width, height, outputs] =
         [shown.x, shown.y, shown.width, shown.height, plan.output.width].map(|v| v as usize);

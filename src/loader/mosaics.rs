@@ -1,0 +1,253 @@
+//! Mosaics of loaders, compared with images and annotations that are put together from partners which
+//! were loaded alone.
+
+use std::collections::HashMap;
+
+use super::Loader;
+use crate::batch::{Dtype, HostBatch};
+use crate::decode::raw::npy_header;
+use crate::decode::{Codecs, Pixels, Rect, Size};
+use crate::field::{Boxes, Mask};
+use crate::order::{Order, Rng, Shuffled};
+use crate::source::{Memory, OwnedSample};
+use crate::transform::{Augment, Mosaic, Plan, Resizer};
+
+const LEN: u64 = 23;
+const SEED: u64 = 42;
+const SIDE: u32 = 48;
+const FILL: [u8; 3] = [114, 7, 30];
+const IGNORED: u8 = 255;
+
+/// A picture with its mask and its boxes, (x1, y1, x2, y2) and a class.
+struct Truth {
+    size: Size,
+    pixels: Vec<u8>,
+    mask: Vec<u8>,
+    boxes: Vec<([u32; 4], i64)>,
+}
+
+fn truth(number: u64) -> Truth {
+    let mut rng = Rng::new(number, 9, 9);
+    let size = Size::new(5 + rng.below(90) as u32, 5 + rng.below(90) as u32);
+    let pixels = (0..size.area() * 3).map(|_| rng.next_u64() as u8).collect();
+    let mask = (0..size.area()).map(|_| rng.below(200) as u8).collect();
+    let mut span = |length: u32| {
+        let start = rng.below(u64::from(length)) as u32;
+        (start, start + 1 + rng.below(u64::from(length - start)) as u32)
+    };
+    let boxes = (0..number % 4).map(|k| {
+        let ((x1, x2), (y1, y2)) = (span(size.width), span(size.height));
+        ([x1, y1, x2, y2], (number * 10 + k) as i64)
+    });
+    Truth { size, pixels, mask, boxes: boxes.collect() }
+}
+
+impl Truth {
+    fn sample(&self, number: u64) -> OwnedSample {
+        let Size { width, height } = self.size;
+        let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}), }}");
+        let mut mask = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+        mask.extend(format!("{text:<117}\n").bytes());
+        mask.extend(&self.mask);
+        let join = |values: Vec<String>| values.join(" ");
+        let corners = self.boxes.iter().flat_map(|(corners, _)| corners).map(u32::to_string).collect();
+        let polygon = |([x1, y1, x2, y2], _): &([u32; 4], i64)| format!("[[{x1},{y1},{x2},{y1},{x2},{y2},{x1},{y2}]]");
+        let points = |([x1, y1, ..], _): &([u32; 4], i64)| format!("{x1} {y1} 2");
+        OwnedSample::new(format!("key{number}"))
+            .field("rgb.npy", [&npy_header(self.size)[..], &self.pixels].concat())
+            .field("mask.npy", mask)
+            .field("boxes.txt", join(corners))
+            .field("boxes.class.txt", join(self.boxes.iter().map(|(_, class)| class.to_string()).collect()))
+            .field("boxes.points.txt", join(self.boxes.iter().map(points).collect()))
+            .field("boxes.masks.json", format!("[{}]", self.boxes.iter().map(polygon).collect::<Vec<_>>().join(",")))
+    }
+}
+
+fn loader(augment: Augment) -> Loader {
+    let boxes = Boxes::new(12).column("class", Dtype::I64).masks().points(1);
+    pictures(augment).field("boxes", boxes).field("mask", Mask::new(Dtype::U8).fill(IGNORED.into()))
+}
+
+/// The same without annotations.
+fn pictures(augment: Augment) -> Loader {
+    let samples = (0..LEN).map(|number| truth(number).sample(number)).collect();
+    Loader::source(Memory::new(samples)).without("label").shuffle(SEED).augment(augment)
+}
+
+/// The numbers in `bytes`.
+fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// What a batch shows of one sample: image, mask, boxes with classes, and points.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    image: Vec<u8>,
+    mask: Vec<u8>,
+    boxes: Vec<([f32; 4], i64)>,
+    points: Vec<[f32; 3]>,
+    masks: Vec<Vec<u8>>,
+}
+
+fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
+    let bytes = |name: &str, place: usize| {
+        let all = batch.field(name).unwrap().bytes();
+        let each = all.len() / batch.len();
+        all[place * each..][..each].to_vec()
+    };
+    let of = |place: usize| {
+        let count = batch.counts("boxes").unwrap()[place] as usize;
+        let boxes: Vec<[f32; 4]> = read(&bytes("boxes", place));
+        let classes: Vec<i64> = read(&bytes("boxes.class", place));
+        let points: Vec<[f32; 3]> = read(&bytes("boxes.points", place));
+        assert!(boxes[count..].iter().all(|corners| corners == &[0.0; 4]));
+        assert!(classes[count..].iter().all(|&class| class == -1));
+        assert!(points[count..].iter().all(|point| point == &[0.0; 3]));
+        let masks = bytes("boxes.masks", place);
+        let (masks, padding) = masks.split_at(count * (SIDE * SIDE) as usize);
+        assert!(padding.iter().all(|&value| value == 0));
+        Shown {
+            image: bytes("image", place),
+            mask: bytes("mask", place),
+            boxes: boxes.into_iter().zip(classes).take(count).collect(),
+            points: points.into_iter().take(count).collect(),
+            masks: masks.chunks_exact((SIDE * SIDE) as usize).map(<[u8]>::to_vec).collect(),
+        }
+    };
+    batch.ids().enumerate().map(|(place, sample)| (sample, of(place))).collect()
+}
+
+/// The mosaic of a sample, each picture resized alone and then pasted.
+fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
+    let tiling = augment.tiling((SEED, epoch, sample), LEN).unwrap();
+    let order = Shuffled::new(LEN, SEED);
+    let partners = tiling.partners.map(|position| order.index(epoch, position));
+    let side = SIDE as usize;
+    let mut all = Shown {
+        image: FILL.repeat(side * side),
+        mask: vec![IGNORED; side * side],
+        boxes: Vec::new(),
+        points: Vec::new(),
+        masks: Vec::new(),
+    };
+    for (tile, id) in std::iter::once(sample).chain(partners).enumerate() {
+        let Truth { size, pixels, mask, boxes } = truth(id);
+        let plan = augment.plan_tile((&tiling, tile), size, &mut Rng::new(SEED, epoch, sample)).unwrap();
+        let Rect { x, y, width, height } = plan.shown();
+        let inside = || (y..y + height).flat_map(|y| (x..x + width).map(move |x| (x as usize, y as usize)));
+        let mut alone = vec![0; side * side * 3];
+        if width * height > 0 {
+            let file = [&npy_header(size)[..], &pixels].concat();
+            let mut decoded = Pixels::new();
+            Codecs::new().open(&file).unwrap().decode(Rect::full(size), &mut decoded).unwrap();
+            Resizer::new().run(&decoded, &plan, &mut alone).unwrap();
+        }
+        for (x, y) in inside() {
+            let (at, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
+            all.image[at * 3..][..3].copy_from_slice(&alone[at * 3..][..3]);
+            all.mask[at] = mask[(from.1 * size.width + from.0) as usize];
+        }
+        for (corners, class) in boxes {
+            let Some(moved) = moved(&plan, corners) else { continue };
+            all.boxes.push((moved, class));
+            let mut drawn = vec![0; side * side];
+            for (x, y) in inside() {
+                let (u, v) = (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap());
+                let [x1, y1, x2, y2] = corners;
+                drawn[y * side + x] = u8::from((x1..x2).contains(&u) && (y1..y2).contains(&v));
+            }
+            all.masks.push(drawn);
+            let (px, py) = plan.point(corners[0].into(), corners[1].into());
+            let is_shown = plan.shows(px, py);
+            all.points.push(if is_shown { [px as f32, py as f32, 2.0] } else { [0.0; 3] });
+        }
+    }
+    all
+}
+
+/// The box in the output, from the numbers of its plan.
+fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
+    let along = |v: u32, of: u32, resized: u32, offset: u32, start: u32, length: u32| {
+        let place = f64::from(v) * f64::from(resized) / f64::from(of) - f64::from(offset) + f64::from(start);
+        place.clamp(start.into(), (start + length).into())
+    };
+    let across = |v| along(v, plan.picture.width, plan.resized.width, plan.offset.0, plan.target.x, plan.target.width);
+    let down = |v| along(v, plan.picture.height, plan.resized.height, plan.offset.1, plan.target.y, plan.target.height);
+    let (mut x, mut y) = ((across(x1), across(x2)), (down(y1), down(y2)));
+    let side = f64::from(SIDE);
+    if plan.flip {
+        x = (side - x.1, side - x.0);
+    }
+    if plan.vertical_flip {
+        y = (side - y.1, side - y.0);
+    }
+    (x.0 < x.1 && y.0 < y.1).then_some([x.0 as f32, y.0 as f32, x.1 as f32, y.1 as f32])
+}
+
+#[test]
+fn a_mosaic_is_the_four_pictures_loaded_alone_and_pasted() {
+    let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).flip(0.5).vertical_flip(0.5).mosaic(Mosaic::new());
+    let mut boxes = 0;
+    for (batch_size, workers) in [(1, 1), (5, 3), (23, 2)] {
+        let mut batches = loader(augment.clone()).batch_size(batch_size).workers(workers).host().unwrap();
+        for epoch in 0..2 {
+            for batch in batches.epoch(epoch) {
+                for (sample, found) in shown(&batch.unwrap()) {
+                    let expected = expected(&augment, epoch, sample);
+                    assert!(found.image == expected.image && found.mask == expected.mask, "sample {sample}");
+                    assert_eq!(found.boxes, expected.boxes, "sample {sample}");
+                    assert!(found == expected, "sample {sample}");
+                    boxes += found.boxes.len();
+                }
+            }
+        }
+    }
+    assert!(boxes > 200, "{boxes}");
+}
+
+/// Without a random scale and shift, an image is the middle of Ultralytics' canvas, on which pictures
+/// lie that were resized alone.
+#[test]
+fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
+    let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));
+    let (side, order) = (SIDE as i64, Shuffled::new(LEN, SEED));
+    let resized: Vec<(i64, i64, Vec<u8>)> = (0..LEN)
+        .map(|number| {
+            let Size { width, height } = truth(number).size;
+            let most = width.max(height);
+            let (w, h) = ((SIDE * width / most).max(1), (SIDE * height / most).max(1));
+            let alone = pictures(Augment::resize(w, h)).subset(vec![number]);
+            let batch = alone.batch_size(1).host().unwrap().epoch(0).next().unwrap().unwrap();
+            (w.into(), h.into(), batch.images().bytes().to_vec())
+        })
+        .collect();
+    let (mut equal, mut all) = (0, 0);
+    for batch in loader(augment.clone()).batch_size(4).host().unwrap().epoch(0) {
+        for (sample, found) in shown(&batch.unwrap()) {
+            let tiling = augment.tiling((SEED, 0, sample), LEN).unwrap();
+            let [xc, yc] = tiling.centre.map(|v| (v * side as f64).round() as i64);
+            let ids = std::iter::once(sample).chain(tiling.partners.map(|at| order.index(0, at)));
+            let mut canvas = FILL.repeat(4 * (side * side) as usize);
+            for (tile, id) in ids.enumerate() {
+                let (w, h, pixels) = &resized[id as usize];
+                let (left, top) = (if tile % 2 == 0 { xc - w } else { xc }, if tile < 2 { yc - h } else { yc });
+                for (x, y) in (0..*h).flat_map(|y| (0..*w).map(move |x| (x, y))) {
+                    let (to_x, to_y) = (left + x, top + y);
+                    if (0..2 * side).contains(&to_x) && (0..2 * side).contains(&to_y) {
+                        let (to, from) = ((to_y * 2 * side + to_x) as usize * 3, (y * w + x) as usize * 3);
+                        canvas[to..to + 3].copy_from_slice(&pixels[from..from + 3]);
+                    }
+                }
+            }
+            let rows = canvas.chunks_exact(6 * side as usize).skip(side as usize / 2).take(side as usize);
+            let middle: Vec<u8> =
+                rows.flat_map(|row| &row[3 * side as usize / 2..][..3 * side as usize]).copied().collect();
+            // A part of a resize may round otherwise than the same part of the whole.
+            let far = found.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
+            assert!(far.clone().all(|by| by <= 1), "sample {sample}: {:?}", far.max());
+            equal += far.filter(|&by| by == 0).count();
+            all += middle.len();
+        }
+    }
+    assert!(equal * 1000 > all * 998, "{equal} of {all}");
+}

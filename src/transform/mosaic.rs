@@ -1,0 +1,273 @@
+use crate::decode::{Rect, Size};
+use crate::error::{Error, Result};
+use crate::order::Rng;
+use crate::transform::{Filter, Plan, geometry};
+
+/// Largest side that a picture is resized to, in pixels.
+const MAX_SIDE: f64 = 65_535.0;
+
+/// Largest factor of the size.
+const MAX_SCALE: f64 = 10.0;
+
+/// Number of pictures in an image.
+pub(crate) const TILES: usize = 4;
+
+/// Puts the picture of a sample and those of three partners into one image: the mosaic of YOLO.
+///
+/// Four pictures meet at a random point of a canvas with twice the sides of the output. Each is
+/// resized to fit into the output, which is what [`Augment::letterbox`](crate::Augment::letterbox)
+/// does. The canvas is then scaled and shifted at random, and the output is cut from it. These are
+/// Ultralytics' `Mosaic` and `RandomPerspective` without rotation and shear. Here each picture is
+/// resized once, and its place is rounded to whole pixels.
+///
+/// The sample's own picture is on the upper left of the point. Partners are drawn with replacement
+/// from the samples of the epoch, so they stay within a [subset](crate::Loader::subset) and have the
+/// weights of a weighted order. They are a function of (seed, epoch, sample), so they do not depend
+/// on workers, ranks or the batch size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mosaic {
+    probability: f64,
+    scale: [f64; 2],
+    translate: f64,
+}
+
+impl Default for Mosaic {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mosaic {
+    /// A mosaic for each sample, scaled by 0.5 to 1.5 and shifted by up to a tenth of the output: the
+    /// defaults of Ultralytics.
+    pub fn new() -> Self {
+        Mosaic { probability: 1.0, scale: [0.5, 1.5], translate: 0.1 }
+    }
+
+    /// Probability that a sample becomes a mosaic; 1 by default. Other samples are cropped as the
+    /// beginning of the [`Augment`](crate::Augment) says.
+    #[must_use]
+    pub fn probability(mut self, probability: f64) -> Self {
+        self.probability = probability;
+        self
+    }
+
+    /// Factor of the size, uniform in `low` to `high`; 0.5 to 1.5 by default.
+    #[must_use]
+    pub fn scale(mut self, low: f64, high: f64) -> Self {
+        self.scale = [low, high];
+        self
+    }
+
+    /// Largest shift along each axis, as a share of the output's side, 0 to 0.5; 0.1 by default.
+    #[must_use]
+    pub fn translate(mut self, share: f64) -> Self {
+        self.translate = share;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let Mosaic { probability, scale: [low, high], translate } = self;
+        if !(0.0..=1.0).contains(probability) {
+            return Err(Error::config(format!("mosaic: {probability} is not a probability: it must be 0 to 1")));
+        }
+        if !(0.0 < *low && low <= high && *high <= MAX_SCALE) {
+            return Err(Error::config(format!(
+                "mosaic: scale of {low} to {high}: needs 0 < low <= high <= {MAX_SCALE}"
+            )));
+        }
+        if !(0.0..=0.5).contains(translate) {
+            return Err(Error::config(format!("mosaic: translate of {translate}: it must be 0 to 0.5")));
+        }
+        Ok(())
+    }
+
+    /// The mosaic of sample `sample` in an epoch of `len` samples, or `None` if it becomes none.
+    pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Tiling> {
+        // This generator must differ from the sample's own, so that other draws stay the same.
+        let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mosaics "), variant, sample);
+        if len == 0 || !rng.chance(self.probability) {
+            return None;
+        }
+        let partners = std::array::from_fn(|_| rng.below(len));
+        let centre = [rng.range(0.5, 1.5), rng.range(0.5, 1.5)];
+        let scale = rng.range(self.scale[0], self.scale[1]);
+        let mut shift = || rng.range(0.5 - self.translate, 0.5 + self.translate);
+        Some(Tiling { partners, centre, scale, shift: [shift(), shift()] })
+    }
+}
+
+/// The draws of one mosaic.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Tiling {
+    /// Positions of the partners in the epoch.
+    pub(crate) partners: [u64; TILES - 1],
+    /// The point at which the pictures meet, in sides of the output from the canvas's corner.
+    pub(crate) centre: [f64; 2],
+    /// Pixels of the output per pixel of the canvas.
+    scale: f64,
+    /// Place of the canvas's middle, in sides of the output.
+    shift: [f64; 2],
+}
+
+/// A picture along one axis: its length after the resize, where its shown part begins in it, and the
+/// start and length of that part in the output.
+struct Span {
+    resized: u32,
+    offset: u32,
+    start: u32,
+    length: u32,
+}
+
+impl Tiling {
+    /// The plan of picture number `tile`, row by row, which has `size` pixels. Its target is empty if
+    /// the output does not show it.
+    pub(super) fn plan(&self, tile: usize, size: Size, output: Size, filter: Filter) -> Plan {
+        let fitted = geometry::fit_into(size, output);
+        let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
+        let down = self.span(1, fitted.height, output.height, tile >= 2);
+        let resized = Size::new(across.resized, down.resized);
+        let part = Rect::new(across.offset, down.offset, across.length, down.length);
+        let target = Rect::new(across.start, down.start, across.length, down.length);
+        let plan = if target.size().area() == 0 || part == Rect::full(resized) {
+            Plan::resized_crop(size, Rect::full(size), output, target)
+        } else {
+            Plan::part_of_resized(size, resized, part, output, filter)
+        };
+        Plan { resized, offset: (part.x, part.y), target, interpolation: filter, ..plan }
+    }
+
+    /// A picture of `length` pixels of the canvas along `axis`, before or after the point where the
+    /// pictures meet. The output has `side` pixels.
+    fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
+        let all = f64::from(side);
+        let place = |canvas: f64| (self.scale * (canvas - all) + all * self.shift[axis]).round() as i64;
+        let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
+        let edge = place(all * self.centre[axis]);
+        let start = if after { edge } else { edge - resized };
+        // The canvas may end inside the output.
+        let (first, last) = (place(0.0).max(0), place(2.0 * all).min(i64::from(side)));
+        let from = start.max(first);
+        let length = ((start + resized).min(last) - from).max(0);
+        // A picture that is not shown has no place.
+        let (offset, from) = if length > 0 { (from - start, from) } else { (0, 0) };
+        Span { resized: resized as u32, offset: offset as u32, start: from as u32, length: length as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ultralytics' `Mosaic._mosaic4`: the part of the canvas with a picture of `(w, h)` pixels, and
+    /// where its upper left corner lies, which may be outside.
+    fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
+        let (a, b) = match tile {
+            0 => ([(xc - w).max(0), (yc - h).max(0), xc, yc], [w - (xc - (xc - w).max(0)), h - (yc - (yc - h).max(0))]),
+            1 => {
+                let a = [xc, (yc - h).max(0), (xc + w).min(s * 2), yc];
+                (a, [0, h - (a[3] - a[1])])
+            }
+            2 => {
+                let a = [(xc - w).max(0), yc, xc, (s * 2).min(yc + h)];
+                (a, [w - (a[2] - a[0]), 0])
+            }
+            _ => ([xc, yc, (xc + w).min(s * 2), (s * 2).min(yc + h)], [0, 0]),
+        };
+        (a, (a[0] - b[0], a[1] - b[1]))
+    }
+
+    /// Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and perspective, then
+    /// its clip to the output.
+    fn moved(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
+        let matrix = |v: f64, axis: usize| ((v - s) * scale + translate[axis] * s).clamp(0.0, s);
+        [matrix(canvas[0], 0), matrix(canvas[1], 1), matrix(canvas[2], 0), matrix(canvas[3], 1)]
+    }
+
+    #[test]
+    fn boxes_lie_where_ultralytics_puts_them() {
+        let (mut shown, mut hidden, s) = (0, 0, 640);
+        let mosaic = Mosaic::new();
+        for sample in 0..3000 {
+            let mut rng = Rng::new(1, 2, sample);
+            let tiling = mosaic.draw((5, 0, sample), 100).unwrap();
+            let size = Size::new(30 + rng.below(1500) as u32, 30 + rng.below(1500) as u32);
+            let tile = sample as usize % TILES;
+            let plan = tiling.plan(tile, size, Size::new(s, s), Filter::Bilinear);
+            // `load_image` rounds up, `fit_into` down.
+            let r = f64::from(s) / f64::from(size.width.max(size.height));
+            let fitted = |side: u32| ((f64::from(side) * r).ceil() as i64).min(i64::from(s));
+            let (w, h) = (fitted(size.width), fitted(size.height));
+            let centre = tiling.centre.map(|v| (v * f64::from(s)) as i64);
+            let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (centre[0], centre[1]), (w, h));
+            // A box of the picture in relative coordinates, as Ultralytics keeps it.
+            let mut edges = [rng.unit(), rng.unit(), rng.unit(), rng.unit()];
+            (edges[0], edges[2]) = (edges[0].min(edges[2]), edges[0].max(edges[2]));
+            (edges[1], edges[3]) = (edges[1].min(edges[3]), edges[1].max(edges[3]));
+            let sides = [w, h, w, h].map(|v| v as f64);
+            let pads = [padw, padh, padw, padh].map(|v| v as f64);
+            // `Instances.clip` to the canvas.
+            let mut on =
+                std::array::from_fn::<_, 4, _>(|i| (edges[i] * sides[i] + pads[i]).clamp(0.0, f64::from(2 * s)));
+            for axis in 0..2 {
+                let (low, high) = (canvas[axis] as f64, canvas[axis + 2] as f64);
+                assert!(on[axis] >= low.min(high) - 1e-9 && on[axis + 2] <= high + 1e-9);
+                (on[axis], on[axis + 2]) = (on[axis].max(low), on[axis + 2].min(high));
+            }
+            let expected = moved(on, f64::from(s), tiling.scale, tiling.shift);
+            let own = [size.width, size.height, size.width, size.height].map(f64::from);
+            let found = plan.clip_box(std::array::from_fn(|i| edges[i] * own[i]));
+            let empty = expected[2] - expected[0] < 3.0 || expected[3] - expected[1] < 3.0;
+            let Some(found) = found.filter(|_| !empty) else {
+                assert!(empty, "{expected:?} {found:?}");
+                hidden += 1;
+                continue;
+            };
+            // A pixel of `fit_into` and two roundings of the place, scaled.
+            let most = 1.0 + 2.0 * tiling.scale;
+            let near = found.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= most);
+            assert!(near, "{:?} {expected:?} {plan:?}", found.corners);
+            shown += 1;
+        }
+        assert!(shown > 1200 && hidden > 300, "{shown} {hidden}");
+    }
+
+    #[test]
+    fn pictures_meet_without_a_gap_and_never_overlap() {
+        let (output, mut empty) = (Size::new(61, 40), 0);
+        for sample in 0..2000 {
+            let mut rng = Rng::new(3, 2, sample);
+            let tiling = Mosaic::new().scale(0.1, 3.0).translate(0.5).draw((5, 0, sample), 9).unwrap();
+            assert!(tiling.partners.iter().all(|&at| at < 9));
+            let mut area = vec![0; output.area() as usize];
+            for tile in 0..TILES {
+                let size = Size::new(1 + rng.below(200) as u32, 1 + rng.below(200) as u32);
+                let plan = tiling.plan(tile, size, output, Filter::Bilinear);
+                let Rect { x, y, width, height } = plan.target;
+                assert!(plan.region.fits(size) && (width * height == 0 || plan.target.fits(output)), "{plan:?}");
+                assert!(plan.offset.0 + width <= plan.resized.width && plan.offset.1 + height <= plan.resized.height);
+                empty += u32::from(width * height == 0);
+                (y..y + height)
+                    .flat_map(|y| (x..x + width).map(move |x| (y * 61 + x) as usize))
+                    .for_each(|at| area[at] += 1);
+            }
+            assert!(area.iter().all(|&shown| shown <= 1));
+        }
+        assert!(empty > 200, "{empty}");
+    }
+
+    #[test]
+    fn draws_depend_on_the_sample_alone_and_have_their_ranges() {
+        let mosaic = Mosaic::new().probability(0.25).scale(0.8, 1.25).translate(0.2);
+        let all: Vec<_> = (0..8000).filter_map(|sample| mosaic.draw((7, 3, sample), 1000)).collect();
+        assert!((1850..2150).contains(&all.len()), "{} of 8000 at 0.25", all.len());
+        let mean = |of: &dyn Fn(&Tiling) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        assert!((mean(&|t| t.partners[1] as f64) - 499.5).abs() < 25.0 && (mean(&|t| t.scale) - 1.025).abs() < 0.01);
+        for tiling in &all {
+            assert!(tiling.centre.iter().all(|v| (0.5..1.5).contains(v)) && (0.8..1.25).contains(&tiling.scale));
+            assert!(tiling.shift.iter().all(|v| (0.3..0.7).contains(v)));
+        }
+        assert_ne!(all[0], all[1]);
+        assert!(mosaic.draw((7, 3, 0), 0).is_none());
+    }
+}

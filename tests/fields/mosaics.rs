@@ -1,0 +1,312 @@
+//! Promise: a mosaic is a function of (seed, epoch, sample). Its partners come from the samples of the
+//! epoch, follow neither workers nor ranks, and a bad one is a fault that names it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::annotated;
+use crate::follow::{npy, picture};
+use crate::support::no_hang;
+use warpfeed::decode::Size;
+use warpfeed::field::{Boxes, Geometry, Image, Map, Mask, Points};
+use warpfeed::order::Rng;
+use warpfeed::source::{Follow, Lookahead, Memory, OwnedSample, Place, Sample, Source};
+use warpfeed::transform::{ImageMut, Mix, Mosaic};
+use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
+
+const LEN: u64 = 40;
+
+/// Pictures of one colour each, whose red is their number, with a box around all of it.
+fn samples() -> Vec<OwnedSample> {
+    let sample = |number: u64| {
+        let mut rng = Rng::new(number, 4, 4);
+        let (width, height) = (20 + rng.below(60), 20 + rng.below(60));
+        let colour = [number as u8, 200, 100].repeat((width * height) as usize);
+        OwnedSample::new(format!("key{number}"))
+            .field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), &colour))
+            .field("boxes.txt", format!("0 0 {width} {height}"))
+            .field("boxes.class.txt", number.to_string())
+    };
+    (0..LEN).map(sample).collect()
+}
+
+fn augment() -> Augment {
+    Augment::letterbox(32, 32).fill([255, 0, 0]).flip(0.5).mosaic(Mosaic::new())
+}
+
+fn with(source: impl Source + 'static) -> Loader {
+    let loader = Loader::source(source).without("label").shuffle(7).batch_size(4).augment(augment());
+    loader.field("boxes", Boxes::new(4).column("class", Dtype::I64))
+}
+
+fn loader() -> Loader {
+    with(Memory::new(samples()))
+}
+
+/// The image, boxes and classes of each sample of a batch.
+fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
+    batch.ids().enumerate().map(|(place, sample)| {
+        let of = ["image", "boxes", "boxes.class"].map(|name| {
+            let all = batch.field(name).unwrap().bytes();
+            let each = all.len() / batch.len();
+            all[place * each..][..each].to_vec()
+        });
+        (sample, of)
+    })
+}
+
+/// What the samples of an epoch show.
+fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
+    let mut batches = loader.host().unwrap();
+    batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
+}
+
+/// The numbers of the pictures that an image shows.
+fn seen(image: &[u8]) -> Vec<u64> {
+    let mut seen: Vec<u64> = image.chunks(3).filter(|pixel| pixel[1] == 200).map(|pixel| pixel[0].into()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    seen
+}
+
+#[test]
+fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
+    let one = epoch(loader().workers(1), 3);
+    assert_eq!(one.len() as u64, LEN);
+    let several = one.values().filter(|[image, ..]| seen(image).len() > 1).count();
+    assert!(several > 30, "{several}");
+    assert!(one == epoch(loader().workers(3).prefetch(5), 3));
+    assert!(one == epoch(loader().batch_size(23), 3));
+    let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
+    assert!(one == ranks);
+    assert!(one == no_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
+    for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
+        assert!(one.iter().filter(|(sample, of)| other[sample] != **of).count() > 35);
+    }
+}
+
+/// A source whose reads wait, so that readers read ahead of the workers.
+struct Slow(Memory);
+
+impl Source for Slow {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        std::thread::sleep(Duration::from_millis(2));
+        self.0.read(index, scratch)
+    }
+}
+
+#[test]
+fn a_run_resumes_among_mosaics() {
+    let mut batches = loader().host().unwrap();
+    let whole: Vec<_> = (0..2)
+        .map(|epoch| batches.epoch(epoch).map(Result::unwrap).collect::<Vec<_>>())
+        .map(|all| all.iter().flat_map(|batch| shown(batch).collect::<Vec<_>>()).collect::<Vec<_>>())
+        .collect();
+    let mut batches = loader().host().unwrap();
+    assert_eq!(batches.epoch(0).count(), 10);
+    assert_eq!(batches.epoch(1).take(3).count(), 3);
+    let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
+    let rest: Vec<_> = again.epoch(1).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    assert!(rest == whole[1][whole[1].len() - rest.len()..] && rest.len() == 28);
+}
+
+#[test]
+fn partners_stay_within_the_samples_of_the_epoch() {
+    let few = vec![3, 8, 9, 20, 31];
+    let found = epoch(loader().subset(few.clone()), 0);
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), few);
+    let mut all: Vec<u64> = found.values().flat_map(|[image, ..]| seen(image)).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, few);
+}
+
+#[test]
+fn a_box_lies_where_its_picture_does() {
+    let mut boxes = 0;
+    for (_, [image, corners, classes]) in epoch(loader(), 0) {
+        let numbers =
+            |bytes: &[u8]| -> Vec<f32> { bytes.chunks(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect() };
+        let classes = classes.chunks(8).map(|b| i64::from_ne_bytes(b.try_into().unwrap()));
+        let mut own = vec![None; 32 * 32];
+        for (corners, class) in numbers(&corners).chunks(4).zip(classes).filter(|(_, class)| *class >= 0) {
+            boxes += 1;
+            // Each box is that of a whole picture, so its edges lie between pixels.
+            assert!(corners.iter().all(|edge| edge.fract() == 0.0), "{corners:?}");
+            let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|edge| corners[edge] as usize);
+            (y1..y2).flat_map(|y| (x1..x2).map(move |x| y * 32 + x)).for_each(|at| own[at] = Some(class as u8));
+        }
+        for (pixel, own) in image.chunks(3).zip(own) {
+            assert_eq!(pixel, own.map_or([255, 0, 0], |class| [class, 200, 100]));
+        }
+    }
+    assert!(boxes > 100, "{boxes}");
+}
+
+#[test]
+fn other_samples_keep_their_own_crop_and_mosaics_end_with_their_epoch() {
+    let plain = || Augment::letterbox(32, 32).fill([255, 0, 0]).flip(0.5);
+    let without = epoch(loader().augment(plain()), 5);
+    let half = epoch(loader().augment(plain().mosaic(Mosaic::new().probability(0.5))), 5);
+    let always = epoch(loader(), 5);
+    let mut counts = [0; 2];
+    for (sample, found) in &half {
+        assert!(*found == without[sample] || *found == always[sample]);
+        counts[usize::from(*found == without[sample])] += 1;
+    }
+    assert!(counts.iter().all(|&count| count > 10), "{counts:?}");
+    let closed = || loader().augment(augment().from_epoch(5, plain()));
+    assert!(epoch(closed(), 4) == epoch(loader(), 4) && epoch(closed(), 5) == without);
+    let never = epoch(loader().augment(plain().mosaic(Mosaic::new().probability(0.0))), 5);
+    assert!(never == without);
+}
+
+#[test]
+fn effects_and_own_steps_see_the_whole_image() {
+    let plain = epoch(loader(), 0);
+    let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
+        image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+        Ok(())
+    };
+    let own = epoch(loader().transform(invert).transform_moves_pixels(false), 0);
+    let effect = epoch(loader().augment(augment().invert(1.0)), 0);
+    for (sample, [image, boxes, _]) in &plain {
+        let inverted: Vec<u8> = image.iter().map(|v| 255 - v).collect();
+        assert!(own[sample][0] == inverted && effect[sample][0] == inverted && own[sample][1] == *boxes);
+    }
+}
+
+#[test]
+fn a_bad_partner_is_a_fault_that_names_it() {
+    let mut bad = samples();
+    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no picture".to_vec()).field("boxes.txt", "");
+    let shown = epoch(loader(), 0);
+    let with_it = |sample: &u64| *sample == 11 || seen(&shown[sample][0]).contains(&11);
+    let mut batches = with(Memory::new(bad)).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
+    let mut sound = 0;
+    for batch in batches.epoch(0) {
+        let batch = batch.unwrap();
+        let valid: Vec<bool> = batch.valid().collect();
+        for (place, (sample, of)) in self::shown(&batch).enumerate() {
+            if valid[place] {
+                assert!(of == shown[&sample]);
+                sound += 1;
+            }
+            assert!(!(valid[place] && with_it(&sample)));
+        }
+    }
+    let faults: HashMap<_, _> =
+        batches.faults().into_iter().map(|fault| (fault.error.sample().unwrap(), fault.error)).collect();
+    assert!(faults.len() >= 2 && sound + faults.len() as u64 == LEN, "{faults:?}");
+    for (sample, error) in &faults {
+        assert_eq!(error.key(), Some(&*format!("key{sample}")));
+        let named = error.cause().starts_with("sample 11 (key11) of its mosaic: ");
+        assert_eq!(named, *sample != 11, "{error}");
+    }
+    let mut wrong = samples();
+    wrong[11] = OwnedSample::new("key11").field("rgb.npy", picture(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
+    let e = with(Memory::new(wrong)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
+    assert!(e.to_string().contains("x from 0 to 90, the picture is 9 wide"), "{e}");
+}
+
+#[test]
+fn too_many_boxes_of_four_pictures_are_an_error_or_cut_off() {
+    let few = |boxes: Boxes| {
+        Loader::source(Memory::new(samples()))
+            .without("label")
+            .shuffle(7)
+            .batch_size(4)
+            .augment(augment())
+            .field("boxes", boxes.column("class", Dtype::I64))
+    };
+    let e = few(Boxes::new(1)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
+    assert!(e.cause().contains("boxes remain after the crop, but Boxes::new(1)"), "{e}");
+    let (all, cut) = (epoch(loader(), 0), epoch(few(Boxes::new(2).truncated()), 0));
+    for (sample, [image, boxes, classes]) in &cut {
+        assert!(*image == all[sample][0] && *boxes == all[sample][1][..32] && *classes == all[sample][2][..16]);
+    }
+}
+
+/// Notes what is read, and the order that it was given.
+struct Noted {
+    samples: Memory,
+    order: Arc<Mutex<Option<Lookahead>>>,
+    read: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Follow for Noted {
+    fn start(&self, _: Place) {}
+    fn done(&self, _: Place) {}
+    fn stop(&self) {}
+}
+
+impl Source for Noted {
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.read.lock().unwrap().push(index as u64);
+        self.samples.read(index, scratch)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        *self.order.lock().unwrap() = Some(order);
+        None
+    }
+}
+
+#[test]
+fn a_source_that_fetches_ahead_knows_the_partners() {
+    let (order, read) = (Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
+    let noted = Noted { samples: Memory::new(samples()), order: Arc::clone(&order), read: read.clone() };
+    let plain = Augment::letterbox(32, 32).fill([255, 0, 0]);
+    let loader = with(noted).augment(augment().from_epoch(1, plain)).workers(1).epochs(2);
+    let mut batches = loader.host().unwrap();
+    assert_eq!(batches.epoch(0).count() + batches.epoch(1).count(), 20);
+    drop(batches);
+    let order = order.lock().unwrap().clone().unwrap();
+    let expected: Vec<u64> = order.from(Place { epoch: 0, batch: 0 }).flat_map(|(_, samples)| samples).collect();
+    assert_eq!(expected.len() as u64, 5 * LEN, "four reads for each image of the first epoch");
+    let mut sorted = [expected, read.lock().unwrap().clone()];
+    sorted.iter_mut().for_each(|all| all.sort_unstable());
+    assert_eq!(sorted[0], sorted[1]);
+}
+
+#[test]
+fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
+    let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
+    let plain = Loader::source(Memory::new(samples())).augment(augment());
+    assert!(refused(plain.clone()).contains("each label is the class of one: use .without(\"label\")"));
+    let plain = plain.without("label");
+    assert!(refused(plain.clone().field("where", Geometry::new())).contains("\"where\" follows one picture"));
+    assert!(refused(plain.clone().field("depth", Map::new())).contains("\"depth\" follows one picture"));
+    assert!(refused(plain.clone().field("points", Points::new(3))).contains("\"points\" follows one picture"));
+    assert!(refused(plain.clone().views([Augment::train(16), augment()])).contains("\"views.1\" is a view of one"));
+    assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image"));
+    let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
+    assert!(refused(many).contains("mosaics of 10 images take 40 pictures per sample; at most 32"));
+    for (mosaic, words) in [
+        (Mosaic::new().probability(1.5), "1.5 is not a probability"),
+        (Mosaic::new().scale(0.0, 1.0), "scale of 0 to 1"),
+        (Mosaic::new().scale(1.5, 0.5), "scale of 1.5 to 0.5"),
+        (Mosaic::new().scale(1.0, 11.0), "scale of 1 to 11"),
+        (Mosaic::new().translate(0.6), "translate of 0.6"),
+    ] {
+        let e = refused(plain.clone().augment(Augment::resize(8, 8).mosaic(mosaic)));
+        assert!(e.contains(words), "{e}");
+    }
+    let decoder = annotated::refused(plain.decoder().host()).to_string();
+    assert!(decoder.contains("augment makes mosaics"), "{decoder}");
+    // What can work, works: a mask, MixUp without annotations, and views beside the image.
+    let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
+    assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);
+    let both = plain.clone().views([Augment::train(16)]).field("image", Image::new()).batch_size(4);
+    assert_eq!(both.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);
+    assert!(plain.field("mask", Mask::new(Dtype::U8)).host().is_ok());
+}
