@@ -71,13 +71,14 @@ def pack(
     if not ray.is_initialized():
         ray.init()
     # Ray's workers have their own working folder.
-    target, data = _absolute(os.fspath(target)), _absolute(data)
+    name: str = _absolute(os.fspath(target))
+    data = _absolute(data)
     if options.get("table") is not None:
         options["table"] = _absolute(options["table"])
     options = {"num_workers": max(1, int(num_cpus)), **options, "force": force}
     task = ray.remote(_part).options(num_cpus=num_cpus, max_retries=max_retries)
-    data = ray.put(data)
-    waiting = [task.remote(data, target, (part, parts), options) for part in range(parts)]
+    shared: Any = ray.put(data)
+    waiting = [task.remote(shared, name, (part, parts), options) for part in range(parts)]
     total = parts
     try:
         while waiting:
@@ -89,7 +90,7 @@ def pack(
     finally:
         for left in waiting:
             ray.cancel(left)
-    return merge(target, force=force, quick=quick)
+    return merge(name, force=force, quick=quick)
 
 
 def _absolute(data: Any) -> Any:
