@@ -1,5 +1,5 @@
-//! The wait for the first batch of an epoch against the wait for the others, for sets of 64, 500 and
-//! 50,000 samples, in host memory and, where there is a GPU, on it.
+//! The wait for the first batch of an epoch against the wait for the others, for sets of 64, 500
+//! and 50,000 samples, in host memory and, where there is a GPU, on it.
 //!
 //! ```text
 //! cargo bench --bench border
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! "Ahead" is the loader as it is: it prepares the next epoch while one ends. "On request" is the
-//! same loader with `epochs(0)`, in turns with it. A consumer without steps is limited by the loader,
-//! and one whose steps take 1.5 times as long as a batch is not. A wait lasts from the request until
-//! the batch is there; on a device, until the stream has it.
+//! same loader with `epochs(0)`, in turns with it. A consumer without steps is limited by the
+//! loader, and one whose steps take 1.5 times as long as a batch is not. A wait lasts from the
+//! request until the batch is there; on a device, until the stream has it.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};

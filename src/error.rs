@@ -178,8 +178,8 @@ impl Error {
         self.transient()
     }
 
-    /// Marks the error as the certain answer of a store that there is no such object, such as HTTP's
-    /// status 404.
+    /// Marks the error as the certain answer of a store that there is no such object, such as
+    /// HTTP's status 404.
     #[must_use]
     pub fn absent(mut self) -> Self {
         self.0.absent = true;
@@ -240,7 +240,8 @@ impl Error {
         self
     }
 
-    /// The samples that failed in the batch of this error. Empty if the error is not that of a batch.
+    /// The samples that failed in the batch of this error. Empty if the error is not that of a
+    /// batch.
     pub(crate) fn failed(&self) -> &[(u64, Error)] {
         &self.0.failed
     }

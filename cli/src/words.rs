@@ -39,9 +39,9 @@ pub(crate) fn in_flags(message: &str) -> String {
     })
 }
 
-/// Replaces `phrases` in `message`, and then calls of options: `call` gets the name of each call and
-/// the text in its parentheses, and returns `None` if it is not an option. A dot before the name is
-/// dropped. The Python package spells messages by the same rule.
+/// Replaces `phrases` in `message`, and then calls of options: `call` gets the name of each call
+/// and the text in its parentheses, and returns `None` if it is not an option. A dot before the
+/// name is dropped. The Python package spells messages by the same rule.
 pub fn respell(message: &str, phrases: &[(&str, &str)], call: impl Fn(&str, &str) -> Option<String>) -> String {
     let message = phrases.iter().fold(message.to_owned(), |message, (rust, other)| message.replace(rust, other));
     let mut spelt = String::with_capacity(message.len());

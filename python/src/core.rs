@@ -70,8 +70,8 @@ impl Inner {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Ends the loader's threads, as soon as no thread uses the state. Returns once they have ended,
-    /// also if another call ends them.
+    /// Ends the loader's threads, as soon as no thread uses the state. Returns once they have
+    /// ended, also if another call ends them.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         // Workers may wait for it.
@@ -136,7 +136,8 @@ impl Core {
         (before, next.changes)
     }
 
-    /// The first batch of `epoch`, or that of `at`. `None` if a resumed run has left the epoch behind.
+    /// The first batch of `epoch`, or that of `at`. `None` if a resumed run has left the epoch
+    /// behind.
     fn first(&self, py: Python<'_>, epoch: u64, at: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match at {
             Some((_, first)) => Ok(Some(first)),
@@ -476,8 +477,8 @@ impl Core {
         Ok(json(&py.detach(|| self.monitor.checkpoint())))
     }
 
-    /// Continues from `checkpoint`. If the order that is known for its epoch is another one, the user's
-    /// order is asked again: the program may have restored its state since.
+    /// Continues from `checkpoint`. If the order that is known for its epoch is another one, the
+    /// user's order is asked again: the program may have restored its state since.
     fn resume(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         let epoch = checkpoint.epoch();

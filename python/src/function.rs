@@ -4,7 +4,8 @@
 //! sends the process a line with the size and the random numbers, and waits. The process calls the
 //! function and leaves its result in the same file. So pixels are never pickled, the parent never
 //! takes the interpreter's lock, and a process that ends closes its socket, which ends the wait.
-//! `warpfeed/_process.py` is the other side. Without processes, the thread calls the function itself.
+//! `warpfeed/_process.py` is the other side. Without processes, the thread calls the function
+//! itself.
 //!
 //! The files are allocated before they are mapped: a process that writes to memory that the system
 //! does not have would be killed.

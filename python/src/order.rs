@@ -57,8 +57,8 @@ impl PythonOrder {
         Ok(asked)
     }
 
-    /// Calls the function, even if its answer for `epoch` is known: the function may depend on state
-    /// that the program has changed since.
+    /// Calls the function, even if its answer for `epoch` is known: the function may depend on
+    /// state that the program has changed since.
     pub(crate) fn ask(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         let function =
             self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
@@ -120,7 +120,8 @@ impl Orders {
         self.known.iter().rev().find(|(have, _)| *have == epoch).map(|(_, occurrences)| occurrences.clone())
     }
 
-    /// Adds the order of `epoch`, and removes the oldest ones beyond the limits that are not in use.
+    /// Adds the order of `epoch`, and removes the oldest ones beyond the limits that are not in
+    /// use.
     fn keep(&mut self, epoch: u64, occurrences: Arc<[Occurrence]>) {
         let samples = |known: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
             known.iter().map(|(_, kept)| kept.len() + 1).sum::<usize>() + occurrences.len()

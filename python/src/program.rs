@@ -64,7 +64,8 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
                 })
             };
             let parts: Vec<_> = (0..source.len()).step_by(share).map(part).collect();
-            // All are joined, also after an error: the end of a scope does not wait for thread states.
+            // All are joined, also after an error: the end of a scope does not wait for thread
+            // states.
             let parts: Vec<_> = parts.into_iter().map(|part| part.join()).collect();
             let mut labels = Vec::with_capacity(source.len());
             for part in parts {

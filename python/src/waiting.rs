@@ -41,9 +41,8 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 /// program.
 static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
-/// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and ends
-/// its reads from stores.
-/// Its value is then dropped on that thread.
+/// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
+/// ends its reads from stores. Its value is then dropped on that thread.
 pub(crate) fn aside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -51,9 +50,9 @@ pub(crate) fn aside<T: Send + 'static>(
     aside_with(py, Duration::ZERO, work, |_| Ok(()))
 }
 
-/// Like [`aside`], for `work` that writes files: after a signal it may still remove them, if that takes
-/// but a moment. `tell` is called between two slices and at the end, and its error counts like a
-/// signal's.
+/// Like [`aside`], for `work` that writes files: after a signal it may still remove them, if that
+/// takes but a moment. `tell` is called between two slices and at the end, and its error counts
+/// like a signal's.
 pub(crate) fn aside_telling<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -98,8 +97,8 @@ fn aside_with<T: Send + 'static>(
     value.raised(py)
 }
 
-/// Waits for the threads of calls that a signal ended, but not for long. A thread that returns to the
-/// interpreter during its shutdown may abort the process.
+/// Waits for the threads of calls that a signal ended, but not for long. A thread that returns to
+/// the interpreter during its shutdown may abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>) -> PyResult<()> {
     let here = std::process::id();

@@ -25,8 +25,8 @@ impl Course {
     }
 
     /// The place after `place`, or `None` if the run ends there, after the last epoch that is
-    /// prepared ahead. At the border to another epoch, [`enter`](Course::enter) says whether there is
-    /// a batch.
+    /// prepared ahead. At the border to another epoch, [`enter`](Course::enter) says whether there
+    /// is a batch.
     pub(crate) fn after(&self, place: Place) -> Option<Place> {
         let batch = place.batch + 1;
         if batch < self.batches {
@@ -36,9 +36,9 @@ impl Course {
         Some(Place { epoch: if self.again { place.epoch } else { next }, batch: 0 })
     }
 
-    /// Enters the epoch of `place`, which [`after`](Course::after) returned for the last batch of the
-    /// epoch before. `length` is its number of batches, or `None` if the order fails. Returns whether
-    /// there is a batch.
+    /// Enters the epoch of `place`, which [`after`](Course::after) returned for the last batch of
+    /// the epoch before. `length` is its number of batches, or `None` if the order fails. Returns
+    /// whether there is a batch.
     pub(crate) fn enter(&mut self, length: Option<u64>) -> bool {
         self.batches = length.unwrap_or(0);
         self.batches > 0

@@ -24,9 +24,9 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Number of the batch in its epoch.
     pub(crate) number: u64,
-    /// The batch after it in the run. `None` if the run ends here. After the last batch of an epoch,
-    /// this is the first batch of the next one, although nobody knows yet whether that epoch can be
-    /// prepared.
+    /// The batch after it in the run. `None` if the run ends here. After the last batch of an
+    /// epoch, this is the first batch of the next one, although nobody knows yet whether that epoch
+    /// can be prepared.
     pub(crate) next: Option<Place>,
     pub(crate) entries: Vec<Entry>,
     /// Mixing of the batch, if any. The last worker mixes on the host, and the conversion kernel on

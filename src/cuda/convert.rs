@@ -145,8 +145,8 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects of `at.count` samples with pixels at `at.from`. `at.to` has room for a copy
-    /// of the pixels.
+    /// Queues the effects of `at.count` samples with pixels at `at.from`. `at.to` has room for a
+    /// copy of the pixels.
     ///
     /// # Safety
     /// Those of [`Convert::launch`].

@@ -2,14 +2,15 @@
 //! Page-locked host memory.
 //!
 //! Large blocks are mapped, filled by several threads and then registered with the driver, because
-//! `cuMemHostAlloc` fills page after page on one thread. Small blocks, and large ones that the driver
-//! cannot register, come from `cuMemHostAlloc`.
+//! `cuMemHostAlloc` fills page after page on one thread. Small blocks, and large ones that the
+//! driver cannot register, come from `cuMemHostAlloc`.
 //!
 //! **Invariants**
 //! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them once, and then
 //!    frees them. A mapping that cannot be unlocked stays, because the driver would go on copying
 //!    its pages for whatever is mapped there next.
-//! 2. The bytes are initialised: the system zeroes mapped pages, and allocated ones are zeroed here.
+//! 2. The bytes are initialised: the system zeroes mapped pages, and allocated ones are zeroed
+//!    here.
 //! 3. Code that starts an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
 //!    until the copy is done, as an event after it shows. `Stream::upload` is `unsafe` because of
 //!    this contract, which the prefetch ring keeps.
@@ -87,7 +88,8 @@ impl Pinned {
     }
 }
 
-/// Maps and locks `len` bytes. `None` if the block is small, or if the system or the driver refuses.
+/// Maps and locks `len` bytes. `None` if the block is small, or if the system or the driver
+/// refuses.
 #[cfg(target_os = "linux")]
 fn mapped(len: usize) -> Option<NonNull<u8>> {
     if len < MAPPED_FROM {

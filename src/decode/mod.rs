@@ -3,8 +3,8 @@
 //! 1. [`Pixels`]: a decoded picture; [`Rect`] and [`Size`].
 //! 2. [`Oriented`] and [`Frame`]: turn annotations with a picture that EXIF turns.
 //! 3. [`Info`]: information from a header; [`Condition`]: valid or damaged.
-//! 4. [`Codec`]: decodes one format; implement it for a format of your own. [`Picture`] is an opened
-//!    picture: this handle provides its header, size and pixels.
+//! 4. [`Codec`]: decodes one format; implement it for a format of your own. [`Picture`] is an
+//!    opened picture: this handle provides its header, size and pixels.
 //! 5. [`decode_group`]: decodes several pictures at a time; [`Job`] is one of them.
 //! 6. [`raw`]: pixels that are not encoded.
 //! 7. [`Codecs`]: the registry. It chooses the codec by the picture's first bytes.

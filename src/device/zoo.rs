@@ -183,8 +183,8 @@ pub(super) fn noise(side: u32) -> Vec<u8> {
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
-/// Pictures whole and cropped, without and with bytes after the last MCU of a segment, and whether a
-/// device leaves them to the host.
+/// Pictures whole and cropped, without and with bytes after the last MCU of a segment, and whether
+/// a device leaves them to the host.
 pub(super) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
     let output = Size::new(size.1 as u32, size.0 as u32);

@@ -285,8 +285,8 @@ fn join<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Writes the boxes of `tile`, or those of the sample itself, after `count` others, as long as there
-    /// is room. Returns the number of boxes of both.
+    /// Writes the boxes of `tile`, or those of the sample itself, after `count` others, as long as
+    /// there is room. Returns the number of boxes of both.
     fn write_one(
         &self,
         input: &Input<'_>,

@@ -39,7 +39,8 @@ impl Column {
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the `kept` of `all` boxes, and nothing behind them, from the sample's field `name`.
+    /// Writes the numbers of the `kept` of `all` boxes, and nothing behind them, from the sample's
+    /// field `name`.
     pub(super) fn write(
         &self,
         name: &str,

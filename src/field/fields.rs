@@ -178,7 +178,8 @@ impl Fields {
         if arrays.is_empty() {
             return Err(Error::config("every field is left out; a batch needs at least one"));
         }
-        // A mixed image is written when the batch is full, so its effects on values wait until then.
+        // A mixed image is written when the batch is full, so its effects on values wait until
+        // then.
         let waiting = augment.mixes() && augment.changes_values();
         if device.map_or(waiting, |device| device.records) {
             for image in &mut made.images {

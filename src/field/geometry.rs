@@ -7,8 +7,8 @@ use crate::transform::Plan;
 /// Where the picture lies in the image, so that predictions can be mapped back: a matrix of (N, 2,
 /// 3) f32, and `<name>.size`, (N, 2) i32, the height and width of the upright picture.
 ///
-/// The matrix maps (x, y, 1) of the picture to (x, y) of the image, both in pixels from the edges: a
-/// box of 0 to the width spans all pixels. It contains the crop, the resize, the padding and the
+/// The matrix maps (x, y, 1) of the picture to (x, y) of the image, both in pixels from the edges:
+/// a box of 0 to the width spans all pixels. It contains the crop, the resize, the padding and the
 /// flips. To map a prediction back, subtract the last column and divide by the diagonal; the other
 /// two numbers are 0.
 ///

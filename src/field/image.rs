@@ -181,8 +181,8 @@ impl ImageField {
         self.writer.is_copy() || self.waits(row)
     }
 
-    /// The bytes of the RGB image before it is written: those of the batch if the image stays there, and
-    /// otherwise those of `image`.
+    /// The bytes of the RGB image before it is written: those of the batch if the image stays
+    /// there, and otherwise those of `image`.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.stays(row) && !self.grey {
             &mut row.bytes(self.span)[..self.rgb_bytes()]
@@ -329,8 +329,8 @@ impl ImageField {
     }
 }
 
-/// The brightness of a pixel, by ITU-R BT.601, rounded as by Pillow's `convert("L")`. That of a grey
-/// pixel is its value.
+/// The brightness of a pixel, by ITU-R BT.601, rounded as by Pillow's `convert("L")`. That of a
+/// grey pixel is its value.
 fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }

@@ -59,16 +59,16 @@ pub trait Kind: Send + Sync + Debug {
         false
     }
 
-    /// Whether the field shows the sample's picture itself. A loader whose fields need no other image
-    /// then opens the picture only for its size, and refuses options that change images alone. False
-    /// by default.
+    /// Whether the field shows the sample's picture itself. A loader whose fields need no other
+    /// image then opens the picture only for its size, and refuses options that change images
+    /// alone. False by default.
     fn shows_picture(&self) -> bool {
         false
     }
 
-    /// Whether [`write`](Kind::write) takes all of [`Input::others`] too, so that the field can follow
-    /// an image that shows several, a [`mosaic`](Augment::mosaic). A loader that makes mosaics
-    /// refuses other kinds that follow the picture. False by default.
+    /// Whether [`write`](Kind::write) takes all of [`Input::others`] too, so that the field can
+    /// follow an image that shows several, a [`mosaic`](Augment::mosaic). A loader that makes
+    /// mosaics refuses other kinds that follow the picture. False by default.
     fn joins_pictures(&self) -> bool {
         false
     }
@@ -172,8 +172,8 @@ impl<'a> Input<'a> {
         Input { name, sample, plan, others, rng }
     }
 
-    /// The further pictures that the image shows if it is a [`mosaic`](Augment::mosaic), each with its
-    /// sample; otherwise none. `sample` and `plan` are those of the first picture.
+    /// The further pictures that the image shows if it is a [`mosaic`](Augment::mosaic), each with
+    /// its sample; otherwise none. `sample` and `plan` are those of the first picture.
     pub fn others(&self) -> &'a [Tile<'a>] {
         self.others
     }

@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 use crate::transform::{Plan, Planes};
 
-/// Floats per pixel of the sample's picture: depth, heat, optical flow, or the values of the picture
-/// itself, of any precision and number of channels. The map is cropped, resized and flipped with the
-/// picture: (N, H, W) f32, or (N, H, W, C); see [`layout`](Map::layout).
+/// Floats per pixel of the sample's picture: depth, heat, optical flow, or the values of the
+/// picture itself, of any precision and number of channels. The map is cropped, resized and flipped
+/// with the picture: (N, H, W) f32, or (N, H, W, C); see [`layout`](Map::layout).
 ///
 /// The sample's field is a PNG or TIFF, or an `.npy` of numbers of shape (height, width), or
 /// (height, width, C). The values are those that are stored, whether 8 bits, 16 bits or floats, and
@@ -22,10 +22,11 @@ use crate::transform::{Plan, Planes};
 /// satellite bands thus needs no [`Image`](super::Image). Only geometric operations change a map:
 /// a loader without an image refuses an augmentation of colours.
 ///
-/// The filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float image.
-/// Use [`nearest`](Map::nearest) for maps in which a value marks missing data, because the filter
-/// would mix it with its neighbours. A device gets the map unchanged. If EXIF turns the picture,
-/// the map's size determines whether the map is turned too, as for a [`Mask`](super::Mask).
+/// The filter is that of pictures: antialiased bilinear, as torchvision's `resize` of a float
+/// image. Use [`nearest`](Map::nearest) for maps in which a value marks missing data, because the
+/// filter would mix it with its neighbours. A device gets the map unchanged. If EXIF turns the
+/// picture, the map's size determines whether the map is turned too, as for a
+/// [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;

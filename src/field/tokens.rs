@@ -12,10 +12,10 @@ const NOT_TOKENS: &str = "is not an array of tokens: integers of one axis are ex
 /// The samples are windows of [`source::Tokens`](crate::source::Tokens), or any field of `length`
 /// unsigned integers of 16 or 32 bits.
 ///
-/// With [`end`](Tokens::end) there are two more arrays, both (N, length) i32. `<name>.document` numbers
-/// the documents of a window from 0. `<name>.position` is the position of a token in its document, or
-/// in the window for the document that began before it. Two tokens belong to one document where these
-/// numbers are equal, which is the mask of attention in packed documents.
+/// With [`end`](Tokens::end) there are two more arrays, both (N, length) i32. `<name>.document`
+/// numbers the documents of a window from 0. `<name>.position` is the position of a token in its
+/// document, or in the window for the document that began before it. Two tokens belong to one
+/// document where these numbers are equal, which is the mask of attention in packed documents.
 #[derive(Debug, Clone)]
 pub struct Tokens {
     dtype: Dtype,

@@ -187,8 +187,8 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the field `geometry` to the batches: where each picture lies in its image, to map predictions
-    /// back. See [`Geometry`]. It is 0 for a bad picture.
+    /// Adds the field `geometry` to the batches: where each picture lies in its image, to map
+    /// predictions back. See [`Geometry`]. It is 0 for a bad picture.
     ///
     /// ```
     /// # use warpfeed::{Augment, Decoder};

@@ -48,8 +48,8 @@ impl Loader {
         self
     }
 
-    /// Replaces the field `image` by several views of the picture, `views.0`, `views.1`, …: each has
-    /// its own augmentation with its own size, and draws its own random numbers, a function of
+    /// Replaces the field `image` by several views of the picture, `views.0`, `views.1`, …: each
+    /// has its own augmentation with its own size, and draws its own random numbers, a function of
     /// (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on them.
     ///
     /// ```no_run
@@ -65,10 +65,10 @@ impl Loader {
     /// ```
     ///
     /// A sample is read once. Views are decoded together if a rectangle around their crops takes no
-    /// longer to decode than each crop alone, and fits the memory of a worker or takes no more of it;
-    /// the pixels are the same. At most 16 images per sample are possible. Views are not mixed, and
-    /// no masks or boxes follow them; for these add `.field("image", Image::new())`. Opening fails
-    /// for an augmentation that mixes or that needs boxes.
+    /// longer to decode than each crop alone, and fits the memory of a worker or takes no more of
+    /// it; the pixels are the same. At most 16 images per sample are possible. Views are not mixed,
+    /// and no masks or boxes follow them; for these add `.field("image", Image::new())`. Opening
+    /// fails for an augmentation that mixes or that needs boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
         self.views = views.into_iter().collect();
         self

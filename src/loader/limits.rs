@@ -84,9 +84,9 @@ impl Loader {
     /// Limits the bytes of all stored fields of a sample together; 2^31 by default. A larger sample
     /// fails before it is decoded.
     ///
-    /// Mapped sources (tar and LMDB) and requests are checked before any copy. Files of a sample, such
-    /// as those of folders and tables, are refused by their size before they fill the memory. Tar
-    /// shards with [`mmap(false)`](Loader::mmap) are checked after reading, at most 2 GiB.
+    /// Mapped sources (tar and LMDB) and requests are checked before any copy. Files of a sample,
+    /// such as those of folders and tables, are refused by their size before they fill the memory.
+    /// Tar shards with [`mmap(false)`](Loader::mmap) are checked after reading, at most 2 GiB.
     ///
     /// ```
     /// # use warpfeed::Loader;

@@ -1,5 +1,5 @@
-//! Mosaics of loaders, compared with images and annotations that are put together from partners which
-//! were loaded alone.
+//! Mosaics of loaders, compared with images and annotations that are put together from partners
+//! which were loaded alone.
 
 use std::collections::HashMap;
 
@@ -205,8 +205,8 @@ fn a_mosaic_is_the_four_pictures_loaded_alone_and_pasted() {
     assert!(boxes > 200, "{boxes}");
 }
 
-/// Without a random scale and shift, an image is the middle of Ultralytics' canvas, on which pictures
-/// lie that were resized alone.
+/// Without a random scale and shift, an image is the middle of Ultralytics' canvas, on which
+/// pictures lie that were resized alone.
 #[test]
 fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));

@@ -127,8 +127,8 @@ impl Loader {
         some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
         let room = Room::of(pictures.memory_limit);
-        // An image and the memory of its effects, and for mixing by workers a copy of the last image of
-        // a batch.
+        // An image and the memory of its effects, and for mixing by workers a copy of the last
+        // image of a batch.
         let image = fields.largest_image();
         let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
         let effects = fields.augments(&pictures.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;

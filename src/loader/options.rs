@@ -131,8 +131,8 @@ impl Loader {
     }
 
     /// Opens URLs of `scheme` with `store`: `s3` for
-    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call it once per scheme. Tar shards, Parquet
-    /// files and folders of pictures are read from stores.
+    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call it once per scheme. Tar shards,
+    /// Parquet files and folders of pictures are read from stores.
     ///
     /// A URL whose scheme has no store is an error when the loader opens.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {
@@ -151,8 +151,8 @@ impl Loader {
         self
     }
 
-    /// Sets whether the listing of a folder is kept in a file next to it; off by default. A folder of
-    /// millions of files then opens without listing them; see
+    /// Sets whether the listing of a folder is kept in a file next to it; off by default. A folder
+    /// of millions of files then opens without listing them; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```

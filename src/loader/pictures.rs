@@ -81,7 +81,8 @@ impl std::fmt::Debug for PictureOptions {
 }
 
 impl PictureOptions {
-    /// Refuses options that only images obey, in a loader in which the field `name` shows the picture.
+    /// Refuses options that only images obey, in a loader in which the field `name` shows the
+    /// picture.
     pub(super) fn check_shown(&self, name: &str) -> Result<()> {
         let option = match self {
             _ if self.normalize.is_some() => "normalize",
@@ -96,8 +97,8 @@ impl PictureOptions {
     /// The format in which the host writes the images of a batch with `layout`.
     ///
     /// # Errors
-    /// If the element type or the scale does not suit the normalisation, or the images cannot have so
-    /// many channels.
+    /// If the element type or the scale does not suit the normalisation, or the images cannot have
+    /// so many channels.
     pub(super) fn written(&self, layout: Layout) -> Result<Written> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {

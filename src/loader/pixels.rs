@@ -35,15 +35,16 @@ impl Loader {
     ///
     /// Fields that follow the picture, such as masks and boxes, do not follow a step of your own.
     /// Opening fails for a loader with both, unless
-    /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) says that they go together.
+    /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) says that they go
+    /// together.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
         self.pictures.transforms.push(Arc::new(transform));
         self
     }
 
     /// Sets whether the steps of [`transform`](Loader::transform) may move pixels; true by default.
-    /// Masks, boxes and other fields that follow the picture need steps that leave each pixel in its
-    /// place, such as changes of colours.
+    /// Masks, boxes and other fields that follow the picture need steps that leave each pixel in
+    /// its place, such as changes of colours.
     ///
     /// ```
     /// # use warpfeed::{Dtype, Loader, field::Mask, order::Rng, transform::ImageMut};
@@ -95,8 +96,8 @@ impl Loader {
         self
     }
 
-    /// Sets the number of channels of the images: 3 by default, or 1 for greyscale. All steps of the
-    /// augmentation see RGB. The finished image becomes its brightness, as by Pillow's
+    /// Sets the number of channels of the images: 3 by default, or 1 for greyscale. All steps of
+    /// the augmentation see RGB. The finished image becomes its brightness, as by Pillow's
     /// `convert("L")`, which leaves grey pictures unchanged. Then it is normalised, with the first
     /// of the three numbers, and its values are erased and mixed.
     ///

@@ -183,8 +183,8 @@ impl Order for Mixture {
         if quota == 0 || first >= end {
             return Position::Absent;
         }
-        // Turns of the source rise with the rounds but not within one, so the turns of a whole round
-        // are compared.
+        // Turns of the source rise with the rounds but not within one, so the turns of a whole
+        // round are compared.
         let mut turn = first / PERIOD * quota;
         let mut best: Option<u64> = None;
         loop {

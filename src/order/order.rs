@@ -5,8 +5,8 @@ use std::sync::Arc;
 /// The order of the samples in each epoch.
 ///
 /// Implement this trait for your own order. It must return the same answer for the same arguments,
-/// at any time and on any thread. It is asked for an epoch while the epoch before is in progress. If
-/// it depends on state that the program changes between epochs, set
+/// at any time and on any thread. It is asked for an epoch while the epoch before is in progress.
+/// If it depends on state that the program changes between epochs, set
 /// [`Loader::epochs`](crate::Loader::epochs) to 0.
 ///
 /// ```

@@ -131,8 +131,8 @@ impl Rank {
         Ok(found.map(|(rank, _)| rank))
     }
 
-    /// The ranks on the machine of this one, as far as the launcher says. Launchers number the ranks
-    /// of a machine consecutively.
+    /// The ranks on the machine of this one, as far as the launcher says. Launchers number the
+    /// ranks of a machine consecutively.
     pub(crate) fn machine(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local = self.local_rank.unwrap_or(self.rank % ranks);

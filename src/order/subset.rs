@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 
 /// An order over a list of samples. The inner order gives positions in the list.
 ///
-/// Each entry takes 8 bytes, and 8 more once [`position`](Order::position) is called. A sample that is listed more than once is augmented differently each
-/// time.
+/// Each entry takes 8 bytes, and 8 more once [`position`](Order::position) is called. A sample that
+/// is listed more than once is augmented differently each time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
     inner: O,
@@ -41,8 +41,8 @@ impl<O: Order> Subset<O> {
     }
 }
 
-/// Whether an index comes twice. Takes a bit for each sample up to the largest index, and sorts only
-/// if the indices are too sparse for that.
+/// Whether an index comes twice. Takes a bit for each sample up to the largest index, and sorts
+/// only if the indices are too sparse for that.
 fn has_repetitions(indices: &[u64]) -> bool {
     if indices.is_sorted_by(|a, b| a < b) {
         return false;

@@ -56,8 +56,8 @@ pub(super) trait Destination: Sync {
     /// The bytes of a small file, if it exists.
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Writes a small file, which appears at once. With `new`, an existing file stays, and the result is
-    /// `false`.
+    /// Writes a small file, which appears at once. With `new`, an existing file stays, and the
+    /// result is `false`.
     fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool>;
 
     /// Removes a file that may be absent.
@@ -93,8 +93,8 @@ pub(super) trait Destination: Sync {
     /// Excludes other merges, and packs that discard files, until the lock is dropped.
     fn lock(&self) -> Result<Lock>;
 
-    /// Gives the checked `shards` of `plan` their final names, and writes the manifest. `existing` are
-    /// the shards of an old set, which is replaced.
+    /// Gives the checked `shards` of `plan` their final names, and writes the manifest. `existing`
+    /// are the shards of an old set, which is replaced.
     fn publish(&self, plan: &Plan, shards: Vec<Entry>, existing: &[u64]) -> Result<Set>;
 }
 
@@ -114,7 +114,8 @@ pub(super) trait Attempt: Write {
     /// Writes everything to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Makes the shard complete. Another attempt may have been faster: the bytes must be equal then.
+    /// Makes the shard complete. Another attempt may have been faster: the bytes must be equal
+    /// then.
     fn keep(self: Box<Self>, entry: &Entry) -> Result<()>;
 }
 

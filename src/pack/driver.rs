@@ -160,8 +160,9 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Packs only part `part` of `parts`, counted from 0, of the shards of a `.tar` target. Parts may
-    /// be packed at the same time on many machines that share a folder. [`Merge`] makes them a set.
+    /// Packs only part `part` of `parts`, counted from 0, of the shards of a `.tar` target. Parts
+    /// may be packed at the same time on many machines that share a folder. [`Merge`] makes them a
+    /// set.
     ///
     /// All shards have the same number of samples: [`shard_samples`](Pack::shard_samples), or as
     /// many as have [`shard_size`](Pack::shard_size) on average, estimated from 64 samples. A part
@@ -169,8 +170,8 @@ impl<'a> Pack<'a> {
     ///
     /// A part that was packed already is not packed again. An interrupted part continues after its
     /// last complete shard. If several processes pack the same part at once, the result is that of
-    /// one. A source that differs from that of the other parts is an error, unless only the bytes of
-    /// a few samples differ.
+    /// one. A source that differs from that of the other parts is an error, unless only the bytes
+    /// of a few samples differ.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self
@@ -213,15 +214,15 @@ impl<'a> Pack<'a> {
     /// Packs into `target`: an LMDB database if its name ends in `.lmdb`, tar if it ends in `.tar`.
     ///
     /// The files are written under temporary names and renamed at the end, so an interrupted run
-    /// never leaves an incomplete file under a final name. With shards, the next run of the same pack
-    /// continues after the last complete shard, and a set gets a manifest, `OUT.manifest.json`. A
-    /// [`Stop`](crate::source::Stop) of the calling thread interrupts a run.
+    /// never leaves an incomplete file under a final name. With shards, the next run of the same
+    /// pack continues after the last complete shard, and a set gets a manifest,
+    /// `OUT.manifest.json`. A [`Stop`](crate::source::Stop) of the calling thread interrupts a run.
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name has another ending, if an option
-    ///   is invalid, or if the target exists and [`force`](Pack::force) is not set.
-    /// - If a sample cannot be read or stored, the error names the first one by index and key. If the
-    ///   target cannot be written, it names the file.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name has another ending, if an
+    ///   option is invalid, or if the target exists and [`force`](Pack::force) is not set.
+    /// - If a sample cannot be read or stored, the error names the first one by index and key. If
+    ///   the target cannot be written, it names the file.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images do not decode, after all samples
     ///   have been read. The error has their number and the first ten by index and key; see
     ///   [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict).

@@ -66,8 +66,8 @@ impl Merge {
         self
     }
 
-    /// Whether to compare only the sizes of shards, and not their checksums, which takes reading the
-    /// set once. Off by default.
+    /// Whether to compare only the sizes of shards, and not their checksums, which takes reading
+    /// the set once. Off by default.
     pub fn quick(mut self, quick: bool) -> Self {
         self.quick = quick;
         self
@@ -80,9 +80,9 @@ impl Merge {
         self
     }
 
-    /// Merges. The parts of a set that is merged already are not needed: the result is the same. Waits
-    /// for another merge of the same target in a folder; in a store, both end with the same set. A
-    /// [`Stop`] of the calling thread ends the checks.
+    /// Merges. The parts of a set that is merged already are not needed: the result is the same.
+    /// Waits for another merge of the same target in a folder; in a store, both end with the same
+    /// set. A [`Stop`] of the calling thread ends the checks.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if parts are missing or were packed by another plan, and if a set of
@@ -187,8 +187,8 @@ impl Merge {
     }
 }
 
-/// The error of `bad` ones among `count` shards. Those of a `merged` set are not packed again by their
-/// parts, which find the set complete.
+/// The error of `bad` ones among `count` shards. Those of a `merged` set are not packed again by
+/// their parts, which find the set complete.
 pub(super) fn damaged(place: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, place.in_place()) {
         (false, _) => "delete them and pack their parts again",

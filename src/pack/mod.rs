@@ -10,7 +10,8 @@
 //!    files in it.
 //! 8. `plan`: which samples are in which shard. `set`: manifests. `part`: packs a part of a plan.
 //!    `merge`: [`Merge`] makes parts a set. `array`: which part a task of a cluster packs.
-//! 9. `destination`: where a set is packed. `files`: a folder. `stored`: a store. `place`: one of them.
+//! 9. `destination`: where a set is packed. `files`: a folder. `stored`: a store. `place`: one of
+//!    them.
 //! 10. `writer`: the trait [`Writer`], and helpers for files. `names`: names of shards.
 //!
 //! All writers write under a name that ends in `.partial` and rename it at the end, so a file with

@@ -13,8 +13,8 @@ use crate::source::{self, MANIFEST_END, PLAN_END};
 
 /// Packs one part of a set into shards.
 ///
-/// The shards and their bytes follow from the plan, so any number of attempts at a part end with the
-/// same files. An attempt continues after the last shard of the part that is complete.
+/// The shards and their bytes follow from the plan, so any number of attempts at a part end with
+/// the same files. An attempt continues after the last shard of the part that is complete.
 pub(super) struct Packer<'a> {
     pub(super) run: Run<'a>,
     pub(super) chosen: &'a Chosen,
@@ -24,8 +24,8 @@ pub(super) struct Packer<'a> {
     pub(super) part: (u64, u64),
     /// Whether to discard an unfinished pack by another plan, and to pack a complete set again.
     pub(super) force: bool,
-    /// Whether to read shards that an earlier run packed, to compare their checksums. A merge does so
-    /// otherwise.
+    /// Whether to read shards that an earlier run packed, to compare their checksums. A merge does
+    /// so otherwise.
     pub(super) compare: bool,
 }
 
@@ -33,8 +33,8 @@ impl Packer<'_> {
     /// Packs the part and writes its manifest. Returns its shards.
     ///
     /// # Errors
-    /// If samples cannot be read or written, images are bad, or the target holds a set, or parts, of
-    /// another plan.
+    /// If samples cannot be read or written, images are bad, or the target holds a set, or parts,
+    /// of another plan.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<Entry>> {
         if let Some(set) = self.claim()? {
             return self.of_set(&set);
@@ -98,7 +98,8 @@ impl Packer<'_> {
     /// complete already.
     fn claim(&mut self) -> Result<Option<Set>> {
         let destination = self.destination;
-        // In this order: a merge writes the set before it removes the plan, and shards follow the plan.
+        // In this order: a merge writes the set before it removes the plan, and shards follow the
+        // plan.
         let ends = destination.ends()?;
         let begun = dest::read_plan(destination)?;
         match dest::read_set(destination)? {
@@ -247,8 +248,8 @@ impl Packer<'_> {
 
     /// After an error: if there is no complete shard to continue after, nothing is left behind.
     fn tidy(&self) -> Result<()> {
-        // A store has shards under their final names, also of uploads whose answer was lost. Without the
-        // plan they would look like a set.
+        // A store has shards under their final names, also of uploads whose answer was lost.
+        // Without the plan they would look like a set.
         if self.destination.in_place() {
             return Ok(());
         }

@@ -50,7 +50,8 @@ pub struct Report {
     pub refused_count: u64,
     /// The first 10,000 of these images, with the reasons.
     pub refused: Vec<Refused>,
-    /// Images of `refused_count` that do not decode; 0 unless [`keep_bad`](crate::pack::Pack::keep_bad) is set.
+    /// Images of `refused_count` that do not decode; 0 unless
+    /// [`keep_bad`](crate::pack::Pack::keep_bad) is set.
     pub undecodable_count: u64,
     /// Images that decode but are damaged.
     pub damaged_count: u64,

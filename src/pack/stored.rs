@@ -16,7 +16,8 @@ use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 const MOST: u64 = 1 << 30;
 /// Bytes of a shard that are compared at a time.
 const CHUNK: u64 = 16 << 20;
-/// Number of times that an object is looked for that another upload is writing, and the time between.
+/// Number of times that an object is looked for that another upload is writing, and the time
+/// between.
 const LOOKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Number of times that a small file is read again if it changes meanwhile.
@@ -25,8 +26,8 @@ const CHANGES: usize = 5;
 /// A set in a store.
 ///
 /// A store renames nothing, so shards have their final names at once. Until the merge writes the
-/// manifest, the plan tells readers that the set is not complete. No object ever replaces another one
-/// with other bytes.
+/// manifest, the plan tells readers that the set is not complete. No object ever replaces another
+/// one with other bytes.
 pub(super) struct Stored {
     store: Arc<dyn Store>,
     remote: Arc<Remote>,

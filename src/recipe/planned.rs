@@ -108,8 +108,8 @@ mod tests {
     use crate::decode::{Codecs, Size};
     use crate::transform::Augment;
 
-    /// Images of the regions of one picture after `share`: those that they are decoded with, and the
-    /// regions that are decoded.
+    /// Images of the regions of one picture after `share`: those that they are decoded with, and
+    /// the regions that are decoded.
     fn shared(file: &[u8], regions: &[Rect], room: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let planned = |&region: &Rect| {

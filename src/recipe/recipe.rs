@@ -61,8 +61,8 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Adds the sample of `entry`, its key and its file to an error. An error of a partner in its mosaic
-    /// names that one in its cause, and has the partner's file.
+    /// Adds the sample of `entry`, its key and its file to an error. An error of a partner in its
+    /// mosaic names that one in its cause, and has the partner's file.
     pub(crate) fn at_mosaic(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
@@ -88,9 +88,9 @@ impl Recipe {
         if self.augment.ever_tiles() { TILES } else { 1 }
     }
 
-    /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan: that of a whole
-    /// image, or of picture number `tile.1` of a mosaic. `before` are other images of the sample, and
-    /// `boxes` is scratch.
+    /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan: that of
+    /// a whole image, or of picture number `tile.1` of a mosaic. `before` are other images of the
+    /// sample, and `boxes` is scratch.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -198,8 +198,8 @@ impl Recipe {
         })
     }
 
-    /// The plan of the image that fields follow, and the further pictures that it shows, those of the
-    /// samples `others`. `images` are all images of a sample.
+    /// The plan of the image that fields follow, and the further pictures that it shows, those of
+    /// the samples `others`. `images` are all images of a sample.
     pub(crate) fn shown<'a>(
         &self,
         images: &'a [Planned<'_>],
@@ -211,8 +211,8 @@ impl Recipe {
         (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
-    /// Bytes of memory that computing the fields of a sample takes. `plan` is that of the first image,
-    /// and `others` are the further pictures that it shows.
+    /// Bytes of memory that computing the fields of a sample takes. `plan` is that of the first
+    /// image, and `others` are the further pictures that it shows.
     pub(crate) fn memory(
         &self,
         sample: &Sample<'_>,
@@ -227,8 +227,8 @@ impl Recipe {
         })
     }
 
-    /// Writes one field of a sample. `plan` is that of the first image, and `others` are the further
-    /// pictures that it shows.
+    /// Writes one field of a sample. `plan` is that of the first image, and `others` are the
+    /// further pictures that it shows.
     pub(crate) fn write(
         &self,
         field: &Member,

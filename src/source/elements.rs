@@ -58,8 +58,8 @@ impl Dtype {
         !halves && (self.size <= 1 || self.big_endian == cfg!(target_endian = "big"))
     }
 
-    /// Appends the elements of `bytes` to `to`, as [`element`](Dtype::element)s in the machine's byte
-    /// order.
+    /// Appends the elements of `bytes` to `to`, as [`element`](Dtype::element)s in the machine's
+    /// byte order.
     pub(super) fn convert(self, bytes: &[u8], to: &mut Vec<u8>) {
         to.reserve(bytes.len());
         let swapped = self.size > 1 && self.big_endian != cfg!(target_endian = "big");

@@ -64,8 +64,8 @@ pub(super) struct FileFeatures<'a> {
 }
 
 impl<'a> FileFeatures<'a> {
-    /// The features `all` of the whole data set, or those of the first of `files`: the path and the JSON
-    /// of each file that has some.
+    /// The features `all` of the whole data set, or those of the first of `files`: the path and the
+    /// JSON of each file that has some.
     pub(super) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
         let of_file = all.is_none();
         let all = all.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));

@@ -28,8 +28,8 @@ struct Left {
     of: u64,
 }
 
-/// Runs `read`, which reads a sample. Files of more than `most` bytes together are refused before they
-/// fill the memory.
+/// Runs `read`, which reads a sample. Files of more than `most` bytes together are refused before
+/// they fill the memory.
 pub(crate) fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
     struct Restore(Option<Left>);
     impl Drop for Restore {

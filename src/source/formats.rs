@@ -288,8 +288,8 @@ macro_rules! with_feature {
     }};
 }
 
-/// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards, or
-/// the shards or pictures below the URL.
+/// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards,
+/// or the shards or pictures below the URL.
 ///
 /// # Errors
 /// If the URL has no store, its format cannot be read from stores, or both shards and pictures lie
@@ -353,8 +353,8 @@ fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Optio
     }
 }
 
-/// Opens the Parquet files of a split: nothing lies at `url`, but its last part may name a split of the
-/// data set before it.
+/// Opens the Parquet files of a split: nothing lies at `url`, but its last part may name a split of
+/// the data set before it.
 fn split_at(url: &str, options: &Options) -> Option<Opened> {
     let (set, split) = url.trim_end_matches('/').rsplit_once('/')?;
     // A bucket is not a split.
@@ -448,8 +448,8 @@ fn parquet(path: &Path, split: Option<&str>, options: &Options) -> Opened {
     with_feature!("parquet", "a Parquet data set", path, super::Parquet::with(path, split, options)?)
 }
 
-/// Opens the Parquet file at `url`, or those among `listing`, all objects below it, that belong to the
-/// split.
+/// Opens the Parquet file at `url`, or those among `listing`, all objects below it, that belong to
+/// the split.
 #[cfg_attr(not(feature = "parquet"), allow(unused_variables))]
 fn parquet_at(url: &str, listing: Option<(Vec<Object>, Option<&str>)>, options: &Options) -> Opened {
     with_feature!(

@@ -14,7 +14,8 @@ use super::file;
 use super::hash::fnv1a;
 
 /// Bytes of the index file at `path`, if it begins with `magic`. An index only repeats the data, so
-/// a file that is missing, is not a regular file, is larger than 2 GiB or is another one is like none.
+/// a file that is missing, is not a regular file, is larger than 2 GiB or is another one is like
+/// none.
 pub(super) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     let read = || {
         let (mut file, mut bytes) = (file::open(path)?, magic.to_vec());
@@ -39,8 +40,8 @@ pub(super) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
 /// End of the names that only this crate uses.
 const OWN: &str = "warpfeed-index";
 
-/// Writes `bytes`, an index, to `target` atomically. Under a name that other programs may use, a file
-/// that is not an index of the same kind stays.
+/// Writes `bytes`, an index, to `target` atomically. Under a name that other programs may use, a
+/// file that is not an index of the same kind stays.
 pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     if target.extension().is_none_or(|end| end != OWN) && is_foreign(target, bytes) {
         return Err(io::Error::new(ErrorKind::AlreadyExists, "another file has this name"));
@@ -59,8 +60,8 @@ pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Whether there is something at `target` that does not begin as the index `bytes` does. Versions may
-/// differ.
+/// Whether there is something at `target` that does not begin as the index `bytes` does. Versions
+/// may differ.
 fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
     let kind = &bytes[..bytes.len().min(7)];
     let begins = file::open(target).and_then(|file| {

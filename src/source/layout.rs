@@ -113,7 +113,8 @@ pub(super) fn is_records_name(name: &str) -> bool {
     matches!(plain, "tfrecord" | "tfrecords" | "tfrec") || (extension.is_empty() && shard_number(name).is_some())
 }
 
-/// The TFRecord files in a folder, in the order of their names. Hidden files and indexes are ignored.
+/// The TFRecord files in a folder, in the order of their names. Hidden files and indexes are
+/// ignored.
 ///
 /// # Errors
 /// If the folder cannot be listed.

@@ -28,8 +28,8 @@ pub struct Lookahead {
     next: Arc<NextInEpoch>,
 }
 
-/// The first batch of an epoch, from a batch on, in which this machine reads a sample: the arguments
-/// are the epoch, the sample and the batch.
+/// The first batch of an epoch, from a batch on, in which this machine reads a sample: the
+/// arguments are the epoch, the sample and the batch.
 type NextInEpoch = dyn Fn(u64, u64, u64) -> Position + Send + Sync;
 
 /// The next read of a sample.
@@ -145,8 +145,8 @@ impl std::fmt::Debug for Lookahead {
 pub trait Follow: Send + Sync {
     /// Reads continue at `place`, in the order of the [`Lookahead`]. Samples before it are
     /// cancelled, and so are fetched samples that the order no longer needs. It is not called
-    /// between epochs that follow each other. If it is called after a complete epoch, `place` may be
-    /// the next place of the order.
+    /// between epochs that follow each other. If it is called after a complete epoch, `place` may
+    /// be the next place of the order.
     fn start(&self, place: Place);
 
     /// Every sample of the batch at `place` was read.

@@ -9,8 +9,8 @@
 //! 6. [`Table`]: a CSV, TSV or JSON-lines file: paths of pictures, labels, numbers and text.
 //! 7. [`Memory`]: samples in memory.
 //! 8. [`Concat`]: several data sets as one.
-//! 9. [`Arrow`]: files of the library `datasets`. `Parquet`: with the feature `parquet`, files of the
-//!    Hugging Face hub.
+//! 9. [`Arrow`]: files of the library `datasets`. `Parquet`: with the feature `parquet`, files of
+//!    the Hugging Face hub.
 //! 10. [`Arrays`]: whole arrays of NumPy, safetensors and PyTorch. [`TfRecord`]: TensorFlow's
 //!     records.
 //! 11. [`Tokens`]: windows over files of tokens.

@@ -62,8 +62,8 @@ fn of_path(path: &Path, format: Option<&DataFormat>, options: &Options) -> Resul
     }
 }
 
-/// Splits `all.lmdb/train` into the path of a data set and the name of a part of it. `None` if the path
-/// exists, or does not lead into a file or a database.
+/// Splits `all.lmdb/train` into the path of a data set and the name of a part of it. `None` if the
+/// path exists, or does not lead into a file or a database.
 fn part_of(path: &Path) -> Option<(&Path, &str)> {
     let (set, part) = (path.parent()?, path.file_name()?.to_str()?);
     let has_parts = set.is_file() || formats::has_parts(set);

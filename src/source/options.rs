@@ -57,8 +57,8 @@ impl Options {
     /// Whether files may be memory-mapped; `true` by default.
     ///
     /// With `false`, changes to the files surface as errors, never as signals. Tar shards are
-    /// opened by [`Tar::open_unmapped`](super::Tar::open_unmapped), which says what that costs. The files of a folder are
-    /// always read. An LMDB is refused: its library always maps it.
+    /// opened by [`Tar::open_unmapped`](super::Tar::open_unmapped), which says what that costs. The
+    /// files of a folder are always read. An LMDB is refused: its library always maps it.
     #[must_use]
     pub fn mmap(mut self, mapped: bool) -> Self {
         self.mapped = mapped;

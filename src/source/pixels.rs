@@ -85,8 +85,8 @@ impl Candidate {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// Whether the arrays may be grey pictures, if their type is `u8`. A picture of less width would be
-    /// one of (height, width, channels) whose rows are taken for samples.
+    /// Whether the arrays may be grey pictures, if their type is `u8`. A picture of less width
+    /// would be one of (height, width, channels) whose rows are taken for samples.
     fn is_grey(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }
@@ -97,8 +97,9 @@ impl Candidate {
 /// name, or are the only ones of `u8`.
 ///
 /// # Errors
-/// If the column can be of either layout, `wanted` is a column of `u8` arrays that are not pictures, or
-/// another column may as well be that of the pictures, such as one of floating-point pixels.
+/// If the column can be of either layout, `wanted` is a column of `u8` arrays that are not
+/// pictures, or another column may as well be that of the pictures, such as one of floating-point
+/// pixels.
 pub(super) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let of = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));

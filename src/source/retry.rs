@@ -11,8 +11,8 @@ const MOST_RETRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs `attempt` for `sample`, [guarded]. Repeats it up to `times` times while its error is transient and
-/// `go_on` agrees.
+/// Runs `attempt` for `sample`, [guarded]. Repeats it up to `times` times while its error is
+/// transient and `go_on` agrees.
 pub(crate) fn retried<T>(
     times: usize,
     sample: u64,

@@ -54,9 +54,10 @@ pub trait Source: Send + Sync {
     /// the default, if the source only reads on request.
     ///
     /// A loader calls it once, when it opens. The source then fetches as many samples ahead as
-    /// [`Lookahead::bytes`] has room for, with any number of requests in flight, across the borders of
-    /// epochs. [`read`](Source::read) returns what has arrived and waits for what has not. A sample
-    /// that was not fetched, or that is read again after an error, is read as without a lookahead.
+    /// [`Lookahead::bytes`] has room for, with any number of requests in flight, across the borders
+    /// of epochs. [`read`](Source::read) returns what has arrived and waits for what has not. A
+    /// sample that was not fetched, or that is read again after an error, is read as without a
+    /// lookahead.
     ///
     /// ```
     /// # use std::sync::{Arc, mpsc};
@@ -110,11 +111,11 @@ pub trait Source: Send + Sync {
         0
     }
 
-    /// Checks that the medium has not changed since it was opened. The loader calls it when an epoch
-    /// is requested, on the thread that requests it, and before it prepares an epoch that may be
-    /// requested next; also when the loader opens, if the source [follows](Source::follow) its order. It
-    /// should take no longer than a few calls of `stat`. An error ends the epoch before its first batch,
-    /// or the opening of the loader.
+    /// Checks that the medium has not changed since it was opened. The loader calls it when an
+    /// epoch is requested, on the thread that requests it, and before it prepares an epoch that may
+    /// be requested next; also when the loader opens, if the source [follows](Source::follow) its
+    /// order. It should take no longer than a few calls of `stat`. An error ends the epoch before
+    /// its first batch, or the opening of the loader.
     ///
     /// Other threads may read samples meanwhile: those of the last batches of an epoch, and those
     /// that are prepared ahead. Two threads may check at the same time.
@@ -147,8 +148,8 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)?.label()
     }
 
-    /// The key of sample `index`, equal to that of [`read`](Source::read). Implement it if the source
-    /// knows keys without reading samples. The default reads the sample.
+    /// The key of sample `index`, equal to that of [`read`](Source::read). Implement it if the
+    /// source knows keys without reading samples. The default reads the sample.
     ///
     /// # Errors
     /// The errors of [`read`](Source::read).
@@ -157,8 +158,8 @@ pub trait Source: Send + Sync {
     }
 
     /// Hash of the list of samples: their keys in order, and what else is known without reading
-    /// samples, such as sizes. Processes that divide a data set compare it, to find that they opened
-    /// the same list. `None`, the default, if samples would have to be read.
+    /// samples, such as sizes. Processes that divide a data set compare it, to find that they
+    /// opened the same list. `None`, the default, if samples would have to be read.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
@@ -180,8 +181,8 @@ pub trait Source: Send + Sync {
         &[]
     }
 
-    /// What the source asked of its store so far. `None`, the default, for a source on this machine. A
-    /// source that wraps others returns their sum.
+    /// What the source asked of its store so far. `None`, the default, for a source on this
+    /// machine. A source that wraps others returns their sum.
     fn network(&self) -> Option<NetworkStats> {
         None
     }

@@ -1,8 +1,8 @@
 //! Splits of a data set, such as `train` and `validation`, by the names of its files.
 //!
 //! One rule for every format: the path of a split is the path of the data set, then the name of the
-//! split: `imagenet/train`. If that is a folder, it is opened. Otherwise the files in `imagenet`, or in
-//! its folder `data`, belong to splits by their names:
+//! split: `imagenet/train`. If that is a folder, it is opened. Otherwise the files in `imagenet`,
+//! or in its folder `data`, belong to splits by their names:
 //!
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, in a cache, belong to `train`.
@@ -57,8 +57,8 @@ fn numbered(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }
 
-/// The parts of a name such as `train-00000-of-00003`: the split, and two numbers. Older files of the
-/// hub have a hash at the end.
+/// The parts of a name such as `train-00000-of-00003`: the split, and two numbers. Older files of
+/// the hub have a hash at the end.
 fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     let (rest, of) = stem.rsplit_once("-of-")?;

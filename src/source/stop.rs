@@ -18,7 +18,8 @@ thread_local! {
 /// epoch was left, or the user gave up opening it. A read from a store then ends within a moment,
 /// with an error, even if the store does not answer.
 ///
-/// A loader sets one for its own threads. Set one yourself to be able to give up opening a data set:
+/// A loader sets one for its own threads. Set one yourself to be able to give up opening a data
+/// set:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -118,8 +119,8 @@ pub(super) fn sleep(pause: Duration) -> Result<()> {
     }
 }
 
-/// Runs `work`, which may block for long. If the calling thread has a stop, `work` runs on a thread of
-/// its own, with the same stop, and is left alone when the stop is set.
+/// Runs `work`, which may block for long. If the calling thread has a stop, `work` runs on a thread
+/// of its own, with the same stop, and is left alone when the stop is set.
 ///
 /// # Errors
 /// The error of `work`, or that it was cancelled.

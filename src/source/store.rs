@@ -71,8 +71,8 @@ pub struct Object {
 
 /// Files that are not in a local folder: an object store, a web server, an archive.
 ///
-/// [`Options::store`](super::Options::store) and [`Loader::store`](crate::Loader::store) open the URLs
-/// of a scheme with it. Methods are called from many threads at once and may wait.
+/// [`Options::store`](super::Options::store) and [`Loader::store`](crate::Loader::store) open the
+/// URLs of a scheme with it. Methods are called from many threads at once and may wait.
 pub trait Store: Send + Sync {
     /// The objects whose URL begins with `prefix`, sorted by URL.
     ///
@@ -123,8 +123,8 @@ pub trait Store: Send + Sync {
         reply.done(read.map(|()| bytes));
     }
 
-    /// Begins to write the object at `url`, for [`Pack`](crate::pack::Pack). Sends no request yet. The
-    /// default says that the store is read-only.
+    /// Begins to write the object at `url`, for [`Pack`](crate::pack::Pack). Sends no request yet.
+    /// The default says that the store is read-only.
     ///
     /// # Errors
     /// If the store cannot be written.
@@ -135,7 +135,8 @@ pub trait Store: Send + Sync {
         .at_path(url))
     }
 
-    /// Removes the object at `url`, which may be absent. The default says that the store is read-only.
+    /// Removes the object at `url`, which may be absent. The default says that the store is
+    /// read-only.
     ///
     /// # Errors
     /// If it cannot be removed.
@@ -152,7 +153,8 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// An object that is being written. It appears whole when it is [completed](Upload::complete), or never.
+/// An object that is being written. It appears whole when it is [completed](Upload::complete), or
+/// never.
 pub trait Upload: Send {
     /// Appends bytes. May wait for earlier ones.
     ///
@@ -160,9 +162,9 @@ pub trait Upload: Send {
     /// If they cannot be sent. The upload is then useless.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Makes the object visible. With `new`, an existing object stays, and the result is `false`, also if
-    /// another upload of this name is being completed. A store that can check this only before it writes
-    /// should say so in its documentation.
+    /// Makes the object visible. With `new`, an existing object stays, and the result is `false`,
+    /// also if another upload of this name is being completed. A store that can check this only
+    /// before it writes should say so in its documentation.
     ///
     /// # Errors
     /// If the bytes cannot be sent. The object may then exist or not.
@@ -179,16 +181,16 @@ pub trait Keep: Send + Sync {
     /// Reads continue at `place`. Called at least once for each batch.
     fn start(&self, place: Place);
 
-    /// Whether the `len` bytes of `object` from `at` on are kept. [`get`](Keep::get) may still fail,
-    /// as another process may drop them.
+    /// Whether the `len` bytes of `object` from `at` on are kept. [`get`](Keep::get) may still
+    /// fail, as another process may drop them.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 
-    /// Fills `to` with the bytes of `object` from `at` on, if they are kept, and says where they were.
-    /// Otherwise the content of `to` is unspecified.
+    /// Fills `to` with the bytes of `object` from `at` on, if they are kept, and says where they
+    /// were. Otherwise the content of `to` is unspecified.
     fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier>;
 
-    /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the place after
-    /// the one that they were fetched for. The bytes may be kept or not.
+    /// Offers the bytes of `object` from `at` on, which belong to `sample`. `next` is the place
+    /// after the one that they were fetched for. The bytes may be kept or not.
     fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: Place);
 }
 
@@ -235,8 +237,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Takes the bytes of one [`Store::fetch`]. A reply that is dropped without an answer is an error of
-/// its read, so no read waits forever.
+/// Takes the bytes of one [`Store::fetch`]. A reply that is dropped without an answer is an error
+/// of its read, so no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;

@@ -97,7 +97,8 @@ impl std::fmt::Debug for Stored {
 }
 
 impl Stored {
-    /// Finds the files with these URLs, `width` for each sample; `None` for a file that is not read.
+    /// Finds the files with these URLs, `width` for each sample; `None` for a file that is not
+    /// read.
     ///
     /// # Errors
     /// If they are in several stores, or cannot be listed.

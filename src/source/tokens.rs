@@ -23,8 +23,8 @@ const COMPARED: usize = 4096;
 /// No vocabulary has as many tokens.
 const UNLIKELY: u32 = 1 << 24;
 
-/// The header of llm.c's files: 256 numbers of 32 bits, of which the first three are a magic number, a
-/// version and the number of tokens.
+/// The header of llm.c's files: 256 numbers of 32 bits, of which the first three are a magic
+/// number, a version and the number of tokens.
 const LLM_C: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
 const LLM_C_BYTES: u64 = 1024;
 
@@ -60,12 +60,12 @@ impl TokenType {
 
 /// Windows over memory-mapped files of tokens, for language models.
 ///
-/// A file is a `.bin` of little-endian integers without a header, as nanoGPT, Megatron and others write
-/// them, or with the header of llm.c; or an `.npy` of one axis. A folder has any number of such files,
-/// which are sorted by name. A sample is `length` consecutive tokens of one file, in its field
-/// `tokens.npy`; it has no label. Windows begin every `stride` tokens. Tokens after the last whole
-/// window of a file are in no sample. A key names the file and the range of the tokens, such as
-/// `corpus.bin/1024..2049`.
+/// A file is a `.bin` of little-endian integers without a header, as nanoGPT, Megatron and others
+/// write them, or with the header of llm.c; or an `.npy` of one axis. A folder has any number of
+/// such files, which are sorted by name. A sample is `length` consecutive tokens of one file, in
+/// its field `tokens.npy`; it has no label. Windows begin every `stride` tokens. Tokens after the
+/// last whole window of a file are in no sample. A key names the file and the range of the tokens,
+/// such as `corpus.bin/1024..2049`.
 ///
 /// [`field::Tokens`](crate::field::Tokens) delivers them, with the numbers of the documents in a
 /// window. For inputs and targets that are shifted by one take one token more than the stride:
@@ -98,11 +98,12 @@ struct Windows {
 }
 
 impl Tokens {
-    /// Opens the file or the folder at `path`, whose tokens have the type `kind`. A window has `length`
-    /// tokens and begins `stride` tokens after the one before.
+    /// Opens the file or the folder at `path`, whose tokens have the type `kind`. A window has
+    /// `length` tokens and begins `stride` tokens after the one before.
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`] for a length or a stride that cannot work, and for a file of another type.
+    /// - [`ErrorKind::Config`] for a length or a stride that cannot work, and for a file of another
+    ///   type.
     /// - [`ErrorKind::Source`] if no file has a whole window, or a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {
         Self::with(path, kind, (length, stride), true)

@@ -1,4 +1,5 @@
-//! What lies in a folder, on this machine or in a store. Formats are recognised by one rule in both.
+//! What lies in a folder, on this machine or in a store. Formats are recognised by one rule in
+//! both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -43,8 +44,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Names of the files and folders in the folder, in any order, and whether each is a folder. Hidden
-    /// ones are left out, and links are what they lead to.
+    /// Names of the files and folders in the folder, in any order, and whether each is a folder.
+    /// Hidden ones are left out, and links are what they lead to.
     pub(super) fn entries(self) -> Box<dyn Iterator<Item = (String, bool)> + 'a> {
         match self {
             Tree::Local(folder) => Box::new(fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
@@ -82,8 +83,8 @@ impl<'a> Tree<'a> {
     }
 
     /// Names, relative to the folder, of the files with this extension in it, or otherwise in the
-    /// folders in it, or otherwise in the folders in those. Hidden files and folders are ignored. Names
-    /// are in the order of their paths.
+    /// folders in it, or otherwise in the folders in those. Hidden files and folders are ignored.
+    /// Names are in the order of their paths.
     ///
     /// # Errors
     /// If a folder cannot be listed, or a name is not UTF-8.
@@ -160,7 +161,8 @@ impl<'a> Tree<'a> {
 }
 
 /// Whether an entry of a local folder, or what it links to, is a folder or a file. `None` if it is
-/// hidden, neither of them, or a link that leads nowhere. In stores, hidden objects are left out too.
+/// hidden, neither of them, or a link that leads nowhere. In stores, hidden objects are left out
+/// too.
 ///
 /// # Errors
 /// If the kind of the entry cannot be read.
@@ -199,7 +201,8 @@ mod tests {
         }
     }
 
-    /// Calls `check` with a local folder that has the files `names`, and with a store that has them.
+    /// Calls `check` with a local folder that has the files `names`, and with a store that has
+    /// them.
     fn in_both(names: &[&str], check: impl Fn(Tree<'_>)) {
         let (folder, linked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in names {

@@ -40,8 +40,8 @@ pub struct NetworkStats {
 }
 
 impl NetworkStats {
-    /// Share of the samples' bytes that came from the cache, 0 to 1. `None` without a cache, or before
-    /// the first read.
+    /// Share of the samples' bytes that came from the cache, 0 to 1. `None` without a cache, or
+    /// before the first read.
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.memory_bytes + self.folder_bytes;
         (self.cached && hits + self.used_bytes > 0).then(|| ratio(hits as f64, (hits + self.used_bytes) as f64))

@@ -9,9 +9,9 @@ use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
 /// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
 /// difference between two `Stats`.
 ///
-/// Batches, samples and waits count when a batch is delivered. The work of the stages counts when it
-/// is done, so the work for batches that an epoch [prepares](crate::Batches::epoch) for the next one
-/// counts before that epoch begins. With [`epochs(0)`](crate::Loader::epochs) each epoch's work
+/// Batches, samples and waits count when a batch is delivered. The work of the stages counts when
+/// it is done, so the work for batches that an epoch [prepares](crate::Batches::epoch) for the next
+/// one counts before that epoch begins. With [`epochs(0)`](crate::Loader::epochs) each epoch's work
 /// counts within it.
 ///
 /// Counting is always on and costs about 60 ns per stage and sample. [`verdict`](Stats::verdict)

@@ -42,10 +42,11 @@ const STARTS: f64 = 0.25;
 /// 4. The copy stream busy 80 % of the time: [`Copy`](Limit::Copy); the convert stream:
 ///    [`Convert`](Limit::Convert); decoding on the device: [`DeviceDecode`](Limit::DeviceDecode).
 /// 5. Busy at least 75 %: the stage with the greatest share. Reading is [`Read`](Limit::Read), or
-///    [`Network`](Limit::Network) if the source is in a store, and writing is [`Memory`](Limit::Memory). Decoding, transforms and fields are
-///    [`Workers`](Limit::Workers) if there are fewer workers than processors and workers hardly
-///    wait for a processor. Otherwise they are [`Decode`](Limit::Decode),
-///    [`Transform`](Limit::Transform) and [`Field`](Limit::Field).
+///    [`Network`](Limit::Network) if the source is in a store, and writing is
+///    [`Memory`](Limit::Memory). Decoding, transforms and fields are [`Workers`](Limit::Workers) if
+///    there are fewer workers than processors and workers hardly wait for a processor. Otherwise
+///    they are [`Decode`](Limit::Decode), [`Transform`](Limit::Transform) and
+///    [`Field`](Limit::Field).
 /// 6. Half of the wait or more for the first batch of an epoch: [`EpochStart`](Limit::EpochStart).
 /// 7. Readers had 2 or more reads in flight on average: [`Read`](Limit::Read) or
 ///    [`Network`](Limit::Network).

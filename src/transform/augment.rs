@@ -89,8 +89,9 @@ impl Augment {
     }
 
     /// Crops a random part of `side` by `side` pixels without resizing: torchvision's
-    /// `RandomCrop(side)`. Add [`padding`](Augment::padding) for a border around the picture. A picture
-    /// that is too small is an error, unless [`pad_if_needed`](Augment::pad_if_needed) is called.
+    /// `RandomCrop(side)`. Add [`padding`](Augment::padding) for a border around the picture. A
+    /// picture that is too small is an error, unless [`pad_if_needed`](Augment::pad_if_needed) is
+    /// called.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Border};
@@ -102,20 +103,20 @@ impl Augment {
         Self::new(Crop::Padded { padding: 0, border: Border::Constant, if_needed: false }, side, side)
     }
 
-    /// Resizes the shorter side to a random length from `low` to `high` - 1, then uses a random part of
-    /// `side` by `side` pixels. If the result is smaller, the rest is on the right and below, and
-    /// [filled](Augment::fill).
+    /// Resizes the shorter side to a random length from `low` to `high` - 1, then uses a random
+    /// part of `side` by `side` pixels. If the result is smaller, the rest is on the right and
+    /// below, and [filled](Augment::fill).
     ///
-    /// This is torchvision's reference training for segmentation: `RandomResize`, `PadIfSmaller` and
-    /// `RandomCrop`.
+    /// This is torchvision's reference training for segmentation: `RandomResize`, `PadIfSmaller`
+    /// and `RandomCrop`.
     pub fn random_resize(side: u32, low: u32, high: u32) -> Self {
         Self::new(Crop::Resized([low, high]), side, side)
     }
 
-    /// Resizes the shorter side to one of `sides`, drawn for each sample, or to less if the longer side
-    /// would exceed `longest`: torchvision's `RandomShortestSize(sides, longest)`. The output is
-    /// `longest` by `longest`. The picture is in its upper left corner, also when it is mirrored, and
-    /// the rest is [filled](Augment::fill).
+    /// Resizes the shorter side to one of `sides`, drawn for each sample, or to less if the longer
+    /// side would exceed `longest`: torchvision's `RandomShortestSize(sides, longest)`. The output
+    /// is `longest` by `longest`. The picture is in its upper left corner, also when it is
+    /// mirrored, and the rest is [filled](Augment::fill).
     pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
         Self::new(Crop::Shortest { sides: sides.to_vec(), longest }, longest, longest)
     }
@@ -214,8 +215,8 @@ impl Augment {
         self
     }
 
-    /// Widens the border on both sides of an axis along which the padded picture is smaller than the
-    /// crop, by the difference: torchvision's `pad_if_needed=True`. Only for
+    /// Widens the border on both sides of an axis along which the padded picture is smaller than
+    /// the crop, by the difference: torchvision's `pad_if_needed=True`. Only for
     /// [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn pad_if_needed(mut self) -> Self {
@@ -226,8 +227,9 @@ impl Augment {
         self
     }
 
-    /// Filter of the resize; [`Filter::Bilinear`] by default. [Policies](Augment::policy) and geometric
-    /// operations have their own interpolation. Maps of floats are resized bilinearly in any case.
+    /// Filter of the resize; [`Filter::Bilinear`] by default. [Policies](Augment::policy) and
+    /// geometric operations have their own interpolation. Maps of floats are resized bilinearly in
+    /// any case.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Filter};
@@ -243,9 +245,9 @@ impl Augment {
 
     /// Uses another augmentation from `epoch` on. Later calls are for later epochs.
     ///
-    /// The augmentation of a sample stays a function of (seed, epoch, sample), so it does not depend on
-    /// prefetching or resuming. All augmentations have the same output size, which is checked when the
-    /// loader is opened.
+    /// The augmentation of a sample stays a function of (seed, epoch, sample), so it does not
+    /// depend on prefetching or resuming. All augmentations have the same output size, which is
+    /// checked when the loader is opened.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Mix};
@@ -394,8 +396,8 @@ impl Augment {
 
     /// Decides how a sample with a picture of size `size` is transformed, before it is decoded.
     ///
-    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects on
-    /// pixels in the order of their calls. An option that is turned off draws nothing.
+    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects
+    /// on pixels in the order of their calls. An option that is turned off draws nothing.
     /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes. The plan is that of
     /// epoch 0; [`at_epoch`](Augment::at_epoch) returns the augmentation of another one. It is that
     /// of a sample without a [`mosaic`](Augment::mosaic).

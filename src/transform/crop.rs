@@ -34,8 +34,8 @@ pub(super) enum Crop {
     /// The shorter side becomes a random length, from the first to before the second. Then a random
     /// part of the output's size; the rest is on the right and below.
     Resized([u32; 2]),
-    /// The shorter side becomes one of these, unless the longer one exceeds the limit. The rest of the
-    /// output is on the right and below.
+    /// The shorter side becomes one of these, unless the longer one exceeds the limit. The rest of
+    /// the output is on the right and below.
     Shortest { sides: Vec<u32>, longest: u32 },
 }
 

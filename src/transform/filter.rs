@@ -6,19 +6,20 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Filter {
-    /// A triangle: Pillow's and torchvision's `BILINEAR`, up to one level of rounding. It resizes down
-    /// first, which is faster.
+    /// A triangle: Pillow's and torchvision's `BILINEAR`, up to one level of rounding. It resizes
+    /// down first, which is faster.
     #[default]
     Bilinear,
-    /// The same triangle with the bits of torchvision's `BILINEAR` of tensors, to evaluate a model on
-    /// the pixels that it was measured with.
+    /// The same triangle with the bits of torchvision's `BILINEAR` of tensors, to evaluate a model
+    /// on the pixels that it was measured with.
     BilinearExact,
     /// A cubic with the parameter -0.5: Pillow's and torchvision's `BICUBIC`.
     Bicubic,
-    /// A sinc windowed to three lobes: Pillow's `LANCZOS`. torchvision has it for Pillow's images only.
+    /// A sinc windowed to three lobes: Pillow's `LANCZOS`. torchvision has it for Pillow's images
+    /// only.
     Lanczos,
-    /// The nearest pixel, as masks are resized: torchvision's `NEAREST` of tensors. Pillow's `NEAREST`
-    /// takes the pixel at the middle instead, which is torchvision's `NEAREST_EXACT`.
+    /// The nearest pixel, as masks are resized: torchvision's `NEAREST` of tensors. Pillow's
+    /// `NEAREST` takes the pixel at the middle instead, which is torchvision's `NEAREST_EXACT`.
     Nearest,
 }
 

@@ -117,8 +117,8 @@ pub(super) fn corner_or_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// The size of torchvision's `RandomShortestSize`: the shorter side becomes one of `sides`, unless the
-/// longer side would exceed `longest`. Both are rounded down. Draws one number.
+/// The size of torchvision's `RandomShortestSize`: the shorter side becomes one of `sides`, unless
+/// the longer side would exceed `longest`. Both are rounded down. Draws one number.
 pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut Rng) -> Size {
     let side = sides[rng.below(sides.len() as u64) as usize];
     let [w, h] = [size.width, size.height].map(f64::from);
@@ -127,8 +127,8 @@ pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut R
     Size::new(side(w), side(h))
 }
 
-/// A random part of `size` that fits into `output`: torchvision's `RandomCrop`. Draws one number for
-/// each axis where `size` exceeds `output`, first down and then across.
+/// A random part of `size` that fits into `output`: torchvision's `RandomCrop`. Draws one number
+/// for each axis where `size` exceeds `output`, first down and then across.
 pub(super) fn random_part(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let mut span = |length: u32, room: u32| {
         let start = if length > room { rng.below(u64::from(length - room) + 1) as u32 } else { 0 };
@@ -160,8 +160,8 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     }
 }
 
-/// The pixels that an antialiased filter with `support` reads when it maps `window` to `output`: the
-/// window and half a filter around it, within the picture. Decoding these pixels is enough: the
+/// The pixels that an antialiased filter with `support` reads when it maps `window` to `output`:
+/// the window and half a filter around it, within the picture. Decoding these pixels is enough: the
 /// result equals resizing the whole picture and then cropping.
 pub(super) fn support_of(size: Size, window: Window, output: Size, support: f64) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {

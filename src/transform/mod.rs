@@ -1,7 +1,8 @@
 //! Transforms the decoded part of a picture into an image of the batch's size.
 //!
 //! 1. `augment`: [`Augment`], the options: crop, flip, and the rest.
-//! 2. `steps`, `tiles`, `presets`: its setters that add operations or mosaics, and recipes of others.
+//! 2. `steps`, `tiles`, `presets`: its setters that add operations or mosaics, and recipes of
+//!    others.
 //! 3. `crop`: the part of a picture that becomes the output, and its place there.
 //! 4. `border`: [`Border`], what a random crop shows outside the picture.
 //! 5. `geometry`: positions of crops, drawn and rounded as torchvision does.
@@ -10,8 +11,8 @@
 //! 8. `mosaic`: [`Mosaic`], which puts the pictures of several samples into one image.
 //! 9. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
 //!    is one file for the host and the device.
-//! 10. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping of
-//!     points, boxes and pixels.
+//! 10. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping
+//!     of points, boxes and pixels.
 //! 11. `record`: values that Rust writes and CUDA reads.
 //! 12. `filter`: [`Filter`], the filters of the resize.
 //! 13. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.

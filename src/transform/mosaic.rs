@@ -21,9 +21,9 @@ pub(crate) const TILES: usize = 4;
 /// resized once, and its place is rounded to whole pixels.
 ///
 /// The sample's own picture is on the upper left of the point. Partners are drawn with replacement
-/// from the samples of the epoch, so they stay within a [subset](crate::Loader::subset) and have the
-/// weights of a weighted order. They are a function of (seed, epoch, sample), so they do not depend
-/// on workers, ranks or the batch size.
+/// from the samples of the epoch, so they stay within a [subset](crate::Loader::subset) and have
+/// the weights of a weighted order. They are a function of (seed, epoch, sample), so they do not
+/// depend on workers, ranks or the batch size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mosaic {
     probability: f64,
@@ -38,8 +38,8 @@ impl Default for Mosaic {
 }
 
 impl Mosaic {
-    /// A mosaic for each sample, scaled by 0.5 to 1.5 and shifted by up to a tenth of the output: the
-    /// defaults of Ultralytics.
+    /// A mosaic for each sample, scaled by 0.5 to 1.5 and shifted by up to a tenth of the output:
+    /// the defaults of Ultralytics.
     pub fn new() -> Self {
         Mosaic { probability: 1.0, scale: [0.5, 1.5], translate: 0.1 }
     }
@@ -110,8 +110,8 @@ pub(crate) struct Tiling {
     shift: [f64; 2],
 }
 
-/// A picture along one axis: its length after the resize, where its shown part begins in it, and the
-/// start and length of that part in the output.
+/// A picture along one axis: its length after the resize, where its shown part begins in it, and
+/// the start and length of that part in the output.
 struct Span {
     resized: u32,
     offset: u32,
@@ -120,8 +120,8 @@ struct Span {
 }
 
 impl Tiling {
-    /// The plan of picture number `tile`, row by row, which has `size` pixels. Its target is empty if
-    /// the output does not show it.
+    /// The plan of picture number `tile`, row by row, which has `size` pixels. Its target is empty
+    /// if the output does not show it.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, filter: Filter) -> Plan {
         let fitted = geometry::fit_into(size, output);
         let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
@@ -159,8 +159,8 @@ impl Tiling {
 mod tests {
     use super::*;
 
-    /// Ultralytics' `Mosaic._mosaic4`: the part of the canvas with a picture of `(w, h)` pixels, and
-    /// where its upper left corner lies, which may be outside.
+    /// Ultralytics' `Mosaic._mosaic4`: the part of the canvas with a picture of `(w, h)` pixels,
+    /// and where its upper left corner lies, which may be outside.
     fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
         let (a, b) = match tile {
             0 => ([(xc - w).max(0), (yc - h).max(0), xc, yc], [w - (xc - (xc - w).max(0)), h - (yc - (yc - h).max(0))]),
@@ -177,8 +177,8 @@ mod tests {
         (a, (a[0] - b[0], a[1] - b[1]))
     }
 
-    /// Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and perspective, then
-    /// its clip to the output.
+    /// Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and perspective,
+    /// then its clip to the output.
     fn moved(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
         let matrix = |v: f64, axis: usize| ((v - s) * scale + translate[axis] * s).clamp(0.0, s);
         [matrix(canvas[0], 0), matrix(canvas[1], 1), matrix(canvas[2], 0), matrix(canvas[3], 1)]

@@ -9,8 +9,8 @@ use crate::transform::{Border, Filter, ImageMut, Window};
 ///
 /// In whole pixels: [`crop`](Plan::crop) of the picture is resized to [`resized`](Plan::resized).
 /// The part that starts at [`offset`](Plan::offset) and fits into [`target`](Plan::target) is
-/// copied there. The rest of the output is filled. Then the output is mirrored. Geometric operations,
-/// such as a rotation, move the pixels of the output last.
+/// copied there. The rest of the output is filled. Then the output is mirrored. Geometric
+/// operations, such as a rotation, move the pixels of the output last.
 ///
 /// The methods map positions in the picture to positions in the output, for your own
 /// [`Kind`](crate::field::Kind).
@@ -102,8 +102,8 @@ impl Plan {
         }
     }
 
-    /// Plans to resize a picture of size `picture` to `resized` with `filter`, and to move `part` of the
-    /// result to the upper left corner of the output.
+    /// Plans to resize a picture of size `picture` to `resized` with `filter`, and to move `part`
+    /// of the result to the upper left corner of the output.
     pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size, filter: Filter) -> Self {
         let window = geometry::window_of(picture, resized, part);
         let whole = Self::resized_crop(picture, Rect::full(picture), output, Rect::full(part.size()));
@@ -160,9 +160,9 @@ impl Plan {
         self.drawn.run(image);
     }
 
-    /// The rectangle that is filled after normalisation, if any. If it is filled with noise, its value
-    /// is the mean of the noise. Masks, boxes and points do not
-    /// change, as in torchvision's `RandomErasing`.
+    /// The rectangle that is filled after normalisation, if any. If it is filled with noise, its
+    /// value is the mean of the noise. Masks, boxes and points do not change, as in torchvision's
+    /// `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
     }
@@ -184,8 +184,8 @@ impl Plan {
     ///
     /// Coordinates are those of pixels, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
     /// first pixel, and a flip maps x to width - 1 - x. Geometric operations move a point with its
-    /// pixel. torchvision's `affine` takes (0, 0) as the corner of the first pixel instead, so that a
-    /// point that it rotates by 180 degrees is off by one pixel.
+    /// pixel. torchvision's `affine` takes (0, 0) as the corner of the first pixel instead, so that
+    /// a point that it rotates by 180 degrees is off by one pixel.
     pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
         let (mut x, mut y) = self.place(x, y);
         if self.flip {
@@ -226,7 +226,8 @@ impl Plan {
         self.drawn.warps().next().is_some()
     }
 
-    /// Pixels of a copy of the output, which geometric operations on annotations need; 0 without them.
+    /// Pixels of a copy of the output, which geometric operations on annotations need; 0 without
+    /// them.
     pub(crate) fn warped_area(&self) -> u64 {
         if self.is_warped() { self.output.area() } else { 0 }
     }
@@ -246,8 +247,8 @@ impl Plan {
         self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
 
-    /// Moves the values of a map of the output with `channels` values for each pixel, as the pixels of
-    /// the image are moved.
+    /// Moves the values of a map of the output with `channels` values for each pixel, as the pixels
+    /// of the image are moved.
     pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
         for warp in self.drawn.warps() {
             if warp.is_bilinear() {
@@ -259,8 +260,8 @@ impl Plan {
     }
 
     /// Turns displacements of pixels of the output, (right, down), with the geometric operations.
-    /// They are in their places already. Where the nearest pixel is filled, there is no displacement
-    /// to turn.
+    /// They are in their places already. Where the nearest pixel is filled, there is no
+    /// displacement to turn.
     pub(crate) fn warp_flow(&self, flow: &mut [f32]) {
         if !self.is_warped() {
             return;

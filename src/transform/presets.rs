@@ -27,8 +27,8 @@ const NAMES: [&str; 15] = [
 const MEAN: [u8; 3] = [123, 117, 104];
 
 impl Augment {
-    /// A recipe of torchvision's reference training by its name there, for outputs of `side` by `side`
-    /// pixels.
+    /// A recipe of torchvision's reference training by its name there, for outputs of `side` by
+    /// `side` pixels.
     ///
     /// | name | steps |
     /// |---|---|
@@ -86,16 +86,16 @@ impl Augment {
         }
     }
 
-    /// 3-Augment of "DeiT III" (Touvron et al. 2022): greyscale, solarize or blur, and a jitter of 0.3
-    /// of brightness, contrast and saturation.
+    /// 3-Augment of "DeiT III" (Touvron et al. 2022): greyscale, solarize or blur, and a jitter of
+    /// 0.3 of brightness, contrast and saturation.
     #[must_use]
     pub fn three_augment(self) -> Self {
         self.with(Policy::timm("3a")).jitter(ColorJitter::new().brightness(0.3).contrast(0.3).saturation(0.3))
     }
 
     /// The colours of SimCLR (Chen et al. 2020) at full strength: a jitter of 0.8, 0.8, 0.8 and 0.2
-    /// with probability 0.8, greyscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel is
-    /// a tenth of the image's height, so call [`output`](Augment::output) first.
+    /// with probability 0.8, greyscale with 0.2, and a blur of 0.1 to 2 pixels with 0.5. The kernel
+    /// is a tenth of the image's height, so call [`output`](Augment::output) first.
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
@@ -104,9 +104,9 @@ impl Augment {
     }
 
     /// The colours of DINO (Caron et al. 2021): a jitter of 0.4, 0.4, 0.2 and 0.1 with probability
-    /// 0.8, greyscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing from
-    /// 128 on with probability `solarize`. The global views have (1, 0) and (0.1, 0.2), and local views
-    /// (0.5, 0).
+    /// 0.8, greyscale with 0.2, a blur of 0.1 to 2 pixels with probability `blur`, and solarizing
+    /// from 128 on with probability `solarize`. The global views have (1, 0) and (0.1, 0.2), and
+    /// local views (0.5, 0).
     #[must_use]
     pub fn dino(self, blur: f64, solarize: f64) -> Self {
         let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.2).hue(0.1).probability(0.8);

@@ -21,8 +21,8 @@ impl Augment {
         self.with(op)
     }
 
-    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default. Several
-    /// policies run one after the other.
+    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default.
+    /// Several policies run one after the other.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.with(policy)
@@ -65,7 +65,8 @@ impl Augment {
     }
 
     /// Rotates by an angle uniform in `-degrees` to `degrees`, to the nearest pixel, with black
-    /// corners: torchvision's `RandomRotation(degrees)`. [`affine`](Augment::affine) has more options.
+    /// corners: torchvision's `RandomRotation(degrees)`. [`affine`](Augment::affine) has more
+    /// options.
     #[must_use]
     pub fn rotate(self, degrees: f64) -> Self {
         self.affine(RandomAffine::new().rotate(-degrees, degrees))
@@ -115,8 +116,8 @@ impl Augment {
         self.sometimes(probability, What::Autocontrast)
     }
 
-    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths, 1
-    /// changes nothing, 2 sharpens.
+    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths,
+    /// 1 changes nothing, 2 sharpens.
     #[must_use]
     pub fn sharpness(self, factor: f64, probability: f64) -> Self {
         self.sometimes(probability, What::Sharpness(factor))

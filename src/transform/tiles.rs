@@ -35,8 +35,8 @@ impl Augment {
         self
     }
 
-    /// The plan of picture number `tile` of a mosaic, which has `size` pixels. All pictures of a mosaic
-    /// draw the same flips and effects, those of the whole image, from equal generators.
+    /// The plan of picture number `tile` of a mosaic, which has `size` pixels. All pictures of a
+    /// mosaic draw the same flips and effects, those of the whole image, from equal generators.
     ///
     /// # Errors
     /// If the picture is empty.
@@ -48,8 +48,8 @@ impl Augment {
         Ok(plan)
     }
 
-    /// The mosaic of a sample with this seed, variant and number, in an epoch of `len` samples. `None`
-    /// if it becomes none.
+    /// The mosaic of a sample with this seed, variant and number, in an epoch of `len` samples.
+    /// `None` if it becomes none.
     pub(crate) fn tiling(&self, sample: (u64, u64, u64), len: u64) -> Option<Tiling> {
         self.mosaic.as_ref()?.draw(sample, len)
     }

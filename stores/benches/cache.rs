@@ -1,5 +1,6 @@
 //! Hit rates of caches over reshuffled epochs, and what a store sees of a large job. Nothing is
-//! fetched: `cargo bench -p warpfeed-stores --bench cache`. The tables are in docs/object-stores.md.
+//! fetched: `cargo bench -p warpfeed-stores --bench cache`. The tables are in
+//! docs/object-stores.md.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -129,8 +130,8 @@ const SHARE: u64 = 2048;
 const LIMIT: f64 = 5500.0;
 const DOLLARS: f64 = 0.0004 / 1000.0;
 
-/// What a store sees of 1,024 ranks that read 100 TB: the requests of one node over the samples that
-/// it fetches together (256 MiB on each rank). Neighbours are one request of up to 4 MiB.
+/// What a store sees of 1,024 ranks that read 100 TB: the requests of one node over the samples
+/// that it fetches together (256 MiB on each rank). Neighbours are one request of up to 4 MiB.
 fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let ahead = 8 * (256 << 20) / PHOTO;
     let mut samples: Vec<u64> = (0..ahead).map(order).collect();

@@ -1,5 +1,5 @@
-//! Object stores for the data loader [`warpfeed`]: S3, Google Cloud Storage, Azure, web servers, and
-//! data sets of the Hugging Face hub.
+//! Object stores for the data loader [`warpfeed`]: S3, Google Cloud Storage, Azure, web servers,
+//! and data sets of the Hugging Face hub.
 //!
 //! ```no_run
 //! use warpfeed::{Augment, Loader};
@@ -20,8 +20,8 @@
 //! A process has one client for each bucket. All clients share two separate threads, never those of
 //! your tokio runtime. The threads start with the first request, also after a `fork`.
 //!
-//! Requests are sent once. The loader repeats them, slows down if a server is too busy, and asks for
-//! the version of the object that it opened, so that bytes of two versions are never mixed. A
+//! Requests are sent once. The loader repeats them, slows down if a server is too busy, and asks
+//! for the version of the object that it opened, so that bytes of two versions are never mixed. A
 //! request fails if nothing arrives for 30 seconds. The duration of the whole answer is not
 //! limited.
 
@@ -45,8 +45,8 @@ pub use object_store;
 /// Schemes of the URLs that [`all`] opens.
 pub const SCHEMES: [&str; 11] = ["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
 
-/// A store for each of [`SCHEMES`], configured by the usual environment variables. They are read when
-/// a bucket is first used.
+/// A store for each of [`SCHEMES`], configured by the usual environment variables. They are read
+/// when a bucket is first used.
 pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
     let store: Arc<dyn Store> = Arc::new(store::ByUrl);
     SCHEMES.map(|scheme| (scheme, store.clone())).into()

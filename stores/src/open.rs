@@ -207,8 +207,8 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
     Ok(Client { store, server: server.map(Into::into) })
 }
 
-/// The client of a bucket, and its endpoint. Without one, the server is AWS's, on which the partition
-/// of the region and the name of the bucket determine the bucket.
+/// The client of a bucket, and its endpoint. Without one, the server is AWS's, on which the
+/// partition of the region and the name of the bucket determine the bucket.
 fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
@@ -261,7 +261,8 @@ fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::htt
         .build()
 }
 
-/// A data set of the Hugging Face hub; `bucket` is `datasets/org/name` or `datasets/org/name@revision`.
+/// A data set of the Hugging Face hub; `bucket` is `datasets/org/name` or
+/// `datasets/org/name@revision`.
 fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     let (name, revision) = hub_name(bucket);
     let mut headers = HeaderMap::new();

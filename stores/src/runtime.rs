@@ -18,8 +18,8 @@ use warpfeed::{Error, ErrorKind, Result};
 
 /// Number of threads that transfer bytes. One thread transfers about 1.5 GB/s without TLS.
 const THREADS: usize = 2;
-/// Stack of each thread. The futures of a request are large in a build without optimization, so this is
-/// more than tokio's 2 MiB.
+/// Stack of each thread. The futures of a request are large in a build without optimization, so
+/// this is more than tokio's 2 MiB.
 const STACK: usize = 8 << 20;
 
 /// A value of each process. It is never freed, because threads use it as long as the process runs.

@@ -30,8 +30,8 @@ const WHAT: &str = "uploading";
 
 /// An object that is being uploaded. A small one is one request, and a larger one is sent in parts.
 ///
-/// An upload that fails, or that is dropped, is aborted, so that the server keeps no parts. It cannot be
-/// completed later, because bytes of it may be missing.
+/// An upload that fails, or that is dropped, is aborted, so that the server keeps no parts. It
+/// cannot be completed later, because bytes of it may be missing.
 pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -44,7 +44,8 @@ pub(crate) struct Uploading {
 enum State {
     /// All bytes are in the buffer.
     Whole,
-    /// An upload in parts has begun. The lock lets a task finish that its caller no longer waits for.
+    /// An upload in parts has begun. The lock lets a task finish that its caller no longer waits
+    /// for.
     Parts(Arc<Mutex<Parts>>),
     /// The upload was completed or has failed.
     Ended,
@@ -107,8 +108,8 @@ impl Uploading {
         let parts = Arc::<Mutex<Parts>>::default();
         self.state = State::Parts(parts.clone());
         let (store, path, url, begun) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
-        // A request whose caller gives up still runs to its end: without its answer, the upload could not
-        // be aborted.
+        // A request whose caller gives up still runs to its end: without its answer, the upload
+        // could not be aborted.
         let beginning = Process::current()?.runtime.spawn(async move {
             let mut parts = begun.lock().await;
             parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, WHAT))?);

@@ -1,6 +1,7 @@
-//! Promise: reads through the cache are those of the store, for any size of the cache, any number of
-//! processes, and whatever happens to the folder: killed processes, damaged blocks, a full disk, a
-//! folder that cannot be written to, and objects that change. The cache deletes only what it wrote.
+//! Promise: reads through the cache are those of the store, for any size of the cache, any number
+//! of processes, and whatever happens to the folder: killed processes, damaged blocks, a full disk,
+//! a folder that cannot be written to, and objects that change. The cache deletes only what it
+//! wrote.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -114,7 +115,8 @@ fn epochs(store: &Arc<dyn Store>, mut place: Place, batches: u64) -> Place {
     place
 }
 
-/// Opens the folder apart from the caches that are open. A process has one for each folder and limits.
+/// Opens the folder apart from the caches that are open. A process has one for each folder and
+/// limits.
 fn like_another_process(folder: &Path, limit: u64) -> Cache {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
@@ -532,7 +534,8 @@ fn a_slow_folder_does_not_slow_reads_that_are_in_memory() {
             for &sample in &kept {
                 let (mut found, begun) = (bytes(sample), std::time::Instant::now());
                 keep.start(Place::default());
-                // A sample that left the memory for a new one is read from the folder, or not at all.
+                // A sample that left the memory for a new one is read from the folder, or not at
+                // all.
                 let tier = keep.get(&object, at(sample), &mut found);
                 assert!(keep.has(&object, at(sample), len(sample)) || tier.is_none());
                 times.push(begun.elapsed());

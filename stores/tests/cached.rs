@@ -101,7 +101,8 @@ fn batches_are_those_of_the_local_files_for_any_cache_ranks_and_faults() {
             assert_eq!(local.len(), 3 * 96 / 8 / world);
             let remote = Loader::new("mem://set").stores(cache.stores([("mem", objects.clone() as Arc<dyn Store>)]));
             assert!(batches(with_ranks(remote), 3) == local, "cache {number}, rank {rank} of {world}");
-            // The set is so small that the first loader fetches all epochs before it keeps the first.
+            // The set is so small that the first loader fetches all epochs before it keeps the
+            // first.
             let remote = Loader::new("mem://set").stores(cache.stores([("mem", objects.clone() as Arc<dyn Store>)]));
             assert!(batches(with_ranks(remote), 3) == local, "cache {number}, rank {rank} of {world}, again");
         }

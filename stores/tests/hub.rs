@@ -1,5 +1,6 @@
-//! Promise: a listing of the Hugging Face hub is whole or an error. Refusals and cut pages are asked for
-//! again, circles and pages that are not listings are refused by name, and the token stays on the hub.
+//! Promise: a listing of the Hugging Face hub is whole or an error. Refusals and cut pages are
+//! asked for again, circles and pages that are not listings are refused by name, and the token
+//! stays on the hub.
 #![allow(unsafe_code)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Promise: a loader that reads from a server closes in a moment, although the server does not answer. Its
-//! requests end with it.
+//! Promise: a loader that reads from a server closes in a moment, although the server does not
+//! answer. Its requests end with it.
 
 mod support;
 

@@ -1,6 +1,6 @@
-//! Promise: a loader reads shards and pictures from a server with HTTP's and S3's interface, bit for bit
-//! as from local files, although the server cuts bodies, refuses requests and answers late; also after a
-//! `fork`. Errors say what to do.
+//! Promise: a loader reads shards and pictures from a server with HTTP's and S3's interface, bit
+//! for bit as from local files, although the server cuts bodies, refuses requests and answers late;
+//! also after a `fork`. Errors say what to do.
 #![allow(unsafe_code)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Promise: a large upload to S3 never replaces an object of its name, and one that fails leaves neither
-//! an object nor parts. An absent object is known to be absent without a listing.
+//! Promise: a large upload to S3 never replaces an object of its name, and one that fails leaves
+//! neither an object nor parts. An absent object is known to be absent without a listing.
 #![allow(unsafe_code)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Promise: a mosaic is a function of (seed, epoch, sample). Its partners come from the samples of the
-//! epoch, follow neither workers nor ranks, and a bad one is a fault that names it.
+//! Promise: a mosaic is a function of (seed, epoch, sample). Its partners come from the samples of
+//! the epoch, follow neither workers nor ranks, and a bad one is a fault that names it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};

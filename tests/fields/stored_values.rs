@@ -1,6 +1,7 @@
-//! Promise: a map of a PNG or TIFF has the values that the file stores, of 8 bits, 16 bits or floats
-//! and of any number of channels. It moves like a map of an array with these values. An image never
-//! loses bits of such a picture silently, and one of one channel is the brightness of the RGB image.
+//! Promise: a map of a PNG or TIFF has the values that the file stores, of 8 bits, 16 bits or
+//! floats and of any number of channels. It moves like a map of an array with these values. An
+//! image never loses bits of such a picture silently, and one of one channel is the brightness of
+//! the RGB image.
 
 use std::io::Cursor;
 

@@ -1,5 +1,6 @@
-//! Fuzzing of data sets of other libraries: MDS shards, LitData's chunks, FFCV's and RecordIO files.
-//! One file of a fixture is changed, and the data set is opened and read, mapped and unmapped.
+//! Fuzzing of data sets of other libraries: MDS shards, LitData's chunks, FFCV's and RecordIO
+//! files. One file of a fixture is changed, and the data set is opened and read, mapped and
+//! unmapped.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Fuzzing of the files that describe a data set: COCO's JSON, YOLO's `data.yaml` and labels, Pascal
-//! VOC's XML, and tables. Each case is written to a file and opened, because the sources also follow
-//! the paths in it.
+//! Fuzzing of the files that describe a data set: COCO's JSON, YOLO's `data.yaml` and labels,
+//! Pascal VOC's XML, and tables. Each case is written to a file and opened, because the sources
+//! also follow the paths in it.
 
 use std::fs;
 use std::path::Path;

@@ -291,8 +291,8 @@ fn pinned_memory_streams_and_events_work() {
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
         assert!(after.is_done().unwrap(), "waiting for an event that was never recorded returns at once");
         before.record(&copy).unwrap();
-        // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download below
-        // waits for.
+        // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download
+        // below waits for.
         unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
         after.record(&copy).unwrap();
         own.wait(&after).unwrap();
@@ -307,8 +307,8 @@ fn pinned_memory_streams_and_events_work() {
 }
 
 /// Whether a child process shares the mapping at `address`, or lacks it. A private page would be
-/// copied by the next write after `fork`, and the device would read the old one. `None` if the system
-/// does not report mappings.
+/// copied by the next write after `fork`, and the device would read the old one. `None` if the
+/// system does not report mappings.
 fn survives_forks(address: usize) -> Option<bool> {
     let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let mut is_private_here = false;

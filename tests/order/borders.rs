@@ -177,7 +177,8 @@ fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
     no_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
-            // After `epochs(1)` nothing is prepared, and checkpoints do not say that the order is stateful.
+            // After `epochs(1)` nothing is prepared, and checkpoints do not say that the order is
+            // stateful.
             let mut plain = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).epochs(1).host().unwrap();
             let mut rng = Rng::new(seed, 0, 0);
             let mut epoch = 0;

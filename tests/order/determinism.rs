@@ -53,7 +53,8 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
     });
 }
 
-/// Also over the borders of epochs, whose batches are prepared ahead, and in a run that begins there.
+/// Also over the borders of epochs, whose batches are prepared ahead, and in a run that begins
+/// there.
 #[test]
 fn a_later_augmentation_begins_with_its_epoch_for_any_workers_and_prefetch() {
     no_hang(|| {

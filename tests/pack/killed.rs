@@ -1,5 +1,5 @@
-//! Promise: whenever processes that pack or merge are killed, nothing is lost or packed twice: the set
-//! ends up with the same bytes, and until then it cannot be opened.
+//! Promise: whenever processes that pack or merge are killed, nothing is lost or packed twice: the
+//! set ends up with the same bytes, and until then it cannot be opened.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

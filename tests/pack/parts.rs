@@ -1,5 +1,6 @@
-//! Promise: a set has the same bytes for any number of parts, whatever happened to the processes that
-//! packed them. Merging finds every gap, change and damage, and a set is opened whole or not at all.
+//! Promise: a set has the same bytes for any number of parts, whatever happened to the processes
+//! that packed them. Merging finds every gap, change and damage, and a set is opened whole or not
+//! at all.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +32,8 @@ fn names(folder: &Path) -> Vec<String> {
     files(folder).into_keys().collect()
 }
 
-/// The file of `folder` whose name begins with `start` and ends in `end`. The id of the plan is between.
+/// The file of `folder` whose name begins with `start` and ends in `end`. The id of the plan is
+/// between.
 fn named(folder: &Path, start: &str, end: &str) -> PathBuf {
     let found = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
     folder.join(found.unwrap_or_else(|| panic!("no {start}*{end}")))

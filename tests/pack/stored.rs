@@ -1,5 +1,6 @@
-//! Promise: a set that is packed into a store has the bytes of one in a folder, for any number of parts
-//! and attempts. Readers see it whole or not at all, and no object is ever replaced by other bytes.
+//! Promise: a set that is packed into a store has the bytes of one in a folder, for any number of
+//! parts and attempts. Readers see it whole or not at all, and no object is ever replaced by other
+//! bytes.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -84,8 +84,9 @@ fn evaluation_equals_resize_and_centre_crop_of_torchvision_and_pillow() {
     }
 }
 
-/// Weights are rounded to 16 bits here and by PyTorch, and to 22 bits by Pillow. So torchvision's levels
-/// are the same, and few of Pillow's differ: by at most one, or two where Lanczos overshoots further.
+/// Weights are rounded to 16 bits here and by PyTorch, and to 22 bits by Pillow. So torchvision's
+/// levels are the same, and few of Pillow's differ: by at most one, or two where Lanczos overshoots
+/// further.
 fn assert_filtered(name: &str, ours: &[u8], theirs: &[u8]) {
     let (mean, largest) = difference(ours, theirs);
     println!("{name}: mean difference {mean:.4} levels, largest {largest}");

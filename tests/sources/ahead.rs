@@ -1,6 +1,6 @@
-//! Promise: samples read ahead of need from a store are those of the local files, whatever the network
-//! does: cut bodies, refusals, replies that never come, in any order. Errors name the object and the
-//! range. Few round trips and few bytes are spent.
+//! Promise: samples read ahead of need from a store are those of the local files, whatever the
+//! network does: cut bodies, refusals, replies that never come, in any order. Errors name the
+//! object and the range. Few round trips and few bytes are spent.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -150,8 +150,8 @@ impl Store for Faulty {
     }
 }
 
-/// Reads `epochs` of `order` on some threads as a loader does, with a cancelled epoch between. Returns
-/// the first error.
+/// Reads `epochs` of `order` on some threads as a loader does, with a cancelled epoch between.
+/// Returns the first error.
 fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
     let (len, batch) = (source.len() as u64, 5);
     let order = move |Place { epoch, batch: number }: Place| {
@@ -417,7 +417,8 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
     let local = open(root.path()).unwrap();
     let files = Files::of(&root);
     let shard = files.0.keys().find(|url| url.ends_with("-000000.tar")).unwrap().clone();
-    // The library writes the index of a shard of 16 MiB or more; this one is made from a padded copy.
+    // The library writes the index of a shard of 16 MiB or more; this one is made from a padded
+    // copy.
     let padded = tempfile::tempdir().unwrap();
     let path = padded.path().join("x.tar");
     let mut bytes = files.0[&shard].clone();
@@ -442,8 +443,8 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
     let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
-    // Tars with the same files in another order, or with one file of another size, type or name. Only
-    // the samples that differ are errors.
+    // Tars with the same files in another order, or with one file of another size, type or name.
+    // Only the samples that differ are errors.
     let at = |name: &str| {
         let found = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
         512 * found.expect("a header of the shard")

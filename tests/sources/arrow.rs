@@ -1,5 +1,5 @@
-//! Promise: Arrow files of `datasets` have the samples that the library shows, and damaged files are
-//! errors.
+//! Promise: Arrow files of `datasets` have the samples that the library shows, and damaged files
+//! are errors.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Promise: closing a loader, leaving an epoch and giving up opening take a moment, although the store
-//! does not answer or always fails. Nothing is left behind.
+//! Promise: closing a loader, leaving an epoch and giving up opening take a moment, although the
+//! store does not answer or always fails. Nothing is left behind.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -16,8 +16,8 @@ use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
 
-/// A link of some bytes per second and [`DELAY`], to a server that refuses the first attempt of some
-/// requests.
+/// A link of some bytes per second and [`DELAY`], to a server that refuses the first attempt of
+/// some requests.
 #[derive(Clone)]
 struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,

@@ -1,4 +1,5 @@
-//! Promise: Parquet files have the samples that the library that wrote them shows, in bounded memory.
+//! Promise: Parquet files have the samples that the library that wrote them shows, in bounded
+//! memory.
 
 use std::fs;
 use std::path::Path;

@@ -100,8 +100,8 @@ fn damaged_recordio_files_are_errors_with_the_place() {
     }
 }
 
-/// A file of records with one label each, and pictures of three bytes. The label lies in the header,
-/// or is an array of one number after it, as `mx.recordio.pack` writes a list.
+/// A file of records with one label each, and pictures of three bytes. The label lies in the
+/// header, or is an array of one number after it, as `mx.recordio.pack` writes a list.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {

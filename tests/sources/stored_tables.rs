@@ -1,6 +1,6 @@
-//! Promise: a table or COCO's annotations, and the files that they name, have the same samples in a store
-//! as on this machine, also if only the files of a table are there. They are fetched ahead. A table of URLs
-//! is read only if an option names their column.
+//! Promise: a table or COCO's annotations, and the files that they name, have the same samples in a
+//! store as on this machine, also if only the files of a table are there. They are fetched ahead. A
+//! table of URLs is read only if an option names their column.
 
 use std::fs;
 use std::path::Path;
@@ -107,8 +107,8 @@ fn files_of_a_stored_table_are_fetched_ahead_and_a_missing_one_is_a_bad_sample()
     }
     drop(follow);
     let after = source.network().unwrap();
-    // Answers are timed if they were fetched ahead, and no read was sent otherwise. Late requests are sent
-    // twice.
+    // Answers are timed if they were fetched ahead, and no read was sent otherwise. Late requests
+    // are sent twice.
     let sent = after.requests - before.requests - after.hedges;
     assert!(sent > 0 && after.answers.count >= sent, "{before:?} {after:?}");
 

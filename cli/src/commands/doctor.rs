@@ -93,7 +93,8 @@ impl Args {
         };
         let (path, batch, side) =
             (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
-        // A page of Parquet has several pictures, and a full shuffle would decode one for each of them.
+        // A page of Parquet has several pictures, and a full shuffle would decode one for each of
+        // them.
         let window = (source.kind() == "parquet").then(|| sample.window(source.len()));
         let (shuffle, python_shuffle) = match window {
             Some(window) => {

@@ -18,8 +18,8 @@ use crate::{Outcome, progress};
 /// interrupted run. If images do not decode, the command lists them and packs nothing; see
 /// --keep-bad.
 ///
-/// Several machines that share a folder or a store pack the --part 0/64, 1/64, ... of one set. --merge then
-/// checks them and makes them a set.
+/// Several machines that share a folder or a store pack the --part 0/64, 1/64, ... of one set.
+/// --merge then checks them and makes them a set.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

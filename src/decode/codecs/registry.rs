@@ -94,8 +94,8 @@ impl Codecs {
         self.renewed()
     }
 
-    /// Sets the colour that transparent pixels are blended with, for the built-in codecs. By default
-    /// alpha is dropped.
+    /// Sets the colour that transparent pixels are blended with, for the built-in codecs. By
+    /// default alpha is dropped.
     #[must_use]
     pub fn background(mut self, colour: [u8; 3]) -> Self {
         self.options.background = Some(colour);

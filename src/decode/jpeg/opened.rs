@@ -38,8 +38,8 @@ impl Opened {
         self.orientation().size(self.layout.size)
     }
 
-    /// The time that decoding `region` takes, in pixels: those whose codes are read, and those that are
-    /// rendered. Both take about as long.
+    /// The time that decoding `region` takes, in pixels: those whose codes are read, and those that
+    /// are rendered. Both take about as long.
     pub(in crate::decode) fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);

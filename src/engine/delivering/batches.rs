@@ -36,8 +36,8 @@ pub struct Batches<B> {
     resume: Place,
     /// Number of batches that the epoch in progress has yet to deliver.
     left: u64,
-    /// The next batch of the feed, if it runs. After the last batch of an epoch, this is the first of
-    /// the epoch that the feed prepares.
+    /// The next batch of the feed, if it runs. After the last batch of an epoch, this is the first
+    /// of the epoch that the feed prepares.
     ahead: Option<Place>,
     /// The run that is started if the feed turns out not to have prepared the epoch in progress.
     /// `None` once it has delivered a batch of it.
@@ -100,10 +100,10 @@ impl<B> Batches<B> {
     /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
     /// early ends the epoch and discards the batches made ahead.
     ///
-    /// While the last batches of an epoch are on their way, workers prepare the first batches of the
-    /// next one, so that the epochs follow each other without a gap. If the program asked for one
-    /// epoch twice, they prepare that epoch again. They fill the slots that are free, and not more.
-    /// If the program asks for another epoch, these batches are discarded.
+    /// While the last batches of an epoch are on their way, workers prepare the first batches of
+    /// the next one, so that the epochs follow each other without a gap. If the program asked for
+    /// one epoch twice, they prepare that epoch again. They fill the slots that are free, and not
+    /// more. If the program asks for another epoch, these batches are discarded.
     /// [`Loader::epochs`](crate::Loader::epochs) limits what is prepared ahead.
     ///
     /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
@@ -120,8 +120,9 @@ impl<B> Batches<B> {
         Epoch { batches: self }
     }
 
-    /// Number of the batch with which [`epoch(epoch)`](Batches::epoch) begins: 0, or the saved batch
-    /// in a [resumed](crate::Loader::resume) loader. `None` for an epoch before the saved one.
+    /// Number of the batch with which [`epoch(epoch)`](Batches::epoch) begins: 0, or the saved
+    /// batch in a [resumed](crate::Loader::resume) loader. `None` for an epoch before the saved
+    /// one.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
@@ -347,7 +348,8 @@ impl<B> Batches<B> {
         Some(batch)
     }
 
-    /// Lets the next epochs begin at the position of `state`, as in a loader that was opened with it.
+    /// Lets the next epochs begin at the position of `state`, as in a loader that was opened with
+    /// it.
     pub(crate) fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         let Shared { recipe, run, schedule, .. } = self.shared();
         let position = state.check(recipe, &run.counters, schedule)?;

@@ -38,7 +38,8 @@ pub(crate) struct Parts {
     pub(crate) resume: Option<Place>,
     /// Number of epochs that are prepared ahead.
     pub(crate) epochs: u64,
-    /// Chooses the samples of batches in place of the schedule. Failed samples then stay in the batch.
+    /// Chooses the samples of batches in place of the schedule. Failed samples then stay in the
+    /// batch.
     pub(crate) asked: Option<Arc<dyn BatchSampler>>,
     pub(crate) on_error: OnError,
     /// Time for which the consumer may hold every slot while asking for more.
@@ -118,8 +119,8 @@ impl<B> Engine<B> {
         // Each channel has room for everything that can be in it, so no thread waits to send.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // There are extra places for the ends of two runs, of which one is cancelled, and for the end
-        // of each thread.
+        // There are extra places for the ends of two runs, of which one is cancelled, and for the
+        // end of each thread.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
         let parts_per_batch = most_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
@@ -232,8 +233,9 @@ impl<B> Engine<B> {
         (turn % self.slots as u64) as usize
     }
 
-    /// Waits for the next batch, number `next` of its epoch, or its error. An outer error means that
-    /// no batch can arrive now. `None` if `idle` gives up, and if the run ends before this batch.
+    /// Waits for the next batch, number `next` of its epoch, or its error. An outer error means
+    /// that no batch can arrive now. `None` if `idle` gives up, and if the run ends before this
+    /// batch.
     fn wait(&mut self, next: u64, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<Result<Full>>> {
         let begun = Instant::now();
         let before = self.waited;
@@ -306,8 +308,8 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Lets the workers decode the samples of `again`. The queue has room, because the parts of the slot
-    /// have left it.
+    /// Lets the workers decode the samples of `again`. The queue has room, because the parts of the
+    /// slot have left it.
     #[cfg(feature = "cuda")]
     pub(crate) fn make_again(&self, full: Full, again: &Again) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);

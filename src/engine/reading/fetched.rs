@@ -46,8 +46,9 @@ impl ReadBuffers {
         ReadBuffers { samples: Vec::with_capacity(room), buffers, source, most }
     }
 
-    /// Reads sample `id`, which belongs to `at`, into the next free place, which must exist. Retries up to `times` times
-    /// while `go_on` returns true. Returns the time in ns, and the bytes of the sample's fields.
+    /// Reads sample `id`, which belongs to `at`, into the next free place, which must exist.
+    /// Retries up to `times` times while `go_on` returns true. Returns the time in ns, and the
+    /// bytes of the sample's fields.
     pub(crate) fn read(&mut self, at: At, id: u64, times: usize, go_on: impl FnMut() -> bool) -> (u64, usize) {
         let start = Instant::now();
         let buffer: *mut Vec<u8> = &raw mut self.buffers[self.samples.len()];

@@ -34,7 +34,8 @@ impl Following {
         let epochs = Arc::new(AtomicU64::new(epochs));
         let end = epochs.clone();
         let (len, order, lengths) = (recipe.source.len() as u64, schedule.clone(), schedule.clone());
-        // The order may be the user's. If it fails, the coordinator finds the same error at that batch.
+        // The order may be the user's. If it fails, the coordinator finds the same error at that
+        // batch.
         let batches = move |epoch| {
             if epoch < end.load(Ordering::Relaxed) {
                 guarded(|| Ok(lengths.num_batches(epoch))).unwrap_or(0)

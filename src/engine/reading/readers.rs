@@ -5,13 +5,13 @@
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, reads its samples and passes both to the workers. Readers spend their time
-//! blocked on I/O, so there are more of them than processors.
+//! A reader takes a part, reads its samples and passes both to the workers. Readers spend their
+//! time blocked on I/O, so there are more of them than processors.
 //!
-//! The bytes that have been read but not decoded are bounded. A reader reserves room before it starts
-//! a part, in the order of the parts, and workers return room without waiting. This order makes
-//! deadlock impossible. If a part does not fit, the reader passes on what it has, and the worker reads
-//! the rest. So the bound is exceeded by at most one sample per reader.
+//! The bytes that have been read but not decoded are bounded. A reader reserves room before it
+//! starts a part, in the order of the parts, and workers return room without waiting. This order
+//! makes deadlock impossible. If a part does not fit, the reader passes on what it has, and the
+//! worker reads the rest. So the bound is exceeded by at most one sample per reader.
 //!
 //! Readers are started when they are first needed, and more of them while that makes reading faster
 //! (`depth.rs`).
@@ -48,8 +48,8 @@ pub(crate) struct Fetched {
 }
 
 impl Fetched {
-    /// Returns the sample `at` a place of the part or its error, with the time of the read in ns. `None`
-    /// if it was not read.
+    /// Returns the sample `at` a place of the part or its error, with the time of the read in ns.
+    /// `None` if it was not read.
     pub(crate) fn sample(&self, at: At) -> Option<(Result<Sample<'_>>, u64)> {
         self.buffers.as_ref()?.sample(at)
     }
@@ -273,8 +273,8 @@ impl ReadStage {
         while index < self.limit.load(Ordering::Relaxed)
             && let Some((part, mut fetched)) = self.next(given)
         {
-            // Calls of the user's code are guarded separately. After any other panic, such as one in the
-            // user's logger, the worker reads the rest of the part.
+            // Calls of the user's code are guarded separately. After any other panic, such as one
+            // in the user's logger, the worker reads the rest of the part.
             let _ = guarded(|| {
                 let stop = self.run.stop(part.header().run);
                 stop.during(|| self.read(index, given, &part, &mut fetched));

@@ -32,7 +32,8 @@ impl<B> State<B> {
         matches!(self.answer, Answer::Awaited)
     }
 
-    /// Takes the answer, which is given. A batch first passes `order`, and stays here if that fails.
+    /// Takes the answer, which is given. A batch first passes `order`, and stays here if that
+    /// fails.
     fn take(&mut self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         if let Answer::Given(Ok(batch)) = &self.answer {
             order(batch)?;

@@ -33,8 +33,8 @@ pub(crate) struct Balance {
 ///
 /// A worker may decode a part if the part's batch is needed later than the worker is done, and if
 /// the workers have time to spare. The time to spare grows with the clock, and shrinks by the time
-/// of each part. So workers that copy for the device at the rate of the device decode in the rest of
-/// their time, and never all of them at once.
+/// of each part. So workers that copy for the device at the rate of the device decode in the rest
+/// of their time, and never all of them at once.
 #[derive(Debug)]
 struct Pace {
     workers: f64,
@@ -54,7 +54,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Share of the workers' time that may be planned. The rest is for other threads and for delays.
+    /// Share of the workers' time that may be planned. The rest is for other threads and for
+    /// delays.
     const USED: f64 = 0.9;
     /// Number of parts of each worker for which time may accumulate.
     const MOST: f64 = 2.0;
@@ -187,8 +188,8 @@ impl Balance {
     }
 
     /// Notes that a worker has finished a part that it began at `since`, a time of the
-    /// [`clock`](Balance::clock). `on_device` is what [`device_now`](Balance::device_now) returned for
-    /// the part.
+    /// [`clock`](Balance::clock). `on_device` is what [`device_now`](Balance::device_now) returned
+    /// for the part.
     pub(crate) fn worked(&self, on_device: bool, since: Option<Instant>) {
         if let Some(since) = since {
             let ns = since.elapsed().as_nanos() as f64;
@@ -208,8 +209,8 @@ impl Balance {
         self.supplied.store(supplied, Ordering::Relaxed);
     }
 
-    /// Whether the device decodes the next part, which belongs to batch `turn` of the run. `taken` is
-    /// the device time in ns that decoding has taken so far.
+    /// Whether the device decodes the next part, which belongs to batch `turn` of the run. `taken`
+    /// is the device time in ns that decoding has taken so far.
     pub(crate) fn device_now(&self, turn: u64, taken: u64) -> bool {
         let wanted = match self.on {
             DecodeOn::Cpu => false,
@@ -303,8 +304,8 @@ mod tests {
         on_device: f64,
     }
 
-    /// Runs the machine for `batches` batches. `decodes(turn, supplied, us)` chooses the workers for a
-    /// part, and `took` and `worked` report batches that the device takes and parts.
+    /// Runs the machine for `batches` batches. `decodes(turn, supplied, us)` chooses the workers
+    /// for a part, and `took` and `worked` report batches that the device takes and parts.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
         // Workers are busy until then, with a part of a batch; `None` if they wait.
@@ -323,8 +324,8 @@ mod tests {
                 let _ = ready;
                 (*host, free) = (false, free + 1);
             }
-            // The consumer takes a batch that is ready once its step is over, and then keeps it for a
-            // step.
+            // The consumer takes a batch that is ready once its step is over, and then keeps it for
+            // a step.
             if consumer_free <= now && ring.front().is_some_and(|(ready, host)| *ready <= now && !host) {
                 ring.pop_front();
                 delivered += 1;

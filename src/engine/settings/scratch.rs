@@ -103,7 +103,8 @@ impl Share {
         bytes.saturating_mul(2)
     }
 
-    /// Bytes of that buffer that a worker must be admitted for: all of them if they exceed its share.
+    /// Bytes of that buffer that a worker must be admitted for: all of them if they exceed its
+    /// share.
     pub(crate) fn admitted(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }

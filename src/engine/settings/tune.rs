@@ -2,13 +2,13 @@
 //!
 //! The tuner climbs. It doubles the prefetch depth if workers are idle because all slots are taken
 //! while the consumer is waiting. This combination means uneven steps, uneven samples, or too few
-//! concurrent reads. It does nothing while the processors are saturated. Demand for processor time is
-//! the time threads ran plus the time they were runnable while something else, including other
+//! concurrent reads. It does nothing while the processors are saturated. Demand for processor time
+//! is the time threads ran plus the time they were runnable while something else, including other
 //! programs, was running.
 //!
-//! The counters are compared over windows of time in which batches were delivered. A trial is kept if
-//! more samples arrive than before, and reverted if not. After each reverted trial the tuner rests
-//! twice as long, until the rate changes to less than 0.7 or more than 1.4 times its value.
+//! The counters are compared over windows of time in which batches were delivered. A trial is kept
+//! if more samples arrive than before, and reverted if not. After each reverted trial the tuner
+//! rests twice as long, until the rate changes to less than 0.7 or more than 1.4 times its value.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,8 @@ struct Sums {
     blocked: f64,
     /// The workers' time in their stages.
     busy: f64,
-    /// Processor time of the process, and the time in which workers were runnable but not scheduled.
+    /// Processor time of the process, and the time in which workers were runnable but not
+    /// scheduled.
     cpu: f64,
     delayed: f64,
 }

@@ -46,7 +46,8 @@ impl Shared {
         *self.at() = position;
     }
 
-    /// Lists the samples that failed in the batch at `place`, which the program is about to receive.
+    /// Lists the samples that failed in the batch at `place`, which the program is about to
+    /// receive.
     ///
     /// # Errors
     /// If more samples have failed than the program allows.
@@ -149,15 +150,16 @@ impl Monitor {
         self.0.faults.lock().expect("nothing panics while holding it").listed().to_vec()
     }
 
-    /// Reads sample `id` as the source stores it, and returns the result of `take`. The codecs are the
-    /// loader's: [`Codecs::image`] finds the picture of the sample, and [`Codecs::open`] reads it.
+    /// Reads sample `id` as the source stores it, and returns the result of `take`. The codecs are
+    /// the loader's: [`Codecs::image`] finds the picture of the sample, and [`Codecs::open`] reads
+    /// it.
     ///
-    /// The read runs on this thread, also while batches are delivered. Transient errors are retried, as
-    /// in workers. `id` is a number of [`BatchInfo::ids`](crate::BatchInfo::ids).
+    /// The read runs on this thread, also while batches are delivered. Transient errors are
+    /// retried, as in workers. `id` is a number of [`BatchInfo::ids`](crate::BatchInfo::ids).
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the source has no sample `id`. The errors of the source and of `take`,
-    /// with the sample.
+    /// [`ErrorKind::Config`] if the source has no sample `id`. The errors of the source and of
+    /// `take`, with the sample.
     pub fn sample<T>(&self, id: u64, mut take: impl FnMut(&Sample<'_>, &Codecs) -> Result<T>) -> Result<T> {
         let recipe = &self.0.recipe;
         let samples = recipe.source.len();

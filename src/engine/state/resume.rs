@@ -27,9 +27,9 @@ const POSITIONS: u64 = 256;
 /// seed, batch size, order, subset or set of weights, and added or removed samples. Renamed samples
 /// are detected if one of the eight is among them.
 ///
-/// If the order may depend on state ([`Loader::epochs`](crate::Loader::epochs) of 0), it is compared
-/// only inside an epoch, and the eight samples are samples of the source. Restore the state before the
-/// loader, so that the order returns what it returned when the epoch began.
+/// If the order may depend on state ([`Loader::epochs`](crate::Loader::epochs) of 0), it is
+/// compared only inside an epoch, and the eight samples are samples of the source. Restore the
+/// state before the loader, so that the order returns what it returned when the epoch began.
 ///
 /// Three changes are not detected: new bytes under the same key, weights that differ very little,
 /// and options for steps after reading, such as [`augment`](crate::Loader::augment).

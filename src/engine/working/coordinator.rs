@@ -19,8 +19,8 @@ use crate::trace::{self, WAIT_FOR_SLOT};
 
 /// Chooses the samples of batches on request, in place of a schedule.
 pub(crate) trait BatchSampler: Send + Sync {
-    /// Waits for a request for batch `number`, and replaces `entries` by its samples, or by nothing if
-    /// the run of `epoch` is over.
+    /// Waits for a request for batch `number`, and replaces `entries` by its samples, or by nothing
+    /// if the run of `epoch` is over.
     fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>);
 }
 
@@ -118,8 +118,8 @@ impl Coordinator {
         }
     }
 
-    /// Number of batches in the next epoch. `None` if the source or the order fails, which then is an
-    /// error of that epoch once it is requested.
+    /// Number of batches in the next epoch. `None` if the source or the order fails, which then is
+    /// an error of that epoch once it is requested.
     fn length(&self, epoch: u64) -> Option<u64> {
         guarded(|| self.recipe.source.check()).ok()?;
         state::batches(&self.schedule, epoch).ok()

@@ -52,8 +52,8 @@ impl Taken<'_> {
     }
 }
 
-/// The bytes of a sample and its partners, those of them that the worker may have copied, and the time
-/// in ns in which readers read the others.
+/// The bytes of a sample and its partners, those of them that the worker may have copied, and the
+/// time in ns in which readers read the others.
 #[derive(Default)]
 struct Got {
     bytes: usize,
@@ -158,7 +158,8 @@ impl<'a> PartFiller<'a> {
         group
     }
 
-    /// Reads and plans a sample and its partners. Returns them with the bytes of memory that they take.
+    /// Reads and plans a sample and its partners. Returns them with the bytes of memory that they
+    /// take.
     fn take(
         &mut self,
         (place, entry): (usize, &Entry),
@@ -308,7 +309,8 @@ impl<'a> PartFiller<'a> {
                 let shared = images[own..own + taken.pictures].iter().any(|image| image.with == Some(number - own));
                 let (id, key) = taken.owner(images[number].tile);
                 if shared && (job.result.is_err() || job.out.damage().is_some()) {
-                    // The damage may lie outside an image, which is then sound if it is decoded alone.
+                    // The damage may lie outside an image, which is then sound if it is decoded
+                    // alone.
                     images[number].apart = true;
                 } else {
                     images[number].damaged = job.result.is_ok() && recipe.note_damage(id, key, job.out);
@@ -386,8 +388,8 @@ impl<'a> PartFiller<'a> {
         pictures.map(|picture| picture.map_or(Ok(()), Recipe::refuse_damage)).collect()
     }
 
-    /// Leaves images to the device, except failed ones. Returns the time in ns for each image that is
-    /// left.
+    /// Leaves images to the device, except failed ones. Returns the time in ns for each image that
+    /// is left.
     fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_PLANNED> {
         let PartFiller { recipe, run, bitstream, leaves, part, meter, .. } = self;
         let fields = &recipe.fields.images;
@@ -424,7 +426,8 @@ impl<'a> PartFiller<'a> {
         decode::release();
     }
 
-    /// Frees pixels of earlier pictures if they and `samples` together exceed the worker's own share.
+    /// Frees pixels of earlier pictures if they and `samples` together exceed the worker's own
+    /// share.
     pub(super) fn make_room(&mut self, samples: &[Taken<'_>]) {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);

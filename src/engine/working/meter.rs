@@ -72,10 +72,10 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends a lap in which pictures of `samples` were decoded. The entries of `pictures` are the number
-    /// of the sample, encoded bytes, bytes of pixels, and the time in ns if the picture
-    /// was decoded alone. Pictures that were decoded together share the rest of the time in
-    /// proportion to their encoded bytes.
+    /// Ends a lap in which pictures of `samples` were decoded. The entries of `pictures` are the
+    /// number of the sample, encoded bytes, bytes of pixels, and the time in ns if the picture was
+    /// decoded alone. Pictures that were decoded together share the rest of the time in proportion
+    /// to their encoded bytes.
     pub(crate) fn decoded<'k, T>(
         &mut self,
         samples: &mut [T],

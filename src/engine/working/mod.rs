@@ -6,8 +6,8 @@
 //! 1. `task`: a part of a batch on its way to a worker.
 //! 2. `outcome`: a full slot, or the end of the run.
 //! 3. `meter`: the counters and the trace of a worker.
-//! 4. `worker`: a worker, with its memory; `filler`: reads, plans, decodes, transforms and writes the
-//!    samples of a part.
+//! 4. `worker`: a worker, with its memory; `filler`: reads, plans, decodes, transforms and writes
+//!    the samples of a part.
 //! 5. `pool`: the threads; `queue`: the parts, and the tasks that take them.
 //! 6. `coordinator`: assigns samples to a free slot, and divides it into parts.
 

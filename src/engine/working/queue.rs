@@ -42,7 +42,8 @@ pub(crate) struct WorkQueue {
     free: Sender<Free>,
 }
 
-/// Sends parts to a queue, and starts tasks for them. The pool ends after the last sender is dropped.
+/// Sends parts to a queue, and starts tasks for them. The pool ends after the last sender is
+/// dropped.
 #[derive(Clone)]
 pub(crate) struct WorkSender {
     pub(crate) queue: Arc<WorkQueue>,
@@ -123,9 +124,9 @@ impl WorkQueue {
         WORKS.set(false);
     }
 
-    /// Returns the next part, or `None` if the queue stays empty for some milliseconds. Parts usually
-    /// follow each other within that time, and continuing a task costs less than starting one. The
-    /// thread is offered to the pool's other tasks before each wait.
+    /// Returns the next part, or `None` if the queue stays empty for some milliseconds. Parts
+    /// usually follow each other within that time, and continuing a task costs less than starting
+    /// one. The thread is offered to the pool's other tasks before each wait.
     fn next(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {

@@ -31,7 +31,8 @@ pub(crate) struct Worker {
     index: usize,
     /// One buffer per sample and attempt. A failed attempt may still borrow its buffer.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
-    /// One buffer per image that is decoded. An image that is decoded with another one uses its buffer.
+    /// One buffer per image that is decoded. An image that is decoded with another one uses its
+    /// buffer.
     pixels: [Pixels; MAX_PLANNED],
     image: Vec<u8>,
     resizer: Resizer,
@@ -58,8 +59,8 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless its run is cancelled. Leaves pictures to the device if `leave`
-    /// is true. The last part of a batch to end returns the full slot.
+    /// Fills the part of `task`, unless its run is cancelled. Leaves pictures to the device if
+    /// `leave` is true. The last part of a batch to end returns the full slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: bool) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
         // A panic may leave samples unread. They must not have the keys of an earlier batch.
@@ -68,8 +69,8 @@ impl Worker {
             meta.key.clear();
             meta.damaged = 0;
         });
-        // Calls of the user's code are guarded separately. A panic here is a defect, or comes from the
-        // user's logger. The batch continues, because its slot would be lost otherwise.
+        // Calls of the user's code are guarded separately. A panic here is a defect, or comes from
+        // the user's logger. The batch continues, because its slot would be lost otherwise.
         let stop = self.run.stop(part.header().run);
         let filled = guarded(|| {
             stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, leave));
@@ -111,8 +112,9 @@ impl Worker {
         Some(full)
     }
 
-    /// Decodes the pictures of a part that a device could not decode. The last part of a batch to end
-    /// returns the full slot. A failure is a fault of the sample, as if a worker had decoded it first.
+    /// Decodes the pictures of a part that a device could not decode. The last part of a batch to
+    /// end returns the full slot. A failure is a fault of the sample, as if a worker had decoded it
+    /// first.
     pub(crate) fn run_again(&mut self, mut part: Part, again: &Again) -> Option<Full> {
         let range = part.range();
         for place in again.places.iter().copied().filter(|place| range.contains(place)) {
@@ -150,7 +152,8 @@ impl Worker {
         let sample = recipe.read(entry.sample, &mut encoded[0], || again.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
-        // A mosaic leaves no picture to the device, so the sample is none. Those that a worker decoded before are decoded again.
+        // A mosaic leaves no picture to the device, so the sample is none. Those that a worker
+        // decoded before are decoded again.
         part.meta(place).damaged = 0;
         let buffer = share.admitted(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
@@ -210,8 +213,8 @@ impl Worker {
         keep_for_decoding(&mut self.bitstream, share);
     }
 
-    /// Fills the next of `places`: one per buffer, or fewer if their encoded bytes are large. Returns
-    /// the time in ns that reading waited.
+    /// Fills the next of `places`: one per buffer, or fewer if their encoded bytes are large.
+    /// Returns the time in ns that reading waited.
     fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>, leave: bool) -> u64 {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
@@ -257,7 +260,8 @@ impl Worker {
     }
 }
 
-/// Frees memory of `pixels` beyond `limit` bytes, starting at the end: the first buffers are used most.
+/// Frees memory of `pixels` beyond `limit` bytes, starting at the end: the first buffers are used
+/// most.
 fn keep(pixels: &mut [Pixels], limit: usize) {
     let mut left = limit;
     for pixels in pixels {

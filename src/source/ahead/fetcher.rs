@@ -1,10 +1,11 @@
 //! Follows the order of one loader and keeps requests in flight.
 //!
-//! Samples are planned in rounds: whenever half of the bytes are free, the next samples of the order
-//! become **pieces**, each one request. A piece waits in the queue until the number of requests in
-//! flight allows it, so the queue empties without any reader. Its bytes are returned when all its
-//! samples were read. A reader waits for pieces only, and every piece is answered: with bytes, with an
-//! error after the last attempt, or by being dropped, after which the sample is read directly.
+//! Samples are planned in rounds: whenever half of the bytes are free, the next samples of the
+//! order become **pieces**, each one request. A piece waits in the queue until the number of
+//! requests in flight allows it, so the queue empties without any reader. Its bytes are returned
+//! when all its samples were read. A reader waits for pieces only, and every piece is answered:
+//! with bytes, with an error after the last attempt, or by being dropped, after which the sample is
+//! read directly.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -62,7 +63,8 @@ struct State {
     /// The piece of each planned sample, by place.
     samples: HashMap<u64, VecDeque<(Place, u64)>>,
     pieces: HashMap<u64, Piece>,
-    /// Pieces to be requested, in the order in which they are needed; and those whose time will come.
+    /// Pieces to be requested, in the order in which they are needed; and those whose time will
+    /// come.
     queue: BTreeSet<(Place, u64)>,
     later: BTreeSet<(Instant, u64)>,
     /// Requests in flight by number, oldest first.

@@ -1,12 +1,12 @@
-//! Number of requests in flight, found while they run: the smallest with which bytes arrive as fast as
-//! with more. All times are given, so that tests need no clock.
+//! Number of requests in flight, found while they run: the smallest with which bytes arrive as fast
+//! as with more. All times are given, so that tests need no clock.
 
 use std::time::Duration;
 
 /// Requests in flight at first. A first batch of 256 samples then takes two round trips.
 const FIRST: f64 = 128.0;
-/// Maximum number of requests in flight. With HTTP/1, each has a connection, and a process may often
-/// have 1,024 files open.
+/// Maximum number of requests in flight. With HTTP/1, each has a connection, and a process may
+/// often have 1,024 files open.
 const MOST: f64 = 512.0;
 /// A trial with more requests keeps them if bytes arrive faster by this factor.
 const FASTER: f64 = 1.08;
@@ -34,7 +34,8 @@ pub(super) struct Pace {
     best: f64,
     /// Rounds since the last change.
     rounds: u32,
-    /// Start, bytes and answers of this round, and whether as many requests as allowed were in flight.
+    /// Start, bytes and answers of this round, and whether as many requests as allowed were in
+    /// flight.
     begun: Option<Duration>,
     bytes: u64,
     answers: u32,
@@ -77,8 +78,8 @@ impl Pace {
         self.begun.get_or_insert(now);
     }
 
-    /// Counts an answer of `bytes` after `took`. `full` says whether more requests were waiting to be
-    /// sent.
+    /// Counts an answer of `bytes` after `took`. `full` says whether more requests were waiting to
+    /// be sent.
     pub(super) fn answered(&mut self, now: Duration, took: Duration, bytes: u64, full: bool) {
         if self.times.len() < TIMES {
             self.times.push(took.as_secs_f64());
@@ -153,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// A link of `rate` bytes/s and `delay` seconds, with requests of 110 KB. Returns the share of the
-    /// link over `seconds` after the first five, and the window.
+    /// A link of `rate` bytes/s and `delay` seconds, with requests of 110 KB. Returns the share of
+    /// the link over `seconds` after the first five, and the window.
     fn link(rate: f64, delay: f64, seconds: f64) -> (f64, usize) {
         const BYTES: f64 = 110e3;
         let (mut pace, mut now, mut free) = (Pace::new(), 0.0, 0.0f64);

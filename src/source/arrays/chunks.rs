@@ -74,8 +74,9 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// The chunks of an array of `shape` with elements of `size` bytes in file `number` of `len` bytes.
-    /// `stored` has the first element, the offset, the length and the skipped filters of each.
+    /// The chunks of an array of `shape` with elements of `size` bytes in file `number` of `len`
+    /// bytes. `stored` has the first element, the offset, the length and the skipped filters of
+    /// each.
     ///
     /// # Errors
     /// If a chunk is missing, too large, or outside the file.

@@ -109,8 +109,8 @@ impl Column {
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
-    /// The elements of sample `index`, which is less than [`len`](Column::len), in the machine's byte
-    /// order. `page` takes them if they are not mapped as they are.
+    /// The elements of sample `index`, which is less than [`len`](Column::len), in the machine's
+    /// byte order. `page` takes them if they are not mapped as they are.
     pub(super) fn get<'a>(&'a self, files: &'a [Arc<HeldFile>], index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
         let row = self.row();
         let stored: &'a [u8] = match &self.place {

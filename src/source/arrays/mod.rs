@@ -1,7 +1,7 @@
 //! Data sets of whole arrays, whose first axis counts the samples.
 //!
-//! 1. [`Arrays`]: the arrays as a source. The names and types of the arrays decide their use, by the
-//!    rules of `record`.
+//! 1. [`Arrays`]: the arrays as a source. The names and types of the arrays decide their use, by
+//!    the rules of `record`.
 //! 2. `column`: one array in a file, or in memory.
 //! 3. `numpy`: `.npy` files, folders of them, and `.npz` archives.
 //! 4. `safetensors` and `torch`: their files.

@@ -44,8 +44,8 @@ pub(super) fn npy(bytes: &dyn Bytes, name: String, number: usize) -> Result<Colu
     in_file(bytes, &name, number, 0, bytes.len())
 }
 
-/// The arrays of the archive in file `number` that `choose` keeps. Stored arrays stay in the file, and
-/// compressed ones are decompressed.
+/// The arrays of the archive in file `number` that `choose` keeps. Stored arrays stay in the file,
+/// and compressed ones are decompressed.
 ///
 /// # Errors
 /// If the archive is damaged, or its arrays exceed 4 GiB when they are decompressed.

@@ -16,40 +16,41 @@ use crate::source::record::{Content, Named, Part, Rows, Survey, Wanted, is_label
 use crate::source::splits::files_in;
 use crate::source::{Sample, Source, pixels};
 
-/// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz` archive, a
-/// `.safetensors` file, the tensors in a `.pt` or `.pth` file of `torch.save`, or an HDF5 file (Cargo
-/// feature `hdf5`).
+/// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz`
+/// archive, a `.safetensors` file, the tensors in a `.pt` or `.pth` file of `torch.save`, or an
+/// HDF5 file (Cargo feature `hdf5`).
 ///
 /// ```python
 /// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
 /// ```
 ///
 /// Each array is a column. The array of pictures has the type `uint8` and the shape (n, height,
-/// width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4 channels. If
-/// several arrays may be the pictures, such as images of `float32` and masks of `uint8`, one must be
-/// chosen. The array of labels is called `label`, `labels`, `target`, `y`, ... and has one integer
-/// per sample. Other arrays are the fields `<name>.npy`, of up to three axes per sample. An array
-/// without axes is ignored. A sample's key is its number.
+/// width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4 channels.
+/// If several arrays may be the pictures, such as images of `float32` and masks of `uint8`, one
+/// must be chosen. The array of labels is called `label`, `labels`, `target`, `y`, ... and has one
+/// integer per sample. Other arrays are the fields `<name>.npy`, of up to three axes per sample. An
+/// array without axes is ignored. A sample's key is its number.
 ///
 /// **Splits.** If the names of all arrays have a part such as `train`, `val` or `test`, as in
-/// `train_images` and `x_test`, the arrays belong to splits. The path of a split is that of the file,
-/// then the name of the split: `pathmnist.npz/train`.
+/// `train_images` and `x_test`, the arrays belong to splits. The path of a split is that of the
+/// file, then the name of the split: `pathmnist.npz/train`.
 ///
-/// **Checksums.** Those of an `.npz` or `.pt` archive are checked on opening, up to 256 MiB of arrays
-/// that are not compressed.
+/// **Checksums.** Those of an `.npz` or `.pt` archive are checked on opening, up to 256 MiB of
+/// arrays that are not compressed.
 ///
-/// **Memory.** Files are mapped, and only the rows of a sample are read. Compressed arrays of an `.npz`
-/// archive are decompressed into memory when it is opened, up to 4 GiB; use `numpy.savez` instead of
-/// `savez_compressed` for large ones. This memory is not part of the loader's memory plan. Booleans
-/// become `uint8`, and `float16` becomes `float32`. Big-endian numbers are converted.
+/// **Memory.** Files are mapped, and only the rows of a sample are read. Compressed arrays of an
+/// `.npz` archive are decompressed into memory when it is opened, up to 4 GiB; use `numpy.savez`
+/// instead of `savez_compressed` for large ones. This memory is not part of the loader's memory
+/// plan. Booleans become `uint8`, and `float16` becomes `float32`. Big-endian numbers are
+/// converted.
 ///
-/// **HDF5.** Arrays may be contiguous, or in chunks with gzip, shuffle and fletcher32. A chunk is decoded
-/// as a whole, and up to 32 MiB of chunks are kept for each array, beyond the memory plan. Values of
-/// varying length are encoded pictures, bytes or text. Text called `label` is the label.
+/// **HDF5.** Arrays may be contiguous, or in chunks with gzip, shuffle and fletcher32. A chunk is
+/// decoded as a whole, and up to 32 MiB of chunks are kept for each array, beyond the memory plan.
+/// Values of varying length are encoded pictures, bytes or text. Text called `label` is the label.
 ///
 /// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
-/// numbers. The pickle of a `.pt` file is read without running any of its code: anything but tensors and
-/// lists of integers is refused by name.
+/// numbers. The pickle of a `.pt` file is read without running any of its code: anything but
+/// tensors and lists of integers is refused by name.
 pub struct Arrays {
     files: Vec<Arc<HeldFile>>,
     columns: Vec<Column>,
@@ -92,11 +93,12 @@ fn kind_of(path: &Path) -> Result<&'static str> {
 }
 
 impl Arrays {
-    /// Opens the arrays at `path`. Its extension determines the format; a folder holds `.npy` files.
+    /// Opens the arrays at `path`. Its extension determines the format; a folder holds `.npy`
+    /// files.
     ///
     /// # Errors
-    /// If a file is damaged, the arrays have different numbers of samples, there are several splits, or
-    /// an array has elements or an order that are not supported.
+    /// If a file is damaged, the arrays have different numbers of samples, there are several
+    /// splits, or an array has elements or an order that are not supported.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::with(path, kind_of(path)?, &Options::default())

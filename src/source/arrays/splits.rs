@@ -8,11 +8,12 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
     first.or_else(|| name.rsplit_once(separators).and_then(|(rest, word)| Some((usual(word)?, rest))))
 }
 
-/// The arrays of the split `wanted` among those called `names`: the number of each, and its name in the
-/// split. Arrays belong to splits if the names of all say so.
+/// The arrays of the split `wanted` among those called `names`: the number of each, and its name in
+/// the split. Arrays belong to splits if the names of all say so.
 ///
 /// # Errors
-/// If there are several splits and none is wanted, or there is no such split. The message lists them.
+/// If there are several splits and none is wanted, or there is no such split. The message lists
+/// them.
 pub(super) fn choose(names: &[String], wanted: Option<&str>) -> Result<Vec<(usize, String)>> {
     let of_all: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
     let of_all = of_all.unwrap_or_default();

@@ -55,8 +55,8 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// The tensors with their names. Those of a tuple are `image`, if it is the only one of more than
-    /// two axes, `label`, if it is the only one of one axis, and others by their place.
+    /// The tensors with their names. Those of a tuple are `image`, if it is the only one of more
+    /// than two axes, `label`, if it is the only one of one axis, and others by their place.
     fn named(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {

@@ -144,7 +144,8 @@ pub(super) fn check(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of an archive whose checksums are checked when it is opened. Larger arrays are not read then.
+/// Bytes of an archive whose checksums are checked when it is opened. Larger arrays are not read
+/// then.
 pub(super) const MOST_CHECKED: u64 = 256 << 20;
 
 /// Reads pieces one after the other.
@@ -216,7 +217,8 @@ impl Archive<'_> {
     }
 }
 
-/// Replaces numbers that do not fit 32 bits by those of the extra field. `None` if they are missing.
+/// Replaces numbers that do not fit 32 bits by those of the extra field. `None` if they are
+/// missing.
 fn wide(mut extra: &[u8], numbers: [&mut u64; 3]) -> Option<()> {
     let mut wanted = numbers.into_iter().filter(|number| **number == u64::from(u32::MAX)).peekable();
     if wanted.peek().is_none() {

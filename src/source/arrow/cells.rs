@@ -79,8 +79,8 @@ const BLOCKS: usize = 16;
 /// Values of at most this size are read in blocks.
 const SMALL: u64 = 64;
 
-/// Blocks of a file that were loaded for one cell, so that a list needs no system call for each of its
-/// elements.
+/// Blocks of a file that were loaded for one cell, so that a list needs no system call for each of
+/// its elements.
 #[derive(Default)]
 pub(super) struct Blocks(RefCell<Loaded>);
 
@@ -88,8 +88,8 @@ pub(super) struct Blocks(RefCell<Loaded>);
 type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
 
 impl Blocks {
-    /// Calls `with` with the `len` bytes from offset `at`, at most a block. `load` loads a range, and
-    /// returns its bytes unless they are mapped.
+    /// Calls `with` with the `len` bytes from offset `at`, at most a block. `load` loads a range,
+    /// and returns its bytes unless they are mapped.
     fn with<T>(
         &self,
         (at, len, end): (u64, u64, u64),

@@ -58,8 +58,8 @@ pub(super) enum Kind {
 }
 
 impl Field {
-    /// The columns of a field. Each value inside a structure, or a list of structures, is a column of
-    /// its own: `objects.bbox`.
+    /// The columns of a field. Each value inside a structure, or a list of structures, is a column
+    /// of its own: `objects.bbox`.
     pub(super) fn columns(&self) -> Vec<Field> {
         let inside =
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
@@ -259,8 +259,8 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    /// A schema whose `fields` columns are one table with this name, and whose metadata has `entries`
-    /// times one entry with this key.
+    /// A schema whose `fields` columns are one table with this name, and whose metadata has
+    /// `entries` times one entry with this key.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
         let short = |to: &mut Vec<u8>, all: &[u16]| all.iter().for_each(|number| to.extend(number.to_le_bytes()));

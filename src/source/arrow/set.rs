@@ -37,14 +37,14 @@ const SPLITS: &str = "dataset_dict.json";
 /// | a structure, or a list of structures | a column for each value inside: `objects.bbox` |
 /// | other bytes | `<column>.bin` |
 ///
-/// A null is not a field and not a label. With class names, a negative label means that the sample has
-/// none, as in `datasets`. A picture without bytes is read from its path, which is relative to the
-/// file's folder and must lead below it, unless [`TableOptions::picture`] names the column.
+/// A null is not a field and not a label. With class names, a negative label means that the sample
+/// has none, as in `datasets`. A picture without bytes is read from its path, which is relative to
+/// the file's folder and must lead below it, unless [`TableOptions::picture`] names the column.
 ///
 /// **Zero-copy.** Fields borrow from the memory map. Halves and flags become `f32` and `u8`.
 ///
-/// **Not read**: compressed batches (Feather), dictionaries, decimals, unions and views, each refused
-/// by name. Such a column is left out with a warning, unless it was chosen.
+/// **Not read**: compressed batches (Feather), dictionaries, decimals, unions and views, each
+/// refused by name. Such a column is left out with a warning, unless it was chosen.
 ///
 /// [`TableOptions::picture`]: crate::source::TableOptions::picture
 pub struct Arrow {

@@ -106,8 +106,8 @@ impl From<String> for Broken {
 struct Message;
 
 impl Message {
-    /// Adds a message, whose body begins at byte `at` of a file of `len` bytes, to `stream`. Returns
-    /// the length of the body.
+    /// Adds a message, whose body begins at byte `at` of a file of `len` bytes, to `stream`.
+    /// Returns the length of the body.
     fn read(message: Table<'_>, stream: &mut Option<Stream>, at: u64, len: u64) -> Result<u64, Broken> {
         const DAMAGED: &str = "the message header";
         let version = message.short(0, 0).ok_or(DAMAGED)?;

@@ -23,8 +23,8 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     .at_path(json))
 }
 
-/// The URL of the folder that contains the picture `name` of the file at the URL `json`, with a `/` at its
-/// end.
+/// The URL of the folder that contains the picture `name` of the file at the URL `json`, with a `/`
+/// at its end.
 ///
 /// # Errors
 /// If no folder contains it, or one cannot be listed.

@@ -51,8 +51,9 @@ use crate::trace::NetworkStats;
 /// are read from the file with the sample. If the file is written to while it is open, the next
 /// epoch is an error.
 ///
-/// **Stores.** The file and its pictures may be in a store. The folder of the pictures is listed once, and
-/// pictures are fetched before they are needed. The text of the segmentations then stays in memory.
+/// **Stores.** The file and its pictures may be in a store. The folder of the pictures is listed
+/// once, and pictures are fetched before they are needed. The text of the segmentations then stays
+/// in memory.
 ///
 /// **Bad annotations.** A category that the file does not list is an error of the sample, and so is
 /// a box that exceeds its picture by more than a pixel or a hundredth of the side, whichever is

@@ -46,7 +46,8 @@ pub(in crate::source) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) 
 /// decoded like other pictures.
 ///
 /// # Errors
-/// If the size does not match the bytes, or the mode has no RGB without a colour profile or a palette.
+/// If the size does not match the bytes, or the mode has no RGB without a colour profile or a
+/// palette.
 pub(in crate::source) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Part> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || bad(format!("is cut short at {} bytes", bytes.len()));

@@ -1,8 +1,8 @@
 use crate::error::{Error, Result};
 use crate::source::held::HeldFile;
 
-/// Length of the head of a file of `samples` samples: their number, then their offsets. `None` if no
-/// file can have so many.
+/// Length of the head of a file of `samples` samples: their number, then their offsets. `None` if
+/// no file can have so many.
 pub(in crate::source) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }

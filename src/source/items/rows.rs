@@ -142,7 +142,8 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// The values of sample `index`, which is `item`. Other bytes than those are appended to `made`.
+    /// The values of sample `index`, which is `item`. Other bytes than those are appended to
+    /// `made`.
     fn parts(&self, index: usize, item: &[u8], made: &mut Vec<u8>) -> Result<Parts> {
         let names = self.layout.names();
         let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
@@ -164,8 +165,8 @@ impl<L: Layout> Rows<L> {
 /// The values of the columns of a sample.
 type Parts = ArrayVec<Part, MAX_COLUMNS>;
 
-/// Maximum number of samples that opening looks at to find arrays of pixels. More than one is needed
-/// only if the first ones are damaged.
+/// Maximum number of samples that opening looks at to find arrays of pixels. More than one is
+/// needed only if the first ones are damaged.
 const SURVEYED: usize = 64;
 
 /// The columns of arrays, with the shapes in the first sample that is sound.

@@ -160,8 +160,8 @@ impl Items {
         Ok(Read { parsed: parsed?, item, made: &rest[..more] })
     }
 
-    /// Reads the part `within` of the bytes of sample `index`, or what there is of it. Not a read of
-    /// the loader's order, whose bytes are fetched ahead.
+    /// Reads the part `within` of the bytes of sample `index`, or what there is of it. Not a read
+    /// of the loader's order, whose bytes are fetched ahead.
     ///
     /// # Errors
     /// If the file has changed or cannot be read, with the file.

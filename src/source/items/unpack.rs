@@ -193,8 +193,8 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
     Err(e)
 }
 
-/// Whether `target` is the copy of `packed` by its length and its time. Without `packed`, which other
-/// libraries may remove, it is the data.
+/// Whether `target` is the copy of `packed` by its length and its time. Without `packed`, which
+/// other libraries may remove, it is the data.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(found) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
@@ -310,8 +310,8 @@ impl Write for Compared {
     }
 }
 
-/// A writer that remembers its own errors, which are not those of the compressed file, and ends when
-/// the calling thread is stopped.
+/// A writer that remembers its own errors, which are not those of the compressed file, and ends
+/// when the calling thread is stopped.
 struct Sink {
     file: BufWriter<File>,
     failed: Option<io::Error>,

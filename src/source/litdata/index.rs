@@ -65,8 +65,8 @@ pub(super) struct Index {
     pub(super) serializers: Vec<String>,
     /// Compression of whole chunks.
     pub(super) compression: Option<String>,
-    /// Whether the index has no entry for encryption. The part of Lightning 2 that became LitData wrote
-    /// such an index, and so did LitData before 0.2.17.
+    /// Whether the index has no entry for encryption. The part of Lightning 2 that became LitData
+    /// wrote such an index, and so did LitData before 0.2.17.
     pub(super) early: bool,
 }
 

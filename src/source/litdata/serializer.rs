@@ -28,8 +28,8 @@ pub(super) enum Serializer {
 pub(super) enum Int {
     /// 64 bits.
     Bits,
-    /// 64 bits, or text: Lightning wrote the digits. Eight bytes that are digits are text, because the
-    /// numbers of 64 bits with such bytes exceed 3 * 10^18.
+    /// 64 bits, or text: Lightning wrote the digits. Eight bytes that are digits are text, because
+    /// the numbers of 64 bits with such bytes exceed 3 * 10^18.
     BitsOrDigits,
 }
 
@@ -115,8 +115,8 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// The serializer with this name, with details after a colon. `early` versions wrote integers in
-    /// another form, too.
+    /// The serializer with this name, with details after a colon. `early` versions wrote integers
+    /// in another form, too.
     ///
     /// # Errors
     /// If it is not read. The message says what to do.
@@ -200,8 +200,8 @@ fn is_integer(bytes: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether the header of a tensor, which begins with the number of its type and that of its axes, is
-/// big-endian. LitData before 0.2.57 wrote it little-endian. Both numbers are small, so only one
+/// Whether the header of a tensor, which begins with the number of its type and that of its axes,
+/// is big-endian. LitData before 0.2.57 wrote it little-endian. Both numbers are small, so only one
 /// order gives such numbers unless all bytes are zero.
 fn is_big_endian(header: &[u8; 8]) -> bool {
     let [.., a, b, c, d] = *header;

@@ -51,7 +51,8 @@ impl<'a> Datum<'a> {
     /// The sample under `key`. Raw pixels and numbers are written to `page`.
     ///
     /// # Errors
-    /// If the length of raw data is not that of its shape, or the order of its colours is not known.
+    /// If the length of raw data is not that of its shape, or the order of its colours is not
+    /// known.
     pub(super) fn sample(self, key: Part<'a>, colours: Option<Colours>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));

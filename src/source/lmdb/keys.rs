@@ -38,8 +38,8 @@ impl Keys {
         }
     }
 
-    /// Reads the record of sample `index`: its key as text, in hexadecimal if it is not text, and its
-    /// value. `scratch` takes the key if it is not stored.
+    /// Reads the record of sample `index`: its key as text, in hexadecimal if it is not text, and
+    /// its value. `scratch` takes the key if it is not stored.
     pub(super) fn record<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -54,8 +54,8 @@ impl Keys {
         Ok((key, value))
     }
 
-    /// The key of sample `index` as text, in hexadecimal if it is not text. `scratch` takes it if it is
-    /// not stored.
+    /// The key of sample `index` as text, in hexadecimal if it is not text. `scratch` takes it if
+    /// it is not stored.
     pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Part<'a> {
         scratch.clear();
         match self {
@@ -86,8 +86,8 @@ pub(super) fn label_key(picture: &str) -> Option<String> {
     picture.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Returns the keys if they are those of a text recognition set: `num-samples`, `image-000000001` and
-/// `label-000000001` up to that number.
+/// Returns the keys if they are those of a text recognition set: `num-samples`, `image-000000001`
+/// and `label-000000001` up to that number.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());

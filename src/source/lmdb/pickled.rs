@@ -85,7 +85,8 @@ impl Pickled {
         })
     }
 
-    /// Sets the order of the colours in arrays of pixels. Returns whether the pictures are such arrays.
+    /// Sets the order of the colours in arrays of pixels. Returns whether the pictures are such
+    /// arrays.
     pub(super) fn set_colours(&mut self, colours: Colours) -> bool {
         self.rows.set_colours(colours)
     }

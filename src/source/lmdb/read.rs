@@ -54,14 +54,14 @@ pub(crate) const CLASSES_KEY: &str = "__classes__";
 /// Other values need a [`ValueFormat`] of your own.
 ///
 /// **Pickles** hold plain data: numbers, text, bytes, tuples, lists, dicts, and NumPy arrays of
-/// numbers. Any other object is refused by name. No code of a pickle is ever run. The columns are those
-/// of 64 samples, which opening reads. A dict with another key is an error of its sample. `uint8`
-/// arrays of pixels are pictures, if no value is an encoded one; their colours are RGB unless
-/// [`bgr`](Lmdb::bgr) says otherwise. If labels are text and there is no
-/// list of classes, opening reads all values.
+/// numbers. Any other object is refused by name. No code of a pickle is ever run. The columns are
+/// those of 64 samples, which opening reads. A dict with another key is an error of its sample.
+/// `uint8` arrays of pixels are pictures, if no value is an encoded one; their colours are RGB
+/// unless [`bgr`](Lmdb::bgr) says otherwise. If labels are text and there is no list of classes,
+/// opening reads all values.
 ///
-/// **Named databases.** `all.lmdb/train` is the database `train` in a file. A file that only holds one
-/// named database needs no name.
+/// **Named databases.** `all.lmdb/train` is the database `train` in a file. A file that only holds
+/// one named database needs no name.
 ///
 /// **Other processes** may write meanwhile, and may enlarge the database: the source keeps the
 /// state in which it was opened. To see a newer state, open the database again, which reads only a
@@ -131,8 +131,8 @@ impl Lmdb {
 
     /// Opens the database called `name` in the file at `path`.
     ///
-    /// [`open`](crate::source::open()) takes the name after the path: `all.lmdb/train`. A file with one
-    /// named database and no samples outside it needs no name.
+    /// [`open`](crate::source::open()) takes the name after the path: `all.lmdb/train`. A file with
+    /// one named database and no samples outside it needs no name.
     ///
     /// # Errors
     /// As [`open`](Lmdb::open). Also if there is no such database; the message lists the names.
@@ -237,8 +237,8 @@ impl Lmdb {
         Ok(Some(text))
     }
 
-    /// Says that raw pixels are RGB. Those of Caffe's `Datum` may be either, and pickled arrays are RGB
-    /// unless [`bgr`](Lmdb::bgr) says otherwise.
+    /// Says that raw pixels are RGB. Those of Caffe's `Datum` may be either, and pickled arrays are
+    /// RGB unless [`bgr`](Lmdb::bgr) says otherwise.
     ///
     /// # Errors
     /// As [`bgr`](Lmdb::bgr).
@@ -247,8 +247,8 @@ impl Lmdb {
     }
 
     /// Says that raw pixels of Caffe's `Datum` or of pickled arrays are BGR, as Caffe's
-    /// `convert_imageset` writes them, and as OpenCV decodes pictures. Encoded pictures have an order
-    /// of their own.
+    /// `convert_imageset` writes them, and as OpenCV decodes pictures. Encoded pictures have an
+    /// order of their own.
     ///
     /// # Errors
     /// If the values of the database are of another layout, or pickled without arrays of pixels. No

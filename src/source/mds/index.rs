@@ -63,8 +63,8 @@ impl Index {
     /// Reads the text of an `index.json`.
     ///
     /// # Errors
-    /// If it is not an index of MDS shards of version 2, a path leaves its folder, the columns of the
-    /// shards differ, or a shard would be decompressed to the file of a shard.
+    /// If it is not an index of MDS shards of version 2, a path leaves its folder, the columns of
+    /// the shards differ, or a shard would be decompressed to the file of a shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let bad = |e: serde_json::Error| Error::in_source(format!("not an index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(bad)?;

@@ -165,7 +165,8 @@ enum Typed {
 }
 
 impl Decoded {
-    /// Decodes the values of `rows` rows in `pages`, whose bytes and those of whose dictionary are `shared`.
+    /// Decodes the values of `rows` rows in `pages`, whose bytes and those of whose dictionary are
+    /// `shared`.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
         holds: Plain,

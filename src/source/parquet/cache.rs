@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::block::Block;
 use crate::error::Result;
 
-/// Locks by page. Threads that need one page wait for the first of them, so no page is decoded twice
-/// at the same time.
+/// Locks by page. Threads that need one page wait for the first of them, so no page is decoded
+/// twice at the same time.
 const LOCKS: usize = 64;
 /// Bytes that are kept when no loader reads the data set.
 const UNUSED: usize = 32 << 20;
@@ -31,12 +31,13 @@ fn dictionary_of((file, group, column): Place) -> Place {
 /// Decoded pages in bounded memory. The page whose last use is the longest ago makes room.
 ///
 /// Pages that a thread uses are not counted twice, but they stay until it is done: each worker adds
-/// at most one. Values may share the bytes of a dictionary, so it stays as long as its pages, or counts
-/// as a part of each of them.
+/// at most one. Values may share the bytes of a dictionary, so it stays as long as its pages, or
+/// counts as a part of each of them.
 pub(super) struct Cache {
     grants: Mutex<Grants>,
     kept: Mutex<Kept>,
-    /// Taken in this order: a page that is decoded may fetch the dictionary or the bytes of its column.
+    /// Taken in this order: a page that is decoded may fetch the dictionary or the bytes of its
+    /// column.
     decoding: [Mutex<()>; LOCKS],
     large: Mutex<()>,
     /// Taken before all others.
@@ -136,8 +137,8 @@ impl Cache {
         self.most.store(bytes, Ordering::Relaxed);
     }
 
-    /// The page of `place` that has `row` and begins at row `first`. If it is not kept, `fetch` returns
-    /// its bytes with the memory that it takes, and `decode` decodes them.
+    /// The page of `place` that has `row` and begins at row `first`. If it is not kept, `fetch`
+    /// returns its bytes with the memory that it takes, and `decode` decodes them.
     ///
     /// # Errors
     /// Those of `fetch` and `decode`, which the next call repeats.
@@ -168,9 +169,9 @@ impl Cache {
         self.kept().get(place, row)
     }
 
-    /// The bytes of a whole column at `place`, `size` of them. `fetch` makes them if they are not kept.
-    /// Large ones are fetched, and used for the first time, one at a time: keep the guard meanwhile.
-    /// Must not be called within [`get`](Cache::get).
+    /// The bytes of a whole column at `place`, `size` of them. `fetch` makes them if they are not
+    /// kept. Large ones are fetched, and used for the first time, one at a time: keep the guard
+    /// meanwhile. Must not be called within [`get`](Cache::get).
     ///
     /// # Errors
     /// Those of `fetch`, which the next call repeats.
@@ -187,8 +188,8 @@ impl Cache {
         Ok((self.whole(place, size, fetch)?, alone))
     }
 
-    /// The dictionary of the column at `place`, which takes about `size` bytes. `fetch` makes it if it is
-    /// not kept. May be called within [`get`](Cache::get).
+    /// The dictionary of the column at `place`, which takes about `size` bytes. `fetch` makes it if
+    /// it is not kept. May be called within [`get`](Cache::get).
     ///
     /// # Errors
     /// Those of `fetch`, which the next call repeats.

@@ -1,8 +1,8 @@
 //! Checks values that are stored as differences, for which the library takes as much memory as they
 //! claim.
 
-/// Bytes of the values of a page in `DELTA_BYTE_ARRAY`: each is a part of the value before it, and some
-/// bytes of its own. At most `most` values. `None` if the bytes are damaged.
+/// Bytes of the values of a page in `DELTA_BYTE_ARRAY`: each is a part of the value before it, and
+/// some bytes of its own. At most `most` values. `None` if the bytes are damaged.
 pub(super) fn expanded(bytes: &[u8], most: usize) -> Option<u64> {
     let (shared, rest) = sum(bytes, most)?;
     counted(rest, most)?;

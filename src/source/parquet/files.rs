@@ -1,10 +1,10 @@
 //! The files of a data set, and the order in which a loader needs their bytes.
 //!
-//! Bytes in a store are read in **units**: a page, the dictionary of a column in a row group, or that
-//! column as a whole if the places of its pages are not known. A unit has a number in the data set, as a
-//! sample has in other sources, so the same machinery fetches units ahead, keeps them and counts them.
-//! Several samples need one unit, whose pages are decoded once and kept for a while: the order of the
-//! units leaves out those that are still kept.
+//! Bytes in a store are read in **units**: a page, the dictionary of a column in a row group, or
+//! that column as a whole if the places of its pages are not known. A unit has a number in the data
+//! set, as a sample has in other sources, so the same machinery fetches units ahead, keeps them and
+//! counts them. Several samples need one unit, whose pages are decoded once and kept for a while:
+//! the order of the units leaves out those that are still kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -17,7 +17,8 @@ use crate::source::ahead::{Parts, identity};
 use crate::source::parallel::in_parallel;
 use crate::source::{Lookahead, NextUse, Object, Place};
 
-/// Rows whose next uses are compared to find that of their page. A page with more is used all the time.
+/// Rows whose next uses are compared to find that of their page. A page with more is used all the
+/// time.
 const MOST_ROWS: usize = 512;
 
 /// The files of a data set.
@@ -51,8 +52,8 @@ impl Files {
         (self.starts[group + 1] - self.starts[group]) as u64
     }
 
-    /// Number of a unit of column `leaf` in row group `group`. A column has a number for each row, at which
-    /// a page may begin, and two more.
+    /// Number of a unit of column `leaf` in row group `group`. A column has a number for each row,
+    /// at which a page may begin, and two more.
     pub(super) fn number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
         let rows = self.rows_of(group);
         let place = match unit {
@@ -114,7 +115,8 @@ impl Files {
         }
     }
 
-    /// Reads the indexes of the pages of `leaves`, so that a loader knows the units before it reads.
+    /// Reads the indexes of the pages of `leaves`, so that a loader knows the units before it
+    /// reads.
     ///
     /// # Errors
     /// If one is damaged or cannot be read.
@@ -123,8 +125,8 @@ impl Files {
         in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(part.input.path()))).map(drop)
     }
 
-    /// The order of the units that `leaves` of the samples of `order` need, for a fetcher that may hold
-    /// `bytes`. Pages take up to `kept` bytes when they are decoded.
+    /// The order of the units that `leaves` of the samples of `order` need, for a fetcher that may
+    /// hold `bytes`. Pages take up to `kept` bytes when they are decoded.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,

@@ -117,8 +117,8 @@ impl Header {
     }
 }
 
-/// Numbers of the fields of a structure that were read. Readers that take the first or the last of two
-/// would disagree, so a second one is damage.
+/// Numbers of the fields of a structure that were read. Readers that take the first or the last of
+/// two would disagree, so a second one is damage.
 #[derive(Default)]
 struct Seen(u64);
 
@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_header_is_read_and_a_part_of_one_is_not() {
-        // A page of version 1: type, sizes 100 and 60, crc -2, and 7 values, plain, with levels in runs.
+        // A page of version 1: type, sizes 100 and 60, crc -2, and 7 values, plain, with levels in
+        // runs.
         let bytes = [
             0x15, 0x00, 0x15, 0xc8, 0x01, 0x15, 0x78, 0x15, 0x03, 0x1c, 0x15, 0x0e, 0x15, 0x00, 0x15, 0x06, 0x15, 0x06,
             0x00, 0x00, 0xff,

@@ -18,8 +18,8 @@ pub(super) struct Index {
     /// Number of rows of all pages.
     rows: usize,
     pub(super) dictionary: Option<Range<u64>>,
-    /// The first row of a page that is known to need no dictionary. Writers that give up the dictionary of
-    /// a column use it for no later page.
+    /// The first row of a page that is known to need no dictionary. Writers that give up the
+    /// dictionary of a column use it for no later page.
     plain: AtomicUsize,
     /// The error at the end of the pages, which does not concern those before it.
     broken: Option<Error>,
@@ -79,8 +79,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Reads the index that a file has of the pages in `range`, which have `rows` rows. `None` if it
-    /// lists no pages.
+    /// Reads the index that a file has of the pages in `range`, which have `rows` rows. `None` if
+    /// it lists no pages.
     ///
     /// # Errors
     /// If it is damaged.
@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_second_dictionary_and_one_after_values_are_errors_of_the_rows_after_them() {
-        // Headers without bytes: the kind, two sizes of 0, and a structure with 3 values of an encoding.
+        // Headers without bytes: the kind, two sizes of 0, and a structure with 3 values of an
+        // encoding.
         let dictionary = [0x15, 4, 0x15, 0, 0x15, 0, 0x4c, 0x15, 6, 0x15, 4, 0, 0];
         let values = [0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 6, 0x15, 16, 0x15, 6, 0x15, 6, 0, 0];
         let walk = |pages: &[&[u8]]| {

@@ -12,9 +12,9 @@
 //! 10. `files`: all files, and the order in which a loader needs their bytes.
 //! 11. `cache`: keeps decoded pages, each decoded once, in bounded memory.
 //!
-//! The library `parquet` decodes footers and values. It trusts the sizes in a file, so they are checked
-//! first, and its panics become errors. Pages are found and decompressed here, because the library takes
-//! as much memory as a page decompresses to, whatever the page declares.
+//! The library `parquet` decodes footers and values. It trusts the sizes in a file, so they are
+//! checked first, and its panics become errors. Pages are found and decompressed here, because the
+//! library takes as much memory as a page decompresses to, whatever the page declares.
 
 mod block;
 mod cache;

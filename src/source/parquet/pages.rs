@@ -29,7 +29,8 @@ pub(super) struct Column<'a> {
     pub(super) levels: Option<Levels>,
     /// Rows of the row group.
     pub(super) rows: usize,
-    /// Maximum bytes of memory of decoded pages, and those that a loader without a memory limit has.
+    /// Maximum bytes of memory of decoded pages, and those that a loader without a memory limit
+    /// has.
     pub(super) limit: usize,
     pub(super) most: usize,
 }
@@ -76,7 +77,8 @@ impl Column<'_> {
         self.unpacked(&header, &bytes[header.len..][..header.compressed])
     }
 
-    /// Memory that a page with its header takes when it is decoded, and whether it needs the dictionary.
+    /// Memory that a page with its header takes when it is decoded, and whether it needs the
+    /// dictionary.
     ///
     /// # Errors
     /// If it is damaged or too large.
@@ -87,8 +89,8 @@ impl Column<'_> {
         Ok((pages.needed, header.needs_dictionary()))
     }
 
-    /// The pages in `range` with the offsets of their bytes, and the memory that they take when they
-    /// are decoded.
+    /// The pages in `range` with the offsets of their bytes, and the memory that they take when
+    /// they are decoded.
     ///
     /// # Errors
     /// If they are damaged or too large, or cannot be read.

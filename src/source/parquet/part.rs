@@ -42,8 +42,8 @@ pub(super) struct Fetch<'a> {
     pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
 }
 
-/// Checks that a column of a row group in a store may be read as a whole, when a decoded page may take
-/// `limit` bytes.
+/// Checks that a column of a row group in a store may be read as a whole, when a decoded page may
+/// take `limit` bytes.
 ///
 /// # Errors
 /// If it is too large.
@@ -93,8 +93,8 @@ impl Part {
         Ok(start..end)
     }
 
-    /// Bytes of a column in a row group that are read from a store as a whole, because the file has no
-    /// index of its pages. `None` if they are few.
+    /// Bytes of a column in a row group that are read from a store as a whole, because the file has
+    /// no index of its pages. `None` if they are few.
     ///
     /// # Errors
     /// If the column lies outside the file, or the place of its index is damaged.
@@ -166,8 +166,8 @@ impl Part {
             let bytes = read(Unit::Page(own.start), at)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
             index.noted(own.start, with_dictionary);
-            // The order did not know which pages need the dictionary, and names it only once. It is kept for
-            // those that do.
+            // The order did not know which pages need the dictionary, and names it only once. It is
+            // kept for those that do.
             if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
                 let _ = dictionary();
             }
@@ -189,7 +189,8 @@ impl Part {
         usize::try_from(len.saturating_mul(ratio)).unwrap_or(usize::MAX)
     }
 
-    /// Reads the indexes that the file has of the pages of columns without lists, most of them at once.
+    /// Reads the indexes that the file has of the pages of columns without lists, most of them at
+    /// once.
     ///
     /// # Errors
     /// If one is damaged or cannot be read.

@@ -28,7 +28,8 @@ pub(super) enum Form {
 /// Maximum number of lists in each other.
 const MAX_DEPTH: usize = 4;
 
-/// Definition levels of the elements of lists, from the outermost list on. Empty lists have one less.
+/// Definition levels of the elements of lists, from the outermost list on. Empty lists have one
+/// less.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],

@@ -24,12 +24,12 @@ use crate::trace::NetworkStats;
 /// Rows of Parquet files, on this machine or in a store.
 ///
 /// Each row is a sample, and its key is the number of the row. The columns decide the fields as for
-/// [`Arrow`](crate::source::Arrow) files. Lists of bytes or text, maps and decimals are not read: such
-/// a column is left out with a warning, unless it was chosen.
+/// [`Arrow`](crate::source::Arrow) files. Lists of bytes or text, maps and decimals are not read:
+/// such a column is left out with a warning, unless it was chosen.
 ///
-/// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one picture decodes
-/// its whole page. Decoded pages are kept in memory, at most as much as the
-/// [memory plan](crate::MemoryPlan) says, and the least recently used make room. With
+/// **Pages.** Values are compressed and packed in pages of about 1 MB, so reading one picture
+/// decodes its whole page. Decoded pages are kept in memory, at most as much as the [memory
+/// plan](crate::MemoryPlan) says, and the least recently used make room. With
 /// [`shuffle_window`](crate::Loader::shuffle_window) each page is decoded once for each epoch, if a
 /// window fits into that memory. With a full shuffle nearly every picture decodes a page: pack the
 /// data set, or save it as Arrow.
@@ -88,8 +88,9 @@ impl Parquet {
         Self::of(path, parts, Features::in_folder(folder)?, options)
     }
 
-    /// Opens the file at `url` in a store, or the files of `split` among `listing`, all objects below
-    /// it. Without a listing, `url` may also be a folder of files, such as `x.parquet` of Spark.
+    /// Opens the file at `url` in a store, or the files of `split` among `listing`, all objects
+    /// below it. Without a listing, `url` may also be a folder of files, such as `x.parquet` of
+    /// Spark.
     pub(in crate::source) fn in_store(
         url: &str,
         store: &Arc<dyn Store>,
@@ -192,8 +193,8 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Checks that the used columns without lists have a value for each row. Rows that a row group does
-    /// not declare would be lost silently.
+    /// Checks that the used columns without lists have a value for each row. Rows that a row group
+    /// does not declare would be lost silently.
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
@@ -440,7 +441,8 @@ impl Source for Parquet {
 
     fn check(&self) -> Result<()> {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        // Without this, the first sample of the column would be the error, in the midst of an epoch.
+        // Without this, the first sample of the column would be the error, in the midst of an
+        // epoch.
         if let Some(Whole { len, lists, file, group, place }) = self.whole {
             fits(len, lists, self.cache.limit()).map_err(|e| {
                 let cause = format!("row group {group}, column {:?}: {}", self.fields[place].name, e.cause());

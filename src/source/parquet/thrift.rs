@@ -1,6 +1,6 @@
-//! Thrift's compact encoding, as far as it is checked before the library decodes it: the depth of the
-//! schema, because it is read by recursion, and the lengths of lists, because their memory is taken at
-//! once.
+//! Thrift's compact encoding, as far as it is checked before the library decodes it: the depth of
+//! the schema, because it is read by recursion, and the lengths of lists, because their memory is
+//! taken at once.
 
 use parquet::file::page_index::offset_index::PageLocation;
 

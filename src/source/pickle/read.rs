@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 /// numbers, in protocols 0 to 5. Memory is at most in proportion to the pickle's length.
 ///
 /// # Errors
-/// If the pickle is damaged, or creates any other object; the message has the opcode and its offset.
-/// No code of a pickle is run.
+/// If the pickle is damaged, or creates any other object; the message has the opcode and its
+/// offset. No code of a pickle is run.
 pub(in crate::source) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, false).run()
 }

@@ -212,9 +212,9 @@ impl Columns {
         }
     }
 
-    /// Numbers labels that are text. `each` calls its argument with the number and the label of each
-    /// row. `classes` is the user's list; with `lenient`, a class that is not in it is an error
-    /// of its samples only.
+    /// Numbers labels that are text. `each` calls its argument with the number and the label of
+    /// each row. `classes` is the user's list; with `lenient`, a class that is not in it is an
+    /// error of its samples only.
     ///
     /// # Errors
     /// If a class is not in the list.
@@ -268,7 +268,8 @@ impl Columns {
         }
     }
 
-    /// Reads the sample of `row`, whose key is its number. `find` finds the row's value of a column.
+    /// Reads the sample of `row`, whose key is its number. `find` finds the row's value of a
+    /// column.
     ///
     /// # Errors
     /// Those of `find`, with the column, and those of [`sample`](Columns::sample).

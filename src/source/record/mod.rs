@@ -7,7 +7,8 @@
 //! - `labels`: labels of a column, which are integers or names of classes.
 //! - `cells`: the value of a column in a row, and `found`: where a format finds it.
 //! - `sniff`: the type of a column of bytes, by its first values.
-//! - `rows`: rows that name their own cells, such as dicts. A survey of some rows finds the columns.
+//! - `rows`: rows that name their own cells, such as dicts. A survey of some rows finds the
+//!   columns.
 
 mod cells;
 mod columns;

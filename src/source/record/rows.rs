@@ -221,7 +221,8 @@ impl Rows {
         self.uses.learn(classes, lenient, |see| each(&column.name, see))
     }
 
-    /// Sets the order of the colours in arrays of pixels. Returns whether the pictures are such arrays.
+    /// Sets the order of the colours in arrays of pixels. Returns whether the pictures are such
+    /// arrays.
     #[cfg_attr(not(feature = "lmdb"), allow(dead_code))]
     pub(in crate::source) fn set_colours(&mut self, colours: Colours) -> bool {
         self.colours = colours;
@@ -238,7 +239,8 @@ impl Rows {
         self.uses.classes()
     }
 
-    /// Builds the sample of `row` under `key`. `page` holds the parts of the row that are not borrowed.
+    /// Builds the sample of `row` under `key`. `page` holds the parts of the row that are not
+    /// borrowed.
     ///
     /// # Errors
     /// If a cell has another type than its column, or a name that no row of the survey has.

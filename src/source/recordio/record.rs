@@ -75,8 +75,8 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
     }
 }
 
-/// The data of the record at the start of `item`, appended to `made`. The magic number separates the
-/// parts, because a record is divided where its data has the magic number.
+/// The data of the record at the start of `item`, appended to `made`. The magic number separates
+/// the parts, because a record is divided where its data has the magic number.
 ///
 /// # Errors
 /// The errors of [`parts`].

@@ -39,11 +39,11 @@ impl Csv {
         }
     }
 
-    /// Checks the quotes of the row at `row` of `text`: a quoted cell ends at a delimiter, a line end
-    /// or the end of the text.
+    /// Checks the quotes of the row at `row` of `text`: a quoted cell ends at a delimiter, a line
+    /// end or the end of the text.
     ///
-    /// The parser accepts anything. It adds text after the closing quote to the cell, so a quote that
-    /// is never closed would take all rows up to the next quote into one cell.
+    /// The parser accepts anything. It adds text after the closing quote to the cell, so a quote
+    /// that is never closed would take all rows up to the next quote into one cell.
     ///
     /// # Errors
     /// The position of the first quoted cell that ends elsewhere, and the cause.

@@ -20,8 +20,8 @@ pub(super) struct Scan {
 ///
 /// # Errors
 /// An error that makes the whole table unusable, with its position in the text. A quote that is
-/// closed in the wrong place, or never, swallows the rows up to there. An unbounded number of columns
-/// makes each row slower than the last.
+/// closed in the wrong place, or never, swallows the rows up to there. An unbounded number of
+/// columns makes each row slower than the last.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
     let mut scan = Scan { names: Vec::new(), starts: Vec::new(), first: Vec::new(), bad: None, bad_rows: 0 };
     let (mut cells, mut start) = (Cells::default(), 0);

@@ -72,8 +72,8 @@ use crate::trace::NetworkStats;
 /// and the first line.
 ///
 /// **Stores.** The table and its files may be in a store: paths are then relative to the URL of the
-/// table's folder, or to [`TableOptions::root`], and a column that an option names may hold URLs. The
-/// files are listed once, and fetched before they are needed.
+/// table's folder, or to [`TableOptions::root`], and a column that an option names may hold URLs.
+/// The files are listed once, and fetched before they are needed.
 ///
 /// The text is held in memory, with 8 additional bytes per row. Opening reads it twice; a row is
 /// parsed again when it is read.
@@ -192,7 +192,8 @@ impl Table {
         Ok(())
     }
 
-    /// The folder of the paths, for messages. A table in the current folder may be named without a folder.
+    /// The folder of the paths, for messages. A table in the current folder may be named without a
+    /// folder.
     fn shown_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }

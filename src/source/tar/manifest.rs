@@ -1,8 +1,8 @@
 //! The manifest of a set of shards, `NAME.manifest.json`, which [`Pack`](crate::pack::Pack) writes.
 //!
 //! The manifest decides which shards are the set. A missing shard is an error, and a shard of that
-//! name that the manifest does not list is left out with a warning: an attempt that was given up may
-//! leave one.
+//! name that the manifest does not list is left out with a warning: an attempt that was given up
+//! may leave one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,7 +78,8 @@ impl Manifest {
     /// `tars` are the names and sizes in the folder.
     ///
     /// # Errors
-    /// If a shard is missing or has another size, and if `whole` and there are tars of another name.
+    /// If a shard is missing or has another size, and if `whole` and there are tars of another
+    /// name.
     pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, whole: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {

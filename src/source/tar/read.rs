@@ -42,8 +42,8 @@ const KEEP_INDEX: u64 = 16 << 20;
 ///
 /// **Changes.** The first worker that reads from a shard in an epoch checks whether the file has
 /// changed. If so, every sample of the shard is an error from then on. A shard that no epoch reads
-/// from is never checked. If there are more than 64 shards, or they are in a store, the batches that
-/// were prepared before an epoch was requested are not checked again then.
+/// from is never checked. If there are more than 64 shards, or they are in a store, the batches
+/// that were prepared before an epoch was requested are not checked again then.
 ///
 /// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB or
 /// more, the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is
@@ -81,8 +81,8 @@ impl Tar {
     ///
     /// # Errors
     /// If a shard does not exist, is not a tar file, is damaged (with the offset) or differs from
-    /// its manifest, or there are no samples. For a folder also if it has several sets, tars that do
-    /// not belong to its set, or parts that were not merged.
+    /// its manifest, or there are no samples. For a folder also if it has several sets, tars that
+    /// do not belong to its set, or parts that were not merged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(path.as_ref(), true)
     }

@@ -69,8 +69,8 @@ pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index>
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length, and of this time if
-/// one is given.
+/// Decodes a sidecar. Returns `None` unless it is valid for a tar of this length, and of this time
+/// if one is given.
 ///
 /// No byte is trusted: no vector is reserved before its bytes are known to exist, and every offset
 /// must lie inside the tar.

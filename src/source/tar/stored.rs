@@ -30,8 +30,8 @@ const CHUNK: u64 = 16 << 20;
 const KEEP_INDEX: u64 = 1 << 20;
 /// Names from this many bytes on may be cut in a header, which has room for 100.
 const SHORT: usize = 96;
-/// Bytes of a manifest that are read to see whether it is one. Most are then read as a whole, in one
-/// round trip.
+/// Bytes of a manifest that are read to see whether it is one. Most are then read as a whole, in
+/// one round trip.
 const WHOLE: u64 = 1 << 20;
 /// Maximum size in a header.
 const MOST_OCTAL: u64 = (8 << 30) - 1;
@@ -54,8 +54,8 @@ fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// Whether an object is a shard of the set at `base`. As in a local folder, neither hidden shards nor those
-/// in folders are.
+/// Whether an object is a shard of the set at `base`. As in a local folder, neither hidden shards
+/// nor those in folders are.
 fn is_own(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
@@ -71,8 +71,8 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
 
-/// Opens the shards at `url`: one shard, a pattern, or a manifest. Otherwise those of `listing`, the
-/// objects below `url`, that end in `.tar`, or those of the manifest among them.
+/// Opens the shards at `url`: one shard, a pattern, or a manifest. Otherwise those of `listing`,
+/// the objects below `url`, that end in `.tar`, or those of the manifest among them.
 ///
 /// An index comes from the object `NAME.tar.index` next to the shard, from this machine's folder of
 /// indexes, or from the headers of the whole shard, which is then read once.
@@ -164,8 +164,8 @@ pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> 
     Ok(opened)
 }
 
-/// The shards in the manifest `name` of the objects `below` the URL `base`, or in the only one. None
-/// without a manifest.
+/// The shards in the manifest `name` of the objects `below` the URL `base`, or in the only one.
+/// None without a manifest.
 ///
 /// # Errors
 /// If the manifest cannot be read, its shards are not there, or there are several.
@@ -289,8 +289,9 @@ impl Bytes for Chunks<'_> {
     }
 }
 
-/// The part of a shard with `fields`. The files of a sample are adjacent, so with the block before the
-/// first it contains the header of every file, by which [`check`] finds an index of another tar.
+/// The part of a shard with `fields`. The files of a sample are adjacent, so with the block before
+/// the first it contains the header of every file, by which [`check`] finds an index of another
+/// tar.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let start = fields.iter().map(|field| field.offset).min().unwrap_or(0);
     let end = fields.iter().map(|field| field.offset + field.len).max().unwrap_or(0);

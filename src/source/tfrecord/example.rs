@@ -105,8 +105,8 @@ pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<
     })
 }
 
-/// The features of a record. Those in `lists` are arrays and lists, whatever their length. Values that
-/// are not in the record as they are needed are written to `page`.
+/// The features of a record. Those in `lists` are arrays and lists, whatever their length. Values
+/// that are not in the record as they are needed are written to `page`.
 ///
 /// # Errors
 /// If the record is not an example, or a feature has several values and is not in `lists`.

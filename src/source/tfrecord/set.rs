@@ -17,21 +17,21 @@ use crate::source::{Sample, Source, splits};
 /// Records of `tf.train.Example`, in one TFRecord file or a folder of shards.
 ///
 /// Each feature is a column, with its name in lower case and `_` for `/`. `image/encoded` is the
-/// picture and `image/class/label` the label, if it is one integer or text; other names follow the rules of all
-/// formats with typed columns. Bytes that are readable text are text. A feature that has more than one
-/// value in a sample that opening looks at is an array, or a list in JSON. A feature may be missing in
-/// some records. ImageNet's labels in this form count from 1.
+/// picture and `image/class/label` the label, if it is one integer or text; other names follow the
+/// rules of all formats with typed columns. Bytes that are readable text are text. A feature that
+/// has more than one value in a sample that opening looks at is an array, or a list in JSON. A
+/// feature may be missing in some records. ImageNet's labels in this form count from 1.
 ///
-/// **Shards.** A folder holds files such as `train-00000-of-01024`, or with the extension `.tfrecord`,
-/// `.tfrecords` or `.tfrec`. A shard that is missing is an error. If there are several splits, the path
-/// of one is that of the folder, then its name: `imagenet/train`.
+/// **Shards.** A folder holds files such as `train-00000-of-01024`, or with the extension
+/// `.tfrecord`, `.tfrecords` or `.tfrec`. A shard that is missing is an error. If there are several
+/// splits, the path of one is that of the folder, then its name: `imagenet/train`.
 ///
-/// **The index.** Opening reads the length of each record. For a file of 16 MiB or more the result is
-/// stored in `NAME.warpfeed-index` next to it, if the folder is writable. It is rebuilt when the size or the
-/// modification time of the file changes.
+/// **The index.** Opening reads the length of each record. For a file of 16 MiB or more the result
+/// is stored in `NAME.warpfeed-index` next to it, if the folder is writable. It is rebuilt when the
+/// size or the modification time of the file changes.
 ///
-/// **Checksums** of lengths are checked on opening, and those of records when they are read. Files that
-/// are compressed with gzip are refused.
+/// **Checksums** of lengths are checked on opening, and those of records when they are read. Files
+/// that are compressed with gzip are refused.
 pub struct TfRecord {
     shards: Vec<Shard>,
     /// Number of the first sample of each shard, then the number of all.
@@ -150,8 +150,8 @@ impl TfRecord {
     }
 }
 
-/// The names of files in keys: `train-00000-of-00002` for `train.tfrecord-00000-of-00002`. Whole names
-/// if two would be the same.
+/// The names of files in keys: `train-00000-of-00002` for `train.tfrecord-00000-of-00002`. Whole
+/// names if two would be the same.
 fn names_of(paths: &[PathBuf]) -> Vec<String> {
     let whole = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let short = |path: &PathBuf| {

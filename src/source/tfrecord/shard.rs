@@ -56,7 +56,8 @@ impl Shard {
     pub(super) fn open(path: &Path, mapped: bool) -> Result<Self> {
         let (file, metadata) = HeldFile::open(path, mapped)?;
         let starts = match load(path, &metadata) {
-            // The file may have changed before it was mapped. Only the bytes in the map can be read.
+            // The file may have changed before it was mapped. Only the bytes in the map can be
+            // read.
             Some(starts) if metadata.len() == file.len() => starts,
             _ => {
                 let starts = scan(&*file.held.bytes()).map_err(|e| e.at_path(path))?;

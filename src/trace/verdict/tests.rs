@@ -334,7 +334,8 @@ fn waits_for_a_store_are_network_bound_with_advice_for_what_it_did() {
     // Workers that read themselves.
     let reads = Stats { ahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
     assert_eq!(reads.verdict().limit, Limit::Network);
-    // A store that is not waited for is not the limit, and neither is one that nothing was asked of.
+    // A store that is not waited for is not the limit, and neither is one that nothing was asked
+    // of.
     let decodes = Stats { decode: stage(6400, 36.0, 0), ahead: None, ..remote(usual) };
     assert_eq!(decodes.verdict().limit, Limit::Decode);
     assert_eq!(remote(NetworkStats::default()).verdict().limit, Limit::Read);

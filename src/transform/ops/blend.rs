@@ -2,8 +2,8 @@ use super::effect::{PixelEffect, Scratch};
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Adds the image to a mixture of chains of effects, as torchvision's `AugMix` does. The first of a
-    /// sample begins the mixture with the original image, and the last gives the mixture.
+    /// Adds the image to a mixture of chains of effects, as torchvision's `AugMix` does. The first
+    /// of a sample begins the mixture with the original image, and the last gives the mixture.
     pub(crate) struct Blend {
         /// BEGIN, NEXT or END.
         part: u32,

@@ -21,8 +21,8 @@ impl Blur {
         Blur { near: (-0.5 / (sigma * sigma)).exp(), radius: size / 2, unused: 0 }
     }
 
-    /// The weights at distances from 0 on, which sum to 1 over both sides. Only products and sums are
-    /// used, whose doubles are the same on host and device.
+    /// The weights at distances from 0 on, which sum to 1 over both sides. Only products and sums
+    /// are used, whose doubles are the same on host and device.
     fn weights(&self) -> [f32; MOST_RADIUS as usize + 1] {
         let mut weights = [0.0; MOST_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -37,8 +37,8 @@ impl Blur {
     }
 }
 
-/// The place of `at`, which may lie outside 0 to `length` - 1, after reflections about the first and
-/// the last place.
+/// The place of `at`, which may lie outside 0 to `length` - 1, after reflections about the first
+/// and the last place.
 fn reflected(at: i64, length: i64) -> usize {
     let period = (2 * (length - 1)).max(1);
     let at = at.rem_euclid(period);

@@ -7,8 +7,8 @@ record! {
     pub struct Erase {
         /// The rectangle, in pixels of the output.
         pub rect: Rect,
-        /// Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch of
-        /// bytes.
+        /// Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch
+        /// of bytes.
         pub value: [f32; 3],
     }
 }

@@ -58,9 +58,9 @@ impl RandomErasing {
         self
     }
 
-    /// Fills with noise around [`value`](RandomErasing::value): each channel of each pixel is drawn for
-    /// itself, from a distribution close to a normal one with this standard deviation. With 1, and
-    /// normalised images, this is timm's mode `pixel`.
+    /// Fills with noise around [`value`](RandomErasing::value): each channel of each pixel is drawn
+    /// for itself, from a distribution close to a normal one with this standard deviation. With 1,
+    /// and normalised images, this is timm's mode `pixel`.
     #[must_use]
     pub fn noise(mut self, deviation: f32) -> Self {
         self.fill = Fill::Noise(deviation);
@@ -68,8 +68,8 @@ impl RandomErasing {
     }
 
     /// Fills each rectangle with a colour of its own, from a normal distribution around
-    /// [`value`](RandomErasing::value) with this standard deviation. With 1, and normalised images, this
-    /// is timm's mode `rand`.
+    /// [`value`](RandomErasing::value) with this standard deviation. With 1, and normalised images,
+    /// this is timm's mode `rand`.
     #[must_use]
     pub fn random_colour(mut self, deviation: f32) -> Self {
         self.fill = Fill::Colour(deviation);
@@ -101,8 +101,8 @@ impl Operation for RandomErasing {
         }
     }
 
-    /// Draws one number for the decision. An erased sample draws two more per try, two for the place,
-    /// one for noise and six for a colour.
+    /// Draws one number for the decision. An erased sample draws two more per try, two for the
+    /// place, one for noise and six for a colour.
     fn draw(&self, size: Size, rng: &mut Rng, to: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;

@@ -2,8 +2,8 @@
 //!
 //! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], which effects implement.
 //! 2. `arithmetic`: sums and products as PyTorch rounds them.
-//! 3. Effects on pixels. `tone` replaces levels. `tint` changes pixels one by one. `sharpen`, `blur`
-//!    and `warp` read the pixels around. `blend` mixes chains of effects.
+//! 3. Effects on pixels. `tone` replaces levels. `tint` changes pixels one by one. `sharpen`,
+//!    `blur` and `warp` read the pixels around. `blend` mixes chains of effects.
 //! 4. `erase`, `noise`: effects on values. `halve`: an effect without device code, for tests.
 //! 5. `registry`: the list of effects, and [`Drawn`], the effects that were drawn for one sample.
 //! 6. `operation`: [`Operation`], which the operations below implement.
@@ -15,17 +15,18 @@
 //!
 //! # How an operation is built
 //!
-//! An **operation** has options with their bounds, and draws. A draw adds **effects**: an effect is a
-//! [record](super::record) with everything that was random. `ops/NAME.rs` holds an effect's host code,
-//! and `ops/NAME.cuh` next to it the device code. Both take the effect, and give the same bits. So the
-//! plan of a sample contains its effects, and the side that has the pixels runs them: a worker or the
-//! device. Operations share effects: the colour jitter and the policies draw the same effects.
+//! An **operation** has options with their bounds, and draws. A draw adds **effects**: an effect is
+//! a [record](super::record) with everything that was random. `ops/NAME.rs` holds an effect's host
+//! code, and `ops/NAME.cuh` next to it the device code. Both take the effect, and give the same
+//! bits. So the plan of a sample contains its effects, and the side that has the pixels runs them:
+//! a worker or the device. Operations share effects: the colour jitter and the policies draw the
+//! same effects.
 //!
 //! An effect runs in one of two places:
 //!
 //! - **on pixels**: on the resized `u8` image, before your own transforms. The kernel
-//!   `cuda/kernels/retouch.cu` runs the effects of a sample with one block of threads, so an effect may
-//!   look at all of its image.
+//!   `cuda/kernels/retouch.cu` runs the effects of a sample with one block of threads, so an effect
+//!   may look at all of its image.
 //! - **on values**: on normalised floats, before mixing. The kernel `cuda/kernels/convert.cu` runs
 //!   these effects on each pixel alone.
 //!
@@ -34,9 +35,9 @@
 //! follow the effects `warp` ([`Plan`](super::Plan)).
 //!
 //! A new operation needs a line in [`list`] and a setter of [`Augment`](super::Augment). A new
-//! effect needs a line in [`registry`], and `WARPFEED_BLESS=1` for the generated headers and the PTX
-//! (`cuda/kernels/README.md`). If an effect has no device code, workers decode the samples for which
-//! it was drawn.
+//! effect needs a line in [`registry`], and `WARPFEED_BLESS=1` for the generated headers and the
+//! PTX (`cuda/kernels/README.md`). If an effect has no device code, workers decode the samples for
+//! which it was drawn.
 
 mod arithmetic;
 mod blend;

@@ -17,8 +17,8 @@ record! {
 }
 
 /// Sum of twelve uniform bytes: their mean, and the reciprocal of their standard deviation,
-/// `sqrt(12 * (256^2 - 1) / 12)`. The distribution is close to a normal one, and needs integers only,
-/// so that the host and the device draw the same bits.
+/// `sqrt(12 * (256^2 - 1) / 12)`. The distribution is close to a normal one, and needs integers
+/// only, so that the host and the device draw the same bits.
 const MEAN: i32 = 1530;
 const SCALE: f32 = 0.003_906_28;
 

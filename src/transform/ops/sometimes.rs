@@ -44,8 +44,8 @@ pub enum Interpolation {
 }
 
 /// Random rotation, translation, scale and shear about the image's middle: torchvision's
-/// `RandomAffine` and `RandomRotation` (transforms v2). The image keeps its size. Parts that are not
-/// set do not change it.
+/// `RandomAffine` and `RandomRotation` (transforms v2). The image keeps its size. Parts that are
+/// not set do not change it.
 ///
 /// Masks, boxes, points and maps of the sample follow.
 ///

@@ -7,9 +7,9 @@ record! {
     pub(crate) struct Tone {
         /// BRIGHTNESS and the other numbers.
         kind: u32,
-        /// BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE: the
-        /// bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the level
-        /// from which on nothing is added.
+        /// BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE:
+        /// the bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the
+        /// level from which on nothing is added.
         by: [f32; 2],
     }
 }

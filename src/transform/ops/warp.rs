@@ -8,11 +8,11 @@ record! {
     /// Positions are computed as in torchvision's `_affine_grid`, `_perspective_grid` and PyTorch's
     /// `grid_sample`, with the same sums and products of 32-bit floats.
     pub(crate) struct Warp {
-        /// The first six numbers map a position of the output to a source position, in units of half
-        /// the image. The last two divide it if PERSPECTIVE is set.
+        /// The first six numbers map a position of the output to a source position, in units of
+        /// half the image. The last two divide it if PERSPECTIVE is set.
         map: [f32; 8],
-        /// Red, green and blue of positions outside the image, from the lowest byte on, and the bits
-        /// FILLED, BILINEAR and PERSPECTIVE.
+        /// Red, green and blue of positions outside the image, from the lowest byte on, and the
+        /// bits FILLED, BILINEAR and PERSPECTIVE.
         mode: u32,
     }
 }
@@ -121,7 +121,8 @@ impl Warp {
         self.mode |= Self::OF_CHAIN;
     }
 
-    /// Whether masks, boxes, points and maps follow. They stay with the original image of a mixture.
+    /// Whether masks, boxes, points and maps follow. They stay with the original image of a
+    /// mixture.
     pub(super) fn moves_annotations(&self) -> bool {
         !self.is(Self::OF_CHAIN)
     }
@@ -132,8 +133,8 @@ impl Warp {
         [red, green, blue]
     }
 
-    /// The position that pixel (`x`, `y`) of an image of `size` is read from. (0, 0) is the middle of
-    /// the first pixel.
+    /// The position that pixel (`x`, `y`) of an image of `size` is read from. (0, 0) is the middle
+    /// of the first pixel.
     fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
         let (x, y) = if self.is(Self::PERSPECTIVE) {
@@ -191,8 +192,8 @@ impl Warp {
         self.is(Self::BILINEAR)
     }
 
-    /// Moves the values of a plane of floats, as the pixels of an image are moved bilinearly. `fill`
-    /// may be NaN or far from the other values.
+    /// Moves the values of a plane of floats, as the pixels of an image are moved bilinearly.
+    /// `fill` may be NaN or far from the other values.
     pub(crate) fn move_floats(
         &self,
         plane: &mut [f32],
@@ -248,8 +249,8 @@ fn projected(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
     (across / under, down / under)
 }
 
-/// The eight numbers of torchvision's `_get_perspective_coeffs`: the map from `from` to `to`. `None`
-/// if three of the corners lie on a line.
+/// The eight numbers of torchvision's `_get_perspective_coeffs`: the map from `from` to `to`.
+/// `None` if three of the corners lie on a line.
 fn corners_map(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {
@@ -303,9 +304,9 @@ impl Between {
         ((a + b) + c) + d
     }
 
-    /// The value at the position, with `fill` outside, as torchvision blends it:
-    /// `sum(value) * inside + fill * (1 - inside)`. `fill` does not enter where all pixels are inside,
-    /// and nothing else does where none is. A pixel without weight does not count, even if it is NaN.
+    /// The value at the position, with `fill` outside, as torchvision blends it: `sum(value) *
+    /// inside + fill * (1 - inside)`. `fill` does not enter where all pixels are inside, and
+    /// nothing else does where none is. A pixel without weight does not count, even if it is NaN.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
         let counts = |inside: bool| self.pixels.iter().any(|(at, weight)| at.is_some() == inside && *weight != 0.0);
         if !counts(true) {

@@ -107,7 +107,8 @@ impl Axis {
         true
     }
 
-    /// Makes each output the source position that `positions` returns for it. There is at least one.
+    /// Makes each output the source position that `positions` returns for it. There is at least
+    /// one.
     pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
         (self.key, self.widest, self.precision) = (None, 1, 14);
         self.taps.clear();

@@ -12,8 +12,8 @@ use crate::transform::{Filter, Plan};
 
 /// Crops, resizes (antialiased) and flips images, reusing its scratch memory.
 ///
-/// The bilinear filter is the triangle that Pillow and torchvision (`antialias=True`) use. Its pixels
-/// equal those of `fast_image_resize` bit for bit on every CPU. [`Filter`] lists the others.
+/// The bilinear filter is the triangle that Pillow and torchvision (`antialias=True`) use. Its
+/// pixels equal those of `fast_image_resize` bit for bit on every CPU. [`Filter`] lists the others.
 #[derive(Debug)]
 pub struct Resizer {
     across: Axis,
@@ -134,8 +134,8 @@ impl Resizer {
         Ok(())
     }
 
-    /// Like [`rows`](Resizer::rows), but resizes across first, and then down. If `mirrored`, the last
-    /// row shows the first one of the source.
+    /// Like [`rows`](Resizer::rows), but resizes across first, and then down. If `mirrored`, the
+    /// last row shows the first one of the source.
     fn rows_across_first<'a>(
         &mut self,
         source: &[u8],
@@ -217,7 +217,8 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. Fills the area that the picture does not cover if `fill` is given.
+/// Returns the rows of the target. Fills the area that the picture does not cover if `fill` is
+/// given.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],

@@ -1,10 +1,11 @@
-//! One block in a file: a header with the full name of its bytes and their checksum, then the bytes.
+//! One block in a file: a header with the full name of its bytes and their checksum, then the
+//! bytes.
 //!
-//! The format is little-endian: the magic number, the offset, the number of bytes, the length of the
-//! object, the data set, the sample, the lengths of the tag and of the name as 32 bits, the CRC-32 of
-//! the bytes, the tag, the name, and the CRC-32 of the header. A missing tag has the length
-//! `u32::MAX`. The name is the URL, after the server between line feeds if there is one. The last
-//! byte of the magic number is the version.
+//! The format is little-endian: the magic number, the offset, the number of bytes, the length of
+//! the object, the data set, the sample, the lengths of the tag and of the name as 32 bits, the
+//! CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A missing tag has the
+//! length `u32::MAX`. The name is the URL, after the server between line feeds if there is one. The
+//! last byte of the magic number is the version.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -30,8 +31,8 @@ pub(super) struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// The name of the block: a 128-bit FNV-1a hash of the object's URL, length, tag and server, and of
-    /// the range. The header has all of these, so a collision is only a miss.
+    /// The name of the block: a 128-bit FNV-1a hash of the object's URL, length, tag and server,
+    /// and of the range. The header has all of these, so a collision is only a miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.at, self.len, u64::from(tag.is_some())];

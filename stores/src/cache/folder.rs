@@ -398,8 +398,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds records after [`sync`](Journal::sync), under the same lock. The caller applies them to the
-    /// index.
+    /// Adds records after [`sync`](Journal::sync), under the same lock. The caller applies them to
+    /// the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;

@@ -153,8 +153,8 @@ impl Index {
         follower.now = now;
     }
 
-    /// Updates the next use of all blocks of the sets whose followers have changed. This takes long for
-    /// millions of blocks, so it waits until a block has to be removed.
+    /// Updates the next use of all blocks of the sets whose followers have changed. This takes long
+    /// for millions of blocks, so it waits until a block has to be removed.
     fn rank_stale(&mut self) {
         if !self.sets.values().any(|set| set.stale) {
             return;

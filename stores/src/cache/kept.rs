@@ -1,8 +1,9 @@
 //! The blocks of one process: memory, then the shared folder.
 //!
-//! Reads never wait for a slow disk or for the lock of the folder. Memory and the index of the folder
-//! have a mutex each, which is held for calculations only. A change of the folder takes the mutex of
-//! the journal first, then the lock of the folder, and the mutex of the index last and briefly.
+//! Reads never wait for a slow disk or for the lock of the folder. Memory and the index of the
+//! folder have a mutex each, which is held for calculations only. A change of the folder takes the
+//! mutex of the journal first, then the lock of the folder, and the mutex of the index last and
+//! briefly.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -36,8 +37,8 @@ pub(super) struct Kept {
     counts: Counters,
 }
 
-/// Maximum number of blocks that are removed for one new block. After the limit was lowered, or for a
-/// large block among small ones, the next writes remove the rest.
+/// Maximum number of blocks that are removed for one new block. After the limit was lowered, or for
+/// a large block among small ones, the next writes remove the rest.
 const EVICTIONS: usize = 256;
 
 struct Memory {
@@ -133,8 +134,8 @@ impl Kept {
         here
     }
 
-    /// Runs `change` with the folder locked and the index up to date. Only `change` adds and removes
-    /// blocks meanwhile. After an error, nothing more is written.
+    /// Runs `change` with the folder locked and the index up to date. Only `change` adds and
+    /// removes blocks meanwhile. After an error, nothing more is written.
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -377,8 +378,8 @@ impl Kept {
     }
 }
 
-/// Whether a changed object gets other blocks: the tag is part of a block's name. A weak tag may stay
-/// the same.
+/// Whether a changed object gets other blocks: the tag is part of a block's name. A weak tag may
+/// stay the same.
 fn versioned(object: &Object) -> bool {
     object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
 }

@@ -62,8 +62,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             damaged.push(key);
         }
     }
-    // A file with a damaged header was written by the cache if the journal lists it, or if it begins
-    // like a block.
+    // A file with a damaged header was written by the cache if the journal lists it, or if it
+    // begins like a block.
     let added = Journal::added(&folder);
     let named = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;

@@ -47,24 +47,24 @@ use kept::Kept;
 /// With other orders, such as draws with replacement, the sample that was used longest ago is
 /// dropped first.
 ///
-/// **Sharing.** All processes of a user on a machine may use one folder at once, with any data sets and
-/// versions of the data. Each process fetches what it does not find. A process may be killed at any
-/// time. A restarted job finds the existing blocks.
+/// **Sharing.** All processes of a user on a machine may use one folder at once, with any data sets
+/// and versions of the data. Each process fetches what it does not find. A process may be killed at
+/// any time. A restarted job finds the existing blocks.
 ///
-/// **Safety.** Every block has a checksum that is verified when it is read. A damaged block is dropped
-/// and fetched again. The version (ETag or generation) of an object is part of the name of its
-/// blocks, so bytes of two versions are never mixed. Objects without a version, or with a weak one,
-/// are not kept. The cache deletes only blocks that it has written, and refuses a folder with other
-/// files.
+/// **Safety.** Every block has a checksum that is verified when it is read. A damaged block is
+/// dropped and fetched again. The version (ETag or generation) of an object is part of the name of
+/// its blocks, so bytes of two versions are never mixed. Objects without a version, or with a weak
+/// one, are not kept. The cache deletes only blocks that it has written, and refuses a folder with
+/// other files.
 ///
-/// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the store
-/// what the cache does not have.
+/// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the
+/// store what the cache does not have.
 #[derive(Clone)]
 pub struct Cache(Arc<Kept>);
 
 impl Cache {
-    /// Opens the cache in the folder `path`, with up to `bytes` bytes of blocks. Creates the folder if
-    /// it does not exist.
+    /// Opens the cache in the folder `path`, with up to `bytes` bytes of blocks. Creates the folder
+    /// if it does not exist.
     ///
     /// # Errors
     /// If the folder has files that are not those of a cache, or is a cache of another version, or
@@ -73,9 +73,9 @@ impl Cache {
         Self::with_memory(path, bytes, 0)
     }
 
-    /// Like [`open`](Cache::open), with up to `memory` bytes of blocks in the memory of this process,
-    /// before the folder. The system keeps recently used files in memory anyway, so this helps if the
-    /// folder is slow.
+    /// Like [`open`](Cache::open), with up to `memory` bytes of blocks in the memory of this
+    /// process, before the folder. The system keeps recently used files in memory anyway, so this
+    /// helps if the folder is slow.
     ///
     /// # Errors
     /// The errors of [`open`](Cache::open).
@@ -126,7 +126,8 @@ impl Cache {
         stores.into_iter().map(|(scheme, store)| (scheme, self.store(store))).collect()
     }
 
-    /// The reads of this process so far, by all loaders that opened the folder with the same limits.
+    /// The reads of this process so far, by all loaders that opened the folder with the same
+    /// limits.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }

@@ -7,8 +7,8 @@ use warpfeed::source::{Lookahead, Place, Source};
 /// Samples of a batch. Only the granularity of the lookahead depends on it.
 const BATCH: u64 = 64;
 
-/// Reads every sample of `source` once, in its own order, and calls `read` after each. A source whose
-/// store has a [`Cache`](crate::Cache) fills it until it is full.
+/// Reads every sample of `source` once, in its own order, and calls `read` after each. A source
+/// whose store has a [`Cache`](crate::Cache) fills it until it is full.
 ///
 /// # Errors
 /// The error of the first sample that cannot be read.

@@ -13,7 +13,8 @@ use std::thread;
 pub struct Server {
     /// Version and bytes by path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// Every so many requests for bytes is refused, cut short, or answered with other bytes' length.
+    /// Every so many requests for bytes is refused, cut short, or answered with other bytes'
+    /// length.
     pub faults: AtomicU64,
     pub requests: AtomicU64,
     /// Whether listings have ETags without quotes, as those of Azure.

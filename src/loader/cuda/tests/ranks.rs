@@ -58,8 +58,8 @@ impl Case {
         loader.global_batch_size(GLOBAL).last_batch(self.last).rank(rank, world)
     }
 
-    /// Trains `steps` batches on `world` ranks, from `state` on. Returns the shares of all ranks, and
-    /// the state of each.
+    /// Trains `steps` batches on `world` ranks, from `state` on. Returns the shares of all ranks,
+    /// and the state of each.
     fn train(
         &self,
         world: usize,

@@ -110,8 +110,8 @@ fn damaged_pictures_are_decoded_by_workers() {
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
-/// JPEGs of all kinds with changed bytes, which become invalid codes, coefficients after the last of
-/// their block, restart markers, or other valid codes.
+/// JPEGs of all kinds with changed bytes, which become invalid codes, coefficients after the last
+/// of their block, restart markers, or other valid codes.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
@@ -136,7 +136,8 @@ fn damage_counts_alike_wherever_a_picture_is_decoded() {
     assert!(error.is_none() && found == expected, "{error:?}");
     let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
     assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
-    // Coefficients after the last of a block: the device leaves such pictures to workers, who count none.
+    // Coefficients after the last of a block: the device leaves such pictures to workers, who count
+    // none.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
         let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));

@@ -105,11 +105,11 @@ impl Policy {
     /// A policy in timm's grammar: `rand-m9-mstd0.5-inc1`, `original-mstd0.5`, `originalr`, `v0`,
     /// `v0r`, `3a` (the three effects of "DeiT III", Touvron et al. 2022) or `augmix-m5-w4-d2`.
     ///
-    /// Effects, probabilities and magnitudes are timm's. Each effect rounds as torchvision does. Four
-    /// things differ from timm, which uses Pillow: levels may differ by one; geometric effects are
-    /// bilinear, where timm chooses between bilinear and bicubic at random; they blend the border
-    /// with the fill colour; and the blur is a Gaussian, of which Pillow's is an approximation. The
-    /// fill colour is ImageNet's mean, (124, 116, 104).
+    /// Effects, probabilities and magnitudes are timm's. Each effect rounds as torchvision does.
+    /// Four things differ from timm, which uses Pillow: levels may differ by one; geometric effects
+    /// are bilinear, where timm chooses between bilinear and bicubic at random; they blend the
+    /// border with the fill colour; and the blur is a Gaussian, of which Pillow's is an
+    /// approximation. The fill colour is ImageNet's mean, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
         let form = Form::Timm { text: text.to_owned(), recipe: Recipe::parse(text) };
         Self::new(form, 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
@@ -136,8 +136,8 @@ impl Policy {
         self
     }
 
-    /// Number of chains of [`aug_mix`](Policy::aug_mix), and of effects in each. `None` draws 1 to 3
-    /// effects.
+    /// Number of chains of [`aug_mix`](Policy::aug_mix), and of effects in each. `None` draws 1 to
+    /// 3 effects.
     #[must_use]
     pub fn chains(mut self, number: u32, effects: Option<u32>) -> Self {
         match &mut self.form {
@@ -147,8 +147,8 @@ impl Policy {
         self
     }
 
-    /// How geometric effects read positions between pixels; [`Interpolation::Nearest`] by default, as
-    /// in torchvision.
+    /// How geometric effects read positions between pixels; [`Interpolation::Nearest`] by default,
+    /// as in torchvision.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;

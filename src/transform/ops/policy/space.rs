@@ -17,8 +17,8 @@ pub(super) struct Space {
     factor: f32,
     /// Largest translation.
     translate: Translate,
-    /// Bits that the smallest magnitude of `Posterize` keeps, and bits that the largest one drops in
-    /// addition.
+    /// Bits that the smallest magnitude of `Posterize` keeps, and bits that the largest one drops
+    /// in addition.
     bits: (f32, f32),
 }
 
@@ -112,8 +112,8 @@ impl Space {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
-    /// The magnitude number `level` of `bins`, which has both signs with the same probability if the
-    /// kind has a sign. 0 for kinds without a magnitude.
+    /// The magnitude number `level` of `bins`, which has both signs with the same probability if
+    /// the kind has a sign. 0 for kinds without a magnitude.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |most: f32| linspace(0.0, most, bins, level);
         let translate = |side: u32| match self.translate {

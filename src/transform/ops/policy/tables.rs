@@ -1,5 +1,5 @@
-//! The published policies of AutoAugment: 25 pairs of effects, of which one is drawn. An effect has its
-//! probability and its magnitude, from 0 to 9, or to 10 in timm's tables.
+//! The published policies of AutoAugment: 25 pairs of effects, of which one is drawn. An effect has
+//! its probability and its magnitude, from 0 to 9, or to 10 in timm's tables.
 
 use super::kind::Kind::{self, *};
 

@@ -148,7 +148,8 @@ fn arguments_are_those_of_timm() {
         for (level, theirs) in levels.iter().zip(values) {
             let ours = timm::argument_of(kind(&name), *level, name.ends_with("Increasing"), name.ends_with("Original"));
             // timm keeps fewer than 0 bits if the magnitude exceeds 10, which Pillow refuses. Its
-            // `Desaturate` gets the share that is removed. The radius of `GaussianBlurRand` is drawn.
+            // `Desaturate` gets the share that is removed. The radius of `GaussianBlurRand` is
+            // drawn.
             let theirs = match &*name {
                 "PosterizeIncreasing" => theirs.max(0.0),
                 "Desaturate" => 1.0 - theirs,

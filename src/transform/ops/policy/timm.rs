@@ -32,7 +32,8 @@ pub(super) struct Recipe {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Effects {
-    /// `number` of these kinds, each with this probability. Kinds with weights are drawn at most once.
+    /// `number` of these kinds, each with this probability. Kinds with weights are drawn at most
+    /// once.
     Choice {
         kinds: &'static [(Kind, f64)],
         weighted: bool,
@@ -326,7 +327,8 @@ impl Recipe {
         to(kind, by);
     }
 
-    /// The argument of an effect: timm's `LEVEL_TO_ARG`. `sign` is that of an argument that has one.
+    /// The argument of an effect: timm's `LEVEL_TO_ARG`. `sign` is that of an argument that has
+    /// one.
     fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
