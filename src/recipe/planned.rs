@@ -70,6 +70,9 @@ impl<'a> Planned<'a> {
 /// rectangle around both takes no longer than decoding each. All images of the sample then take at
 /// most `room` bytes of memory to decode, or no more than if each is decoded on its own.
 pub(crate) fn share(images: &mut [Planned<'_>], room: u64) {
+    if images.len() < 2 {
+        return;
+    }
     let memory = |image: &Planned<'_>| image.picture.as_ref().map_or(0, |picture| picture.memory(image.region));
     let mut all = images.iter().map(memory).fold(0, u64::saturating_add);
     for number in 1..images.len() {
