@@ -3,7 +3,8 @@
 //!
 //! Large blocks are mapped, filled by several threads and then registered with the driver, because
 //! `cuMemHostAlloc` fills page after page on one thread. Small blocks, and large ones that the
-//! driver cannot register, come from `cuMemHostAlloc`.
+//! driver cannot register, come from `cuMemHostAlloc`. So do all blocks where a driver before CUDA
+//! 12.5 cannot mark the work of a context.
 //!
 //! **Invariants**
 //! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them once, and then
@@ -23,6 +24,8 @@ use std::ptr::NonNull;
 
 use cudarc::driver::{result, sys};
 
+#[cfg(target_os = "linux")]
+use super::driver::marks_contexts;
 use super::driver::{Context, Doing};
 use super::later::{FREED_WITHIN, later, settle};
 use crate::error::{Error, Result};
@@ -69,8 +72,12 @@ impl Pinned {
         if len == 0 {
             return Err(Error::config("page-locked memory of 0 bytes"));
         }
+        // The driver does not promise that unlocking waits for copies, as freeing does. So the memory
+        // must be freed after a mark of all work.
         #[cfg(target_os = "linux")]
-        if let Some(start) = mapped(len) {
+        if marks_contexts()
+            && let Some(start) = mapped(len)
+        {
             return Ok(Pinned { start, len, is_mapped: true, context: context.clone() });
         }
         // SAFETY: the context is bound, and the result is checked before use.
