@@ -89,6 +89,7 @@ fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
         "maps" => loader
             .augment(Augment::letterbox(40, 24).fill([114; 3]).flip(0.5))
             .field("depth", Map::new().nearest().fill(-1.0))
+            .field("near", Map::new().of("depth"))
             .field("heat", Map::of_channels(3))
             .field("flow", Map::flow())
             .field("marks", Points::new(2).visibility().flip_pairs([(0, 1)]))

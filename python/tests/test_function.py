@@ -309,12 +309,14 @@ def test_memory_that_cannot_be_shared_is_an_error_that_says_so(mini: str) -> Non
 
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 import warpfeed
 from functions import {f}
 
 if __name__ == "__main__":
+    # A shell starts jobs in the background with Ctrl-C ignored, and programs inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     loader = warpfeed.Loader(sys.argv[1], batch_size=16, transform={f}, processes=2, output="numpy",
                              augment=warpfeed.Augment.train(32))
     print(*[process.pid for process in loader._function._started], flush=True)

@@ -163,7 +163,7 @@ def test_the_signature_the_help_and_the_checks_name_the_same_options() -> None:
     for function, text in [(Loader.__init__, Loader.__doc__), (Decoder.__init__, Decoder.__doc__), (warpfeed.pack,) * 2]:
         text = text if isinstance(text, str) else inspect.getdoc(warpfeed.pack)
         assert text is not None
-        named = re.findall(r"^ *((?:[a-z_]+, )*[a-z_]+): ", text[text.index("Args:") :], re.MULTILINE)
+        named = re.findall(r"^ *((?:[a-z_0-9]+, )*[a-z_0-9]+): ", text[text.index("Args:") :], re.MULTILINE)
         documented = {name for names in named for name in names.split(", ")}
         options = _options.table(function)
         assert set(options) <= documented, "every option has a text"
