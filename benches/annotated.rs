@@ -20,7 +20,7 @@ use warpfeed::field::{Boxes, Mask};
 use warpfeed::order::Rng;
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Source, open};
-use warpfeed::{Augment, Dtype, Loader};
+use warpfeed::{Augment, Dtype, Exif, Loader};
 use warpfeed_cli::synth::Synth;
 
 const TURNS: usize = 7;
@@ -89,7 +89,8 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
 
 /// Measures the seconds for `PICTURES` pictures, in batches of `batch` in host memory.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
-    let loader = Loader::new(path).batch_size(batch).shuffle(1).without("label");
+    // The annotations were drawn on upright pictures.
+    let loader = Loader::new(path).batch_size(batch).shuffle(1).without("label").annotations_follow(Exif::Upright);
     let mut batches = with(loader).host().unwrap();
     let (mut seen, mut epoch) = (0, 0);
     let mut started = Instant::now();
