@@ -120,9 +120,9 @@ enum { FILLED = 16777216, BILINEAR = 33554432, PERSPECTIVE = 67108864 };
 struct Tone {
     // BRIGHTNESS and the other numbers.
     u32 kind;
-    // BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE: the
-    // bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the level
-    // from which on nothing is added.
+    // BRIGHTNESS: the factor. CONTRAST: shares of the image and of its mean grey. POSTERIZE:
+    // the bits that are kept, as a mask. SOLARIZE: the threshold. ADD: what is added, and the
+    // level from which on nothing is added.
     float by[2];
 };
 static_assert(sizeof(Tone) == 12, "Tone");
@@ -161,11 +161,11 @@ static_assert(sizeof(Blur) == 16, "Blur");
 // Positions are computed as in torchvision's `_affine_grid`, `_perspective_grid` and PyTorch's
 // `grid_sample`, with the same sums and products of 32-bit floats.
 struct Warp {
-    // The first six numbers map a position of the output to a source position, in units of half
-    // the image. The last two divide it if PERSPECTIVE is set.
+    // The first six numbers map a position of the output to a source position, in units of
+    // half the image. The last two divide it if PERSPECTIVE is set.
     float map[8];
-    // Red, green and blue of positions outside the image, from the lowest byte on, and the bits
-    // FILLED, BILINEAR and PERSPECTIVE.
+    // Red, green and blue of positions outside the image, from the lowest byte on, and the
+    // bits FILLED, BILINEAR and PERSPECTIVE.
     u32 mode;
 };
 static_assert(sizeof(Warp) == 36, "Warp");
@@ -174,8 +174,8 @@ static_assert(sizeof(Warp) == 36, "Warp");
 struct Erase {
     // The rectangle, in pixels of the output.
     Rect rect;
-    // Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch of
-    // bytes.
+    // Red, green and blue in the units of the batch: normalised floats, or 0 to 255 in a batch
+    // of bytes.
     float value[3];
 };
 static_assert(sizeof(Erase) == 28, "Erase");
