@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::Path;
 
-use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use warpfeed::decode::{Codecs, Condition, Pixels, Rect, check};
 use warpfeed::pack::{Pack, Recode, repack_jpeg};
 use warpfeed::source::{Memory, OwnedSample, Source, open};
@@ -14,15 +13,7 @@ const SIDE: u16 = 160;
 
 fn encoded(progressive: bool, interval: u16) -> Vec<u8> {
     let pixels: Vec<u8> = (0..usize::from(SIDE) * usize::from(SIDE) * 3).map(|i| (i * i / 31 + i / 5) as u8).collect();
-    let mut bytes = Vec::new();
-    let mut encoder = Encoder::new(&mut bytes, 85);
-    encoder.set_sampling_factor(SamplingFactor::F_2_2);
-    encoder.set_progressive(progressive);
-    if interval > 0 {
-        encoder.set_restart_interval(interval);
-    }
-    encoder.encode(&pixels, SIDE, SIDE, ColorType::Rgb).unwrap();
-    bytes
+    crate::jpeg(&pixels, (SIDE, SIDE), progressive, interval)
 }
 
 fn packed(jpeg: &[u8]) -> Vec<u8> {

@@ -1,7 +1,6 @@
 //! Promise: views of one picture are decoded together where that is faster, with the pixels, errors
 //! and counts of damage of views that are decoded alone.
 
-use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use warpfeed::field::Image;
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
@@ -21,17 +20,7 @@ fn pictures() -> Vec<(&'static str, Vec<u8>)> {
     let pixels: Vec<u8> = (0..u32::from(width) * u32::from(height) * 3)
         .map(|i| (i.wrapping_mul(i) / 31 + i / 5) as u8 ^ (rng.below(30) as u8))
         .collect();
-    let jpeg = |progressive: bool, interval: u16| {
-        let mut bytes = Vec::new();
-        let mut encoder = Encoder::new(&mut bytes, 85);
-        encoder.set_sampling_factor(SamplingFactor::F_2_2);
-        encoder.set_progressive(progressive);
-        if interval > 0 {
-            encoder.set_restart_interval(interval);
-        }
-        encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
-        bytes
-    };
+    let jpeg = |progressive, interval| crate::jpeg(&pixels, (width, height), progressive, interval);
     let (plain, rows, packed, progressive) = (jpeg(false, 0), jpeg(false, 13), jpeg(false, 2), jpeg(true, 0));
     let mut all = Vec::new();
     for (name, file) in [("plain", &plain), ("rows", &rows), ("packed", &packed), ("progressive", &progressive)] {
