@@ -168,3 +168,7 @@ mod fuzz;
 #[cfg(all(test, feature = "parquet"))]
 #[path = "../../tests/fuzz/columns.rs"]
 mod fuzz_columns;
+
+#[cfg(test)]
+#[path = "../../tests/fuzz/lists.rs"]
+mod fuzz_lists;

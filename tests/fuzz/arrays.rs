@@ -26,8 +26,59 @@ const WORDS: [&[u8]; 16] = [
     b"ctorch\nFloatStorage\n",
 ];
 
-/// Small files of each format.
-fn files() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+/// Words of HDF5: signatures, and types of messages.
+#[cfg(feature = "hdf5")]
+const OF_HDF5: [&[u8]; 16] = [
+    b"\x89HDF\r\n\x1a\n",
+    b"TREE",
+    b"SNOD",
+    b"HEAP",
+    b"GCOL",
+    b"OHDR",
+    b"OCHK",
+    b"FRHP",
+    b"BTHD",
+    b"FAHD",
+    b"EAHD",
+    &[0xff; 8],
+    &[0; 8],
+    // Messages of a dataspace, a layout and filters.
+    &[1, 0, 8, 0],
+    &[8, 0, 24, 0],
+    &[11, 0, 16, 0],
+];
+
+/// Small files of one format.
+struct Files {
+    kind: &'static str,
+    files: Vec<Vec<u8>>,
+    /// The ends of the files.
+    ends: Vec<Vec<u8>>,
+    words: &'static [&'static [u8]],
+}
+
+impl Files {
+    fn new(kind: &'static str, files: Vec<Vec<u8>>) -> Self {
+        let ends = files.iter().map(|file| file[file.len().saturating_sub(END)..].to_vec()).collect();
+        Files { kind, files, ends, words: &WORDS }
+    }
+}
+
+/// Bytes at the end of a file that are changed more often: the directory of an archive is there.
+const END: usize = 2000;
+
+fn fixture(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/arrays").join(name)).expect("a fixture")
+}
+
+#[cfg(feature = "hdf5")]
+fn hdf5() -> Files {
+    let names = ["growing-v114", "growing-earliest", "gzip-v114", "rows-earliest", "rows-v114", "split", "refused"];
+    let files = names.map(|name| fixture(&format!("../hdf5/{name}.h5"))).to_vec();
+    Files { words: &OF_HDF5, ..Files::new("hdf5", files) }
+}
+
+fn npy() -> Files {
     let npy = |shape: &str, descr: &str, bytes: usize| {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
         let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -35,43 +86,37 @@ fn files() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         file.extend((0..bytes).map(|byte| byte as u8));
         file
     };
-    let tensors = br#"{"image":{"dtype":"U8","shape":[2,3,5,6],"data_offsets":[0,180]},"label":{"dtype":"I64","shape":[2],"data_offsets":[180,196]}}"#;
-    let mut safetensors = (tensors.len() as u64).to_le_bytes().to_vec();
-    safetensors.extend(tensors);
-    safetensors.extend([7; 196]);
-    let fixture = |name: &str| {
-        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/arrays").join(name))
-            .expect("a fixture")
-    };
-    #[cfg(feature = "hdf5")]
-    let hdf5 = ["growing-v114", "rows-earliest", "split", "refused"].map(|name| fixture(&format!("../hdf5/{name}.h5")));
-    vec![
-        #[cfg(feature = "hdf5")]
-        ("hdf5", hdf5.to_vec()),
-        ("npy", vec![npy("(2, 5, 6, 3)", "|u1", 180), npy("(3, 2)", ">f4", 24), npy("(4,)", "<f2", 8)]),
-        ("npz", vec![fixture("stored.npz"), fixture("splits.npz")]),
-        ("safetensors", vec![safetensors]),
-        ("torch", vec![fixture("tuple.pt"), fixture("dict.pth"), fixture("view.pt")]),
-    ]
+    Files::new("npy", vec![npy("(2, 5, 6, 3)", "|u1", 180), npy("(3, 2)", ">f4", 24), npy("(4,)", "<f2", 8)])
 }
 
-/// Changes the end of an archive, where its directory is, or any other part of a file.
-fn mutated(random: &mut Random, from: &[Vec<u8>]) -> Vec<u8> {
-    let whole = &from[random.below(from.len())];
-    let start = match random.below(3) {
-        0 => 0,
-        _ => whole.len().saturating_sub(2000),
-    };
-    [&whole[..start], &random.mutated(&[whole[start..].to_vec()], &WORDS)].concat()
+fn npz() -> Files {
+    Files::new("npz", vec![fixture("stored.npz"), fixture("splits.npz")])
+}
+
+fn safetensors() -> Files {
+    let tensors = br#"{"image":{"dtype":"U8","shape":[2,3,5,6],"data_offsets":[0,180]},"label":{"dtype":"I64","shape":[2],"data_offsets":[180,196]}}"#;
+    let mut file = (tensors.len() as u64).to_le_bytes().to_vec();
+    file.extend(tensors);
+    file.extend([7; 196]);
+    Files::new("safetensors", vec![file])
+}
+
+fn torch() -> Files {
+    Files::new("torch", vec![fixture("tuple.pt"), fixture("dict.pth"), fixture("view.pt")])
 }
 
 /// Checks that a damaged file is an error, or can be read.
-fn case(files: &[(&'static str, Vec<Vec<u8>>)], seed: u64) -> bool {
+fn case(from: &Files, seed: u64) -> bool {
     let random = &mut Random::new(seed);
-    let (kind, from) = &files[random.below(files.len())];
-    let bytes = mutated(random, from);
-    let part = (*kind == "npz" && random.below(2) == 0).then_some("train");
-    let Ok(source) = Arrays::in_memory(bytes, kind, part) else { return false };
+    let bytes = match random.below(3) {
+        0 => random.mutated(&from.files, from.words),
+        _ => {
+            let whole = &from.files[random.below(from.files.len())];
+            [&whole[..whole.len().saturating_sub(END)], &random.mutated(&from.ends, from.words)].concat()
+        }
+    };
+    let part = (from.kind == "npz" && random.below(2) == 0).then_some("train");
+    let Ok(source) = Arrays::in_memory(bytes, from.kind, part) else { return false };
     let mut scratch = Vec::new();
     for index in [0, source.len() / 2, source.len() - 1] {
         let label = source.label(index, &mut Vec::new());
@@ -83,14 +128,49 @@ fn case(files: &[(&'static str, Vec<Vec<u8>>)], seed: u64) -> bool {
 }
 
 #[test]
-fn array_files() {
-    let files = files();
-    fuzz::briefly("arrays", |seed| case(&files, seed));
+fn damaged_arrays_give_errors() {
+    for files in [npy(), npz(), safetensors(), torch()] {
+        fuzz::briefly(files.kind, |seed| case(&files, seed));
+    }
+    #[cfg(feature = "hdf5")]
+    {
+        let files = hdf5();
+        fuzz::briefly(files.kind, |seed| case(&files, seed));
+    }
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn array_files_for_long() {
-    let files = files();
-    fuzz::for_long("arrays", |seed| case(&files, seed));
+fn npy_files_for_long() {
+    let files = npy();
+    fuzz::for_long(files.kind, |seed| case(&files, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn npz_files_for_long() {
+    let files = npz();
+    fuzz::for_long(files.kind, |seed| case(&files, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn safetensors_files_for_long() {
+    let files = safetensors();
+    fuzz::for_long(files.kind, |seed| case(&files, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn torch_files_for_long() {
+    let files = torch();
+    fuzz::for_long(files.kind, |seed| case(&files, seed));
+}
+
+#[cfg(feature = "hdf5")]
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn hdf5_files_for_long() {
+    let files = hdf5();
+    fuzz::for_long(files.kind, |seed| case(&files, seed));
 }

@@ -35,15 +35,24 @@ const WORDS: [&[u8]; 22] = [
 ];
 
 /// Fixtures: the path to open, and the files.
-const SETS: [(&str, &str, &[&str]); 11] = [
+type Set = (&'static str, &'static str, &'static [&'static str]);
+const MDS: [Set; 7] = [
     ("mds_encodings/values", "", &["index.json", "shard.00000.mds"]),
     ("mds_encodings/numbers", "", &["index.json", "shard.00000.mds"]),
     ("mds_encodings/gz", "", &["index.json", "shard.00000.mds.gz"]),
     ("mds_encodings/snappy", "", &["index.json", "shard.00000.mds.snappy"]),
+    ("mds_encodings/br", "", &["index.json", "shard.00000.mds.br"]),
+    ("mds_encodings/refused", "", &["index.json", "shard.00000.mds"]),
     ("mds_pil", "", &["index.json", "shard.00000.mds"]),
+];
+const LITDATA: [Set; 4] = [
     ("litdata_values", "", &["index.json", "chunk-0-0.bin"]),
     ("litdata_refused/pickle", "", &["index.json", "chunk-0-0.bin"]),
-    ("beton_values", "values.beton", &["values.beton"]),
+    ("litdata_refused/arrow", "", &["index.json", "chunk-0-0.bin"]),
+    ("litdata_refused/framed", "", &["index.json", "chunk-0-0.bin"]),
+];
+const BETON: [Set; 1] = [("beton_values", "values.beton", &["values.beton"])];
+const RECORDIO: [Set; 3] = [
     ("recordio_values", "parts.rec", &["parts.rec"]),
     ("recordio_values", "labels.rec", &["labels.rec", "labels.idx"]),
     ("recordio_values", "faces.rec", &["faces.rec", "faces.idx"]),
@@ -66,18 +75,18 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
 }
 
 /// Each case changes one file of one data set.
-fn chunk_files() -> impl FnMut(u64) -> bool {
+fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats");
-    let bytes = |(folder, _, files): &(&str, &str, &[&str])| -> Vec<Vec<u8>> {
+    let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {
         files.iter().map(|file| fs::read(root.join(folder).join(file)).expect("a fixture")).collect()
     };
-    let sets: Vec<_> = SETS.iter().map(bytes).collect();
+    let sets: Vec<_> = all.iter().map(bytes).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let mut number = 0_u64;
     move |seed| {
         let mut random = Random::new(seed);
-        let place = random.below(SETS.len());
-        let ((_, opened, names), files) = (&SETS[place], &sets[place]);
+        let place = random.below(all.len());
+        let ((_, opened, names), files) = (&all[place], &sets[place]);
         let changed = random.below(files.len());
         // New files each time, because files that were decompressed or kept remain.
         number += 1;
@@ -113,12 +122,32 @@ fn chunk_files() -> impl FnMut(u64) -> bool {
 }
 
 #[test]
-fn chunk_files_briefly() {
-    fuzz::briefly("chunk files", chunk_files());
+fn damaged_chunks_give_errors() {
+    for (name, sets) in [("mds", &MDS[..]), ("litdata", &LITDATA), ("beton", &BETON), ("recordio", &RECORDIO)] {
+        fuzz::briefly(name, chunk_files(sets));
+    }
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
-fn chunk_files_for_long() {
-    fuzz::for_long("chunk files", chunk_files());
+fn mds_files_for_long() {
+    fuzz::for_long("mds", chunk_files(&MDS));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn litdata_files_for_long() {
+    fuzz::for_long("litdata", chunk_files(&LITDATA));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn beton_files_for_long() {
+    fuzz::for_long("beton", chunk_files(&BETON));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn recordio_files_for_long() {
+    fuzz::for_long("recordio", chunk_files(&RECORDIO));
 }

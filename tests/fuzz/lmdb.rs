@@ -2,10 +2,11 @@
 
 use super::datum::Datum;
 use super::layout::{MsgPack, ValueFormat, classes, detect};
+use super::pickled::{self, Pickled};
 use super::{Bare, header};
 use crate::fuzz::{self, Random};
 use crate::source::pixels::Colours;
-use crate::source::record::Part;
+use crate::source::record::{Part, Wanted};
 
 const WORDS: [&[u8]; 16] = [
     b"\xa7__key__",
@@ -86,6 +87,42 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     accepted
 }
 
+/// Pickled dicts, tuples and lists of samples.
+fn pickles() -> Vec<Vec<u8>> {
+    let text = include_str!("../fixtures/formats/pickles/pickles.txt");
+    let hex = |line: &str| line.split('\t').nth(3).expect("five columns").to_owned();
+    let bytes = |hex: String| -> Vec<u8> {
+        (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..][..2], 16).expect("hexadecimal")).collect()
+    };
+    let small = text.lines().map(hex).map(bytes).filter(|pickle| pickle.len() < 2000);
+    small.filter(|pickle| Pickled::new([Ok(&pickle[..])].into_iter(), &Wanted::default()).is_ok()).collect()
+}
+
+/// Checks that a damaged value is an error or a sample, next to a valid value and as the first of a
+/// database.
+fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let value = random.mutated(pickles, &WORDS);
+    let first = match random.below(2) {
+        0 => &value,
+        _ => &pickles[random.below(pickles.len())],
+    };
+    drop(pickled::classes(&value));
+    let values = || [first, &value].map(|value| Ok(&value[..])).into_iter();
+    let Ok(mut layout) = Pickled::new(values(), &Wanted::default()) else { return false };
+    if layout.learn(values(), None, true).is_err() {
+        return false;
+    }
+    let read = |page: &mut Vec<u8>| {
+        let sample = layout.sample(Part::Borrowed(b"key"), &value, page).ok()?;
+        let fields = sample.fields().iter().map(|(name, value)| value.encoded(name).into_owned());
+        Some((fields.collect::<Vec<_>>(), sample.label().ok()))
+    };
+    let (once, again) = (read(&mut Vec::new()), read(&mut vec![7; 40]));
+    assert!(once == again, "the sample depends on the memory");
+    once.is_some()
+}
+
 fn databases() -> Vec<Vec<u8>> {
     [&include_bytes!("../fixtures/bare.mdb")[..], include_bytes!("../fixtures/binary_keys.mdb")]
         .map(|file| file[..8192 + 200].to_vec())
@@ -132,6 +169,19 @@ fn lmdb_value() {
 fn lmdb_value_for_long() {
     let values = values();
     fuzz::for_long("lmdb value", |seed| value(&values, seed));
+}
+
+#[test]
+fn lmdb_pickled() {
+    let pickles = pickles();
+    fuzz::briefly("lmdb pickled", |seed| pickled(&pickles, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn lmdb_pickled_for_long() {
+    let pickles = pickles();
+    fuzz::for_long("lmdb pickled", |seed| pickled(&pickles, seed));
 }
 
 #[test]

@@ -1,7 +1,10 @@
-//! Fuzzing of a shard's headers and of its sidecar index.
+//! Fuzzing of a shard's headers, of its sidecar index, and of the manifest of a set.
+
+use std::collections::BTreeMap;
 
 use super::header::BLOCK;
 use super::index::{End, Field, Index};
+use super::manifest::Manifest;
 use super::sidecar;
 use crate::error::Result;
 use crate::fuzz::{self, Random};
@@ -152,6 +155,49 @@ fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let Some(index) = sidecar::decode(&bytes, 4096, 77) else { return false };
     check(&index, 4096);
     true
+}
+
+fn manifests() -> Vec<Vec<u8>> {
+    let text = r#"{"warpfeed_set": 1, "samples": 5, "shards": [{"name": "a-000.tar", "samples": 3, "bytes": 10240},
+        {"name": "a-001.tar", "samples": 2, "bytes": 4096}]}"#;
+    vec![text.as_bytes().to_vec()]
+}
+
+/// Checks that the shards of a damaged manifest are files of the folder, with their sizes.
+fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> bool {
+    let words: [&[u8]; 8] = [
+        b"\"name\": ",
+        b"\"bytes\": ",
+        b"../a-000.tar",
+        b"/etc/passwd",
+        b"null",
+        b"-1",
+        b"18446744073709551616",
+        b"[[[[[[[[",
+    ];
+    let bytes = Random::new(seed).mutated(manifests, &words);
+    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose("a.manifest.json", tars, true));
+    shards.is_ok_and(|shards| {
+        assert!(shards.iter().all(|shard| tars.get(&shard.name) == Some(&shard.bytes)));
+        true
+    })
+}
+
+#[test]
+fn set_manifest() {
+    let (manifests, tars) = (manifests(), tars());
+    fuzz::briefly("set manifest", |seed| manifest(&manifests, &tars, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn set_manifest_for_long() {
+    let (manifests, tars) = (manifests(), tars());
+    fuzz::for_long("set manifest", |seed| manifest(&manifests, &tars, seed));
+}
+
+fn tars() -> BTreeMap<String, u64> {
+    [("a-000.tar".to_owned(), 10240), ("a-001.tar".to_owned(), 4096)].into()
 }
 
 #[test]
