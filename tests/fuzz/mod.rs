@@ -20,8 +20,18 @@
 //! other, `..._for_long`, is ignored and runs for `WARPFEED_FUZZ_SECONDS`. `tests/README.md` has
 //! the commands.
 
+mod coverage;
+
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
+
+use coverage::{Corpus, Coverage};
+
+thread_local! {
+    /// Inputs that reached new edges, in a build that counts them.
+    static CORPUS: RefCell<Option<Corpus>> = const { RefCell::new(None) };
+}
 
 /// A small generator (splitmix64), so that a seed is enough to name a case.
 pub(crate) struct Random(u64);
@@ -48,15 +58,23 @@ impl Random {
     }
 
     /// Returns one of `from` with a few changes. Some insert `words` of the format, or parts of
-    /// other files.
+    /// other files. In a build that counts edges, inputs that reached new ones are changed further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        let mut bytes = from[self.below(from.len())].clone();
-        // One case in sixteen is valid, so that accepting files is tested too.
-        let changes = if self.below(16) == 0 { 0 } else { 1 + self.below(4) };
-        for _ in 0..changes {
-            self.change(&mut bytes, from, words);
-        }
-        bytes
+        // A generator of its own, so that the rest of the case depends on the seed alone.
+        let mut random = Random::new(self.next());
+        CORPUS.with_borrow_mut(|corpus| {
+            let place = from.as_ptr().addr();
+            let found = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(place));
+            let of_found = !found.is_empty() && random.below(4) > 0;
+            let files = if of_found { found } else { from };
+            let mut bytes = files[random.below(files.len())].clone();
+            // One case in sixteen is valid, so that accepting files is tested too.
+            let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
+            for _ in 0..changes {
+                random.change(&mut bytes, from, words);
+            }
+            corpus.as_mut().map_or(bytes.clone(), |corpus| corpus.replayed_or(place, bytes))
+        })
     }
 
     fn change(&mut self, bytes: &mut Vec<u8>, from: &[Vec<u8>], words: &[&[u8]]) {
@@ -132,10 +150,15 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
 ///
 /// With `WARPFEED_FUZZ_LAST` the current seed is kept in that file, for cases that end the process
 /// instead of panicking.
+///
+/// In a build that counts edges, the printed line has those reached. A seed then names a case
+/// together with its inputs, which are written if it fails.
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
     use std::os::unix::fs::FileExt;
     let last = std::env::var_os("WARPFEED_FUZZ_LAST")
         .map(|path| std::fs::File::create(path).expect("the folder can be created"));
+    let mut coverage = Coverage::new();
+    CORPUS.set((coverage.all() > 0).then(Corpus::default));
     let start = Instant::now();
     let (mut cases, mut accepted, mut failures, mut slowest) = (0, 0u64, Vec::new(), (Duration::ZERO, 0));
     while start.elapsed() < length && cases < most {
@@ -148,6 +171,12 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
             Ok(sound) => accepted += u64::from(sound),
             Err(_) => failures.push(seed),
         }
+        let failed = failures.last() == Some(&seed);
+        CORPUS.with_borrow_mut(|corpus| {
+            if let Some(corpus) = corpus {
+                corpus.end_case(coverage.see(), failed.then(|| format!("{}-{seed}", name.replace(' ', "-"))));
+            }
+        });
         slowest = slowest.max((since.elapsed(), seed));
         if since.elapsed() > SLOW {
             failures.push(seed);
@@ -163,6 +192,9 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
         slowest.0.as_secs_f64() * 1e3,
         slowest.1
     );
+    if let (Some(corpus), all @ 1..) = (CORPUS.take(), coverage.all()) {
+        println!("fuzz {name}: {} of {all} edges reached, {} inputs kept", coverage.edges, corpus.len());
+    }
     assert!(
         failures.is_empty(),
         "{name} fails for the seeds {failures:?}; WARPFEED_FUZZ_SEED={} WARPFEED_FUZZ_CASES=1 replays one",
