@@ -45,7 +45,9 @@ const MDS: [Set; 7] = [
     ("mds_encodings/refused", "", &["index.json", "shard.00000.mds"]),
     ("mds_pil", "", &["index.json", "shard.00000.mds"]),
 ];
-const LITDATA: [Set; 4] = [
+const LITDATA: [Set; 6] = [
+    ("litdata_rows", "", &["index.json", "chunk-0-0.bin", "chunk-0-1.bin"]),
+    ("litdata_refused/json", "", &["index.json", "chunk-0-0.bin"]),
     ("litdata_values", "", &["index.json", "chunk-0-0.bin"]),
     ("litdata_refused/pickle", "", &["index.json", "chunk-0-0.bin"]),
     ("litdata_refused/arrow", "", &["index.json", "chunk-0-0.bin"]),

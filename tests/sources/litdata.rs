@@ -68,6 +68,97 @@ fn litdata_values_are_those_that_were_written() {
 }
 
 #[test]
+fn litdata_rows_of_bytes_give_the_batches_of_the_folder() {
+    for mapped in [true, false] {
+        agrees(fixture("litdata_bytes"), |loader| loader.mmap(mapped));
+    }
+    assert_eq!(open(fixture("litdata_bytes")).unwrap().kind(), "litdata");
+}
+
+#[test]
+fn litdata_rows_are_those_that_were_written() {
+    for mapped in [true, false] {
+        let source = Options::new().mmap(mapped).open(fixture("litdata_rows")).unwrap();
+        assert_eq!((source.len(), source.classes()), (3, &["cat".to_owned(), "dog".to_owned()][..]));
+        let mut scratch = Vec::new();
+        for n in 0..3 {
+            let sample = source.read(n, &mut scratch).unwrap();
+            assert_eq!(sample.label().unwrap(), Some(i64::from(n == 0)));
+            assert_eq!(&*sample.field("raw.bin").unwrap(), [1, 2, n as u8]);
+            let text = |name: &str| {
+                let value = sample.value(name)?;
+                Some(String::from_utf8(value.encoded("x.txt").into_owned()).unwrap())
+            };
+            for (name, expected) in [
+                ("score.npy", (0.5 + n as f64).to_string()),
+                ("flag.npy", u8::from(n == 1).to_string()),
+                ("count.npy", ((1_u64 << 40) + n as u64).to_string()),
+                ("list.npy", format!("{n} 2")),
+                ("nested.json", format!("[[1],[{n},2]]")),
+                ("meta.size.npy", n.to_string()),
+                ("meta.name.txt", "é".to_owned()),
+            ] {
+                assert_eq!(text(name), Some(expected), "{name}");
+            }
+            assert_eq!(text("none.npy"), (n != 1).then(|| n.to_string()));
+        }
+    }
+}
+
+#[test]
+fn the_chunks_of_litdata_optimize_are_read() {
+    let source = open(fixture("litdata_optimized")).unwrap();
+    let mut scratch = Vec::new();
+    let mut samples: Vec<(Vec<u8>, i64)> = (0..source.len())
+        .map(|index| {
+            let sample = source.read(index, &mut scratch).unwrap();
+            (sample.field("raw.bin").unwrap().to_vec(), sample.label().unwrap().unwrap())
+        })
+        .collect();
+    // The workers share the rows in an order of their own.
+    samples.sort();
+    assert_eq!(samples, (0..6).map(|n| (vec![1, 2, n], i64::from(n) % 3)).collect::<Vec<_>>());
+}
+
+#[test]
+fn damaged_litdata_rows_are_errors_with_the_file() {
+    let folder = copy("litdata_rows");
+    let path = folder.path().join("chunk-0-1.bin");
+    let bytes = fs::read(&path).unwrap();
+    let len = bytes.len();
+    let length = |number: u32| [&bytes[..len - 12], &number.to_le_bytes(), &bytes[len - 8..]].concat();
+    let inside = u32::from_le_bytes(bytes[len - 12..len - 8].try_into().unwrap());
+    for (damaged, cause) in [
+        ([&bytes[..len - 1], b"X"].concat(), "no rows in Arrow at its end"),
+        (length(u32::MAX), "no rows in Arrow at its end"),
+        (length(inside + 13), "no rows in Arrow at its end"),
+        (length(0), "it was cut short"),
+        (length(inside - 16), "not valid Arrow at byte "),
+    ] {
+        fs::write(&path, damaged).unwrap();
+        let e = open(folder.path()).err().unwrap();
+        assert!(e.path() == Some(&*path) && e.cause().contains(cause), "{cause}: {e}");
+    }
+    fs::write(&path, &bytes).unwrap();
+    let index = folder.path().join("index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    // The table of a chunk agrees with the index, and its rows do not.
+    let more = [&2_u32.to_le_bytes()[..], &16_u32.to_le_bytes().repeat(3), &bytes[12..]].concat();
+    let len_of = format!("\"chunk_bytes\": {}", more.len());
+    fs::write(&path, &more).unwrap();
+    let claimed = text.replace("\"chunk_size\": 1,", "\"chunk_size\": 2,");
+    fs::write(&index, claimed.replace(&format!("\"chunk_bytes\": {len}"), &len_of)).unwrap();
+    let e = open(folder.path()).err().unwrap();
+    assert!(e.path() == Some(&*path) && e.cause() == "1 rows in Arrow, but the index says 2", "{e}");
+    fs::write(&index, text).unwrap();
+    // A chunk of items next to one of rows.
+    let items = [&1_u32.to_le_bytes()[..], &12_u32.to_le_bytes(), &(len as u32).to_le_bytes(), &bytes[12..]].concat();
+    fs::write(&path, items).unwrap();
+    let e = open(folder.path()).err().unwrap();
+    assert!(e.cause().contains("the chunk has rows in Arrow, but") && e.cause().contains("chunk-0-1.bin"), "{e}");
+}
+
+#[test]
 fn litdata_that_is_not_read_is_refused_by_name() {
     let path = fixture("litdata_refused/pickle");
     let e = open(&path).err().unwrap();
@@ -76,7 +167,13 @@ fn litdata_that_is_not_read_is_refused_by_name() {
     let source = Options::new().table(columns).open(&path).unwrap();
     assert_eq!(&*source.read(0, &mut Vec::new()).unwrap().field("raw.bin").unwrap(), b"abc");
     let e = open(fixture("litdata_refused/arrow")).err().unwrap();
-    assert!(e.cause().contains("the samples are rows in Arrow, which are not read"), "{e}");
+    assert!(
+        e.cause().contains("its batches are compressed, so rows cannot be read at random; write it without"),
+        "{e}"
+    );
+    assert!(e.path().unwrap().ends_with("litdata_refused/arrow/chunk-0-0.bin"), "{e}");
+    let e = open(fixture("litdata_refused/json")).err().unwrap();
+    assert!(e.cause().contains("column \"meta\": the serializer \"json\" is not read"), "{e}");
     let e = open(fixture("litdata_refused/framed")).err().unwrap();
     assert!(e.cause().contains("compression_level=\"batch\", which are not read; write the data set with"), "{e}");
 }

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,6 +49,7 @@ const SPLITS: &str = "dataset_dict.json";
 ///
 /// [`TableOptions::picture`]: crate::source::TableOptions::picture
 pub struct Arrow {
+    kind: &'static str,
     files: Vec<Part>,
     /// Number of the first row of each batch, then the number of rows.
     starts: Vec<usize>,
@@ -83,20 +85,38 @@ impl Arrow {
 
     /// Opens `split` of a folder of files.
     pub(in crate::source) fn with(path: &Path, split: Option<&str>, options: &Options) -> Result<Self> {
-        let files = files(path, split)?;
-        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-        let opened = in_parallel(&files, |path| {
+        let opened = in_parallel(&files(path, split)?, |path| {
             let (file, _) = HeldFile::open(path, options.mapped)?;
-            let stream = Stream::read(&*file.held.bytes()).map_err(|e| e.at_path(path))?;
-            Ok((file, stream))
+            let whole = 0..file.len();
+            Ok((file, whole, None))
         })?;
+        Self::within("arrow", path, opened, options)
+    }
+
+    /// The rows of parts of files: a stream or a file of Arrow in each, with this number of rows if
+    /// it is known. `kind` names the data set at `path`.
+    ///
+    /// # Errors
+    /// Those of [`open`](Arrow::open).
+    pub(in crate::source) fn within(
+        kind: &'static str,
+        path: &Path,
+        files: Vec<(HeldFile, Range<u64>, Option<u64>)>,
+        options: &Options,
+    ) -> Result<Self> {
+        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        let streams = in_parallel(&files, |(file, within, rows)| {
+            let read = Stream::read(&*file.held.bytes(), within.clone());
+            read.and_then(|stream| stream.with_rows(*rows)).map_err(|e| e.at_path(&file.path))
+        })?;
+        let first_path = files.first().map(|(file, ..)| file.path.clone()).unwrap_or_default();
         let mut schema: Option<Schema> = None;
         let mut named = Vec::new();
         let (mut starts, mut places, mut parts) = (vec![0_usize], Vec::new(), Vec::new());
-        for (file, stream) in opened {
+        for ((file, ..), stream) in files.into_iter().zip(streams) {
             let first = schema.get_or_insert_with(|| stream.schema.clone());
             if first.fields != stream.schema.fields {
-                let cause = format!("its columns differ from those of {}", files[0].display());
+                let cause = format!("its columns differ from those of {}", first_path.display());
                 return Err(Error::in_source(cause).at_path(&file.path));
             }
             for (number, batch) in stream.batches.iter().enumerate().filter(|(_, batch)| batch.rows > 0) {
@@ -115,6 +135,7 @@ impl Arrow {
         let forms = fields.iter().map(|field| Form::of(field).ok()).collect();
         let wanted = options.wanted();
         let mut arrow = Arrow {
+            kind,
             files: parts,
             starts,
             places,
@@ -300,7 +321,7 @@ impl Source for Arrow {
     }
 
     fn kind(&self) -> &'static str {
-        "arrow"
+        self.kind
     }
 }
 

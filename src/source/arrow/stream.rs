@@ -1,6 +1,8 @@
 //! Reads the message headers of a file: the schema, and where each batch of rows has its values.
 //! Every length and offset is checked here once, so that later reads stay inside their buffers.
 
+use std::ops::Range;
+
 use super::flat::Table;
 use super::schema::{Field, Kind, Schema};
 use crate::error::{Error, Result};
@@ -31,15 +33,15 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Reads the headers of a file.
+    /// Reads the headers in `within` of a file, which contains it.
     ///
     /// # Errors
     /// With the offset, if the file is cut short or damaged, or has a feature that is not read.
-    pub(super) fn read(file: &dyn Bytes) -> Result<Self> {
+    pub(super) fn read(file: &dyn Bytes, within: Range<u64>) -> Result<Self> {
         let mut scratch = Vec::new();
-        let len = file.len();
-        let is_file = len >= 8 && file.get(0, 8, &mut scratch)? == MAGIC;
-        let mut at = if is_file { 8 } else { 0 };
+        let len = within.end;
+        let is_file = len - within.start >= 8 && file.get(within.start, 8, &mut scratch)? == MAGIC;
+        let mut at = within.start + if is_file { 8 } else { 0 };
         let mut stream: Option<Stream> = None;
         loop {
             let start = at;
@@ -81,6 +83,18 @@ impl Stream {
             at += body;
         }
         stream.ok_or_else(|| Error::in_source("not an Arrow file: it has no schema"))
+    }
+
+    /// # Errors
+    /// If the number of rows is known and there are others.
+    pub(super) fn with_rows(self, expected: Option<u64>) -> Result<Self> {
+        let rows = self.batches.iter().fold(0_u64, |rows, batch| rows.saturating_add(batch.rows as u64));
+        match expected {
+            Some(expected) if rows != expected => {
+                Err(Error::in_source(format!("{rows} rows in Arrow, but the index says {expected}")))
+            }
+            _ => Ok(self),
+        }
     }
 }
 
