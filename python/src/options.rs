@@ -65,7 +65,10 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
 fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
-        if !matches!(&*name, "data" | "order" | "max_queued" | "geometry" | "cache_dir" | "cache_bytes") {
+        if !matches!(
+            &*name,
+            "data" | "order" | "max_queued" | "geometry" | "cache_dir" | "cache_bytes" | "cache_refresh"
+        ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
                 // Their errors name the call or the field.
                 "augment" | "views" | "fields" => e,
@@ -113,8 +116,13 @@ fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn St
         };
     };
     let bytes = bytes.extract().map_err(|e| of_option("cache_bytes", &bytes, e))?;
-    let folder = folder.map_or_else(Cache::default_path, Ok);
-    let cache = folder.and_then(|folder| Cache::open(folder, bytes)).raised(options.py())?;
+    let folder = folder.map_or_else(Cache::default_path, Ok).raised(options.py())?;
+    let cache = Cache::open(&folder, bytes).raised(options.py())?;
+    if let Some(renewed) = options.get_item("cache_refresh")?
+        && renewed.extract().map_err(|e| of_option("cache_refresh", &renewed, e))?
+    {
+        warpfeed_stores::refresh(&folder, "").raised(options.py())?;
+    }
     Ok(cache.stores(warpfeed_stores::all()))
 }
 

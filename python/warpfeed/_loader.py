@@ -155,6 +155,8 @@ class Loader:
             Without it nothing is kept.
         cache_dir: that folder; ``$XDG_CACHE_HOME/warpfeed/blocks`` by default. It is created, and
             must have no other files. All processes of a machine may share it.
+        cache_refresh: lists stores again instead of using the listings in the cache, which lack
+            objects that were added.
         max_skipped: number of bad samples that may be skipped. Without it the first bad sample is
             an error.
         strict: makes damage inside a JPEG an error of its sample; libjpeg only warns of it. Each
@@ -232,6 +234,7 @@ class Loader:
         mmap: bool = True,
         cache_dir: _options.Path | None = None,
         cache_bytes: int | None = None,
+        cache_refresh: bool = False,
         max_skipped: int | None = None,
         strict: bool = False,
         retries: int | None = None,

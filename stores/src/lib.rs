@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use warpfeed::source::Store;
 
-pub use cache::{Cache, Contents, Counts, check, empty, show, warm};
+pub use cache::{Cache, Contents, Counts, check, empty, refresh, show, warm};
 pub use object_store;
 
 /// Schemes of the URLs that [`all`] opens.

@@ -2,12 +2,12 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use warpfeed_stores::{Cache, Contents, check, empty, show};
+use warpfeed_stores::{Cache, Contents, check, empty, refresh, show};
 
 use crate::data::DataArgs;
 use crate::{Outcome, progress, size};
 
-/// Show, fill, check or empty the cache of data sets in object stores
+/// Show, fill, check, refresh or empty the cache of data sets in object stores
 ///
 /// A cache is a folder that keeps what loaders read from stores. Loaders use it if their program
 /// names it (Rust: Cache::open, Python: cache_dir). Processes that use the folder meanwhile go on.
@@ -17,6 +17,7 @@ Examples:
   warpfeed cache show /local/cache
   warpfeed cache warm s3://bucket/train --dir /local/cache --bytes 500GB
   warpfeed cache check /local/cache   # drops damaged blocks
+  warpfeed cache refresh /local/cache # the next opening finds new objects
   warpfeed cache empty /local/cache")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -31,7 +32,9 @@ enum Action {
     Warm(Box<Warm>),
     /// Read every block, and drop the damaged ones; exits with 1 if there were any
     Check(Folder),
-    /// Delete all blocks; other files stay
+    /// Drop the kept listings, so that the next opening lists again and finds new objects
+    Refresh(Refresh),
+    /// Delete all blocks and listings; other files stay
     Empty(Folder),
 }
 
@@ -40,6 +43,15 @@ struct Folder {
     /// Folder of the cache [default: $XDG_CACHE_HOME/warpfeed/blocks, or ~/.cache/warpfeed/blocks]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Refresh {
+    #[command(flatten)]
+    folder: Folder,
+    /// Drop only the listings of URLs that begin with this one
+    #[arg(long, value_name = "URL", default_value = "")]
+    url: String,
 }
 
 #[derive(clap::Args)]
@@ -67,10 +79,13 @@ impl Args {
         match self.action {
             Action::Show(Folder { dir }) => {
                 let dir = folder(dir)?;
-                let Contents { blocks, bytes, sets, others, .. } = show(&dir)?;
+                let Contents { blocks, bytes, sets, listings, others, .. } = show(&dir)?;
                 writeln!(out, "{}: {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
                 for (set, (blocks, bytes)) in sets {
                     writeln!(out, "  {set}: {blocks} blocks, {}", size::bytes(bytes))?;
+                }
+                for (url, (objects, age)) in listings {
+                    writeln!(out, "  {url}: a listing of {objects} objects, {age} s old")?;
                 }
                 for other in others {
                     writeln!(out, "  not a block: {}", other.display())?;
@@ -81,6 +96,10 @@ impl Args {
                 let Contents { blocks, damaged, .. } = check(&dir)?;
                 writeln!(out, "{}: {blocks} blocks are sound, {damaged} damaged ones were deleted", dir.display())?;
                 return Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            }
+            Action::Refresh(Refresh { folder: Folder { dir }, url }) => {
+                let dir = folder(dir)?;
+                writeln!(out, "{}: dropped {} listings", dir.display(), refresh(&dir, &url)?)?;
             }
             Action::Empty(Folder { dir }) => {
                 let dir = folder(dir)?;

@@ -82,8 +82,8 @@ fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
     use warpfeed::source::{Lookahead, Object, Place, Store};
     struct Zeros;
     impl Store for Zeros {
-        fn list(&self, _: &str) -> warpfeed::Result<Vec<Object>> {
-            Ok(vec![])
+        fn list(&self, prefix: &str) -> warpfeed::Result<Vec<Object>> {
+            Ok(vec![self.object(&format!("{prefix}x.jpg"))?])
         }
         fn object(&self, url: &str) -> warpfeed::Result<Object> {
             Ok(Object { url: url.to_owned(), len: 1 << 30, tag: Some("1".to_owned()), server: None })
@@ -112,11 +112,16 @@ fn a_cache_is_shown_checked_and_emptied_and_no_other_folder() {
     let checked = warpfeed(dir.path(), &["cache", "check", "cache"]);
     let found = (checked.status.code(), text(&checked.stdout));
     assert_eq!(found, (Some(1), "cache: 2 blocks are sound, 1 damaged ones were deleted\n".to_owned()));
+    store.list("s3://b/three/").unwrap();
+    assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 objects, "));
+    for (url, shown) in [("s3://b/one", "cache: dropped 0 listings\n"), ("s3://b/", "cache: dropped 1 listings\n")] {
+        assert_eq!(ok(dir.path(), &["cache", "refresh", "cache", "--url", url]), shown);
+    }
     assert_eq!(ok(dir.path(), &["cache", "empty", "cache"]), "cache: deleted 2 blocks, 16.4 kB\n");
     assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), "cache: 0 blocks, 0 B\n");
     fs::create_dir(dir.path().join("photos")).unwrap();
     fs::write(dir.path().join("photos/x.jpg"), "x").unwrap();
-    for action in ["show", "check", "empty"] {
+    for action in ["show", "check", "refresh", "empty"] {
         let refused = fails(dir.path(), 1, &["cache", action, "photos"]);
         assert!(refused.contains("a cache needs its own folder, and this one contains \"x.jpg\""), "{refused}");
     }

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpfeed::Result;
-use warpfeed::source::{Lookahead, Object, Place, Tier};
+use warpfeed::source::{Lookahead, Object, Place, Store, Tier};
 
-use super::Counts;
 use super::block::{self, Range};
 use super::folder::{Folder, Journal, Record};
 use super::index::{Index, Key, Owner};
+use super::{Counts, listing};
 
 /// Blocks in memory and in a folder.
 pub(super) struct Kept {
@@ -326,6 +326,28 @@ impl Kept {
         // The file still exists if another process has written the block, or if the lock was not
         // available.
         let _ = fs::remove_file(&partial);
+    }
+
+    /// The objects of `store` below `prefix`, and whether their listing was kept.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub(super) fn list(&self, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
+        match self.folder.as_ref().filter(|_| self.is_here()) {
+            Some(folder) => listing::list(folder, store, prefix),
+            None => Ok((store.list(prefix)?, false)),
+        }
+    }
+
+    /// Removes the kept listing of `prefix`.
+    pub(super) fn forget(&self, prefix: &str) {
+        self.folder.iter().for_each(|folder| listing::forget(folder, prefix));
+    }
+
+    /// Removes the kept listings of the folders above `url`.
+    pub(super) fn forget_above(&self, url: &str) {
+        let start = url.find("://").map_or(0, |at| at + 3);
+        url[start..].match_indices('/').for_each(|(at, _)| self.forget(&url[..=start + at]));
     }
 
     /// Takes the order in which a loader reads a set. Returns the number of the loader.

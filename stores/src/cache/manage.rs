@@ -1,7 +1,7 @@
-//! Shows, checks and empties the folder of a cache.
+//! Shows, checks, refreshes and empties the folder of a cache.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use super::block::{Header, begins_like_a_block};
 use super::folder::{Blocks, Folder, Journal};
 use super::index::{Index, Key};
 use super::kept::remove;
+use super::listing::{self, Listing};
 
 /// Blocks in the folder of a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,7 +24,9 @@ pub struct Contents {
     /// Number of blocks and their bytes by the folder of their object's URL, and the server if the
     /// URL does not name it.
     pub sets: BTreeMap<String, (u64, u64)>,
-    /// Damaged blocks; [`check`] drops them.
+    /// Number of objects of each kept listing, and its age in seconds, by the URL that was listed.
+    pub listings: BTreeMap<String, (u64, u64)>,
+    /// Damaged blocks and listings; [`check`] drops them.
     pub damaged: u64,
     /// Files that the cache did not write. They are never removed.
     pub others: Vec<PathBuf>,
@@ -36,6 +39,31 @@ pub struct Contents {
 pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::existing(path.as_ref())?;
     Ok(listed(&folder)?.0)
+}
+
+/// Drops the listings in the folder `path` of the URLs that begin with `prefix`, so that the next
+/// opening lists again and finds new objects. Blocks stay. Returns the number of listings.
+///
+/// # Errors
+/// If the folder is not a cache, or cannot be read or written.
+pub fn refresh(path: impl AsRef<Path>, prefix: &str) -> Result<u64> {
+    let folder = Folder::existing(path.as_ref())?;
+    let mut dropped = 0;
+    for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
+        let listing = Listing::load(&path);
+        if listing.is_none_or(|listing| listing.prefix.starts_with(prefix)) {
+            drop_listing(&path)?;
+            dropped += 1;
+        }
+    }
+    Ok(dropped)
+}
+
+fn drop_listing(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(path, &e)),
+        _ => Ok(()),
+    }
 }
 
 /// Reads all blocks of the cache in the folder `path` and drops the damaged ones.
@@ -73,11 +101,18 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     contents.damaged += headless.len() as u64;
     contents.others.retain(|path| named(path).is_none());
     damaged.extend(headless);
+    for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
+        // Another process may have dropped it.
+        if Listing::load(&path).is_none() && path.exists() {
+            drop_listing(&path)?;
+            contents.damaged += 1;
+        }
+    }
     drop_blocks(&folder, &damaged)?;
     Ok(contents)
 }
 
-/// Removes all blocks of the cache in the folder `path`. The folder remains a cache. Returns the
+/// Removes all blocks and listings of the cache in the folder `path`. The folder remains a cache. Returns the
 /// former content.
 ///
 /// # Errors
@@ -85,6 +120,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 pub fn empty(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::existing(path.as_ref())?;
     let (contents, blocks) = listed(&folder)?;
+    refresh(path, "")?;
     drop_blocks(&folder, &blocks.iter().map(|(key, ..)| *key).collect::<Vec<_>>())?;
     Ok(contents)
 }
@@ -100,6 +136,12 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         let server = header.object.server.as_ref().map(|server| format!(" at {server}")).unwrap_or_default();
         let set = contents.sets.entry(format!("{set}{server}")).or_default();
         *set = (set.0 + 1, set.1 + bytes);
+    }
+    for path in listing::all(folder).map_err(|e| Error::io(&folder.path, &e))? {
+        if let Some(listing) = Listing::load(&path) {
+            let found = (listing.objects.len() as u64, listing.age());
+            contents.listings.insert(listing.prefix, found);
+        }
     }
     Ok((contents, blocks))
 }

@@ -3,8 +3,9 @@
 //! 1. `index` chooses the blocks to keep, by their next use in the order of a loader.
 //! 2. `block` is one block in a file; `folder` is the folder with its journal.
 //! 3. `kept` has the blocks of this process: in memory, and in the folder.
-//! 4. `store` wraps a store with the cache.
-//! 5. `manage` shows, checks and empties a folder; `warm` fills it.
+//! 4. `listing` keeps listings of stores in the folder.
+//! 5. `store` wraps a store with the cache.
+//! 6. `manage` shows, checks and empties a folder; `warm` fills it.
 //!
 //! A block is one range of one version of an object: usually one sample. Blocks are not fixed parts
 //! of an object, because a shuffle would then fetch and keep much that it does not use.
@@ -13,6 +14,7 @@ mod block;
 mod folder;
 mod index;
 mod kept;
+mod listing;
 mod manage;
 mod store;
 mod warm;
@@ -23,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use warpfeed::source::Store;
 use warpfeed::{Error, Result};
 
-pub use manage::{Contents, check, empty, show};
+pub use manage::{Contents, check, empty, refresh, show};
 pub use warm::warm;
 
 use crate::runtime::PerProcess;
@@ -56,6 +58,12 @@ use kept::Kept;
 /// its blocks, so bytes of two versions are never mixed. Objects without a version, or with a weak
 /// one, are not kept. The cache deletes only blocks that it has written, and refuses a folder with
 /// other files.
+///
+/// **Listings.** The folder also keeps the listings of stores, so a folder of a million pictures is
+/// listed once, by one of the ranks. An opening asks the server for eight of the objects, and lists
+/// again if one of them has changed. If another one changed, reading it is an error, and the next
+/// opening lists again. Objects that were added are found after [`refresh`]. Listings do not count
+/// towards `bytes`.
 ///
 /// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the
 /// store what the cache does not have.
@@ -118,7 +126,7 @@ impl Cache {
 
     /// `store` behind this cache.
     pub fn store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(store::Cached { cache: self.clone(), store })
+        Arc::new(store::Cached::new(self.clone(), store))
     }
 
     /// Stores by scheme, such as [`all`](crate::all), behind this cache.

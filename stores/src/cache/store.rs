@@ -1,22 +1,49 @@
 //! A store behind a cache.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use warpfeed::Result;
 use warpfeed::source::{Keep, Lookahead, Object, Place, Reply, Store, Tier, Upload};
+use warpfeed::{Error, ErrorKind, Result};
 
 use super::Cache;
 use super::index::Owner;
 
 pub(super) struct Cached {
-    pub(super) cache: Cache,
-    pub(super) store: Arc<dyn Store>,
+    cache: Cache,
+    store: Arc<dyn Store>,
+    /// The prefixes whose kept listings were used.
+    listed: Arc<Mutex<Vec<String>>>,
+}
+
+impl Cached {
+    pub(super) fn new(cache: Cache, store: Arc<dyn Store>) -> Self {
+        Cached { cache, store, listed: Arc::default() }
+    }
+
+    /// Passes an answer about the object at `url` on. After an error that may be due to a changed
+    /// object, the next opening lists again.
+    fn seen<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, answer: Result<T>) -> Result<T> {
+        let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
+        if answer.as_ref().is_err_and(is_lasting) {
+            let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
+            for prefix in listed.extract_if(.., |prefix| url.starts_with(&**prefix)) {
+                cache.0.forget(&prefix);
+            }
+        }
+        answer
+    }
 }
 
 impl Store for Cached {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.store.list(prefix)
+        let (objects, kept) = self.cache.0.list(&*self.store, prefix)?;
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.retain(|one| one != prefix);
+        if kept {
+            listed.push(prefix.to_owned());
+        }
+        Ok(objects)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
@@ -25,7 +52,10 @@ impl Store for Cached {
 
     /// Keeps nothing: reads outside a known order are those of indexes and of whole shards.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        if self.cache.0.get(object, at, to).is_some() { Ok(()) } else { self.store.read(object, at, to) }
+        match self.cache.0.get(object, at, to) {
+            Some(_) => Ok(()),
+            None => Self::seen(&self.cache, &self.listed, &object.url, self.store.read(object, at, to)),
+        }
     }
 
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
@@ -33,19 +63,25 @@ impl Store for Cached {
             .iter_mut()
             .filter_map(|(at, to)| self.cache.0.get(object, *at, to).is_none().then_some((*at, &mut **to)));
         let mut missing: Vec<_> = missing.collect();
-        if missing.is_empty() { Ok(()) } else { self.store.read_ranges(object, &mut missing) }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Self::seen(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
     }
 
     /// Reads from the store, because the caller has already asked the cache for each sample.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
-        self.store.fetch(object, range, reply);
+        let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
+        self.store.fetch(object, range, reply.map(move |answer| Self::seen(&cache, &listed, &url, answer)));
     }
 
     fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
+        self.cache.0.forget_above(url);
         self.store.create(url)
     }
 
     fn remove(&self, url: &str) -> Result<()> {
+        self.cache.0.forget_above(url);
         self.store.remove(url)
     }
 

@@ -1,0 +1,296 @@
+//! Listings of stores in the folder of a cache, so that a folder of a million pictures is listed
+//! once.
+//!
+//! A listing is the file `files/KEY.listing`, whose key is a hash of the listed prefix. Next to it
+//! is `files/KEY.lock`, which a process holds while it lists. The format is little-endian: the
+//! magic number, the second of the listing, the prefix, the number of objects, the objects (the URL
+//! after the prefix, length, tag, server), and the CRC-32 of all of this. Texts have their length
+//! first, and a missing one has the length `u32::MAX`. The last byte of the magic number is the
+//! version.
+//!
+//! Nothing but another listing can find new objects. A kept listing is used only if a few of its
+//! objects are still the same on the server, and the log says how old it is. An object that changed
+//! is an error when it is read, and ends the use of the listing.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use warpfeed::source::{Object, Stop, Store, is_stopped};
+use warpfeed::{Error, Result};
+
+use super::folder::{FILES, Folder};
+
+const MAGIC: [u8; 8] = *b"wflist\x00\x01";
+const ABSENT: u32 = u32::MAX;
+/// Number of objects that are compared with the server before a kept listing is used, at once.
+const PROBES: usize = 8;
+/// Interval at which a process asks whether another one has listed.
+const SLICE: Duration = Duration::from_millis(20);
+/// Time after which a process lists although another one is listing. That one may be suspended.
+const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const LISTING: &str = "listing";
+
+/// A kept listing.
+pub(super) struct Listing {
+    /// The second since 1970 in which it was made.
+    pub(super) time: u64,
+    pub(super) prefix: String,
+    pub(super) objects: Vec<Object>,
+}
+
+impl Listing {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        let text = |bytes: &mut Vec<u8>, text: Option<&str>| {
+            bytes.extend_from_slice(&text.map_or(ABSENT, |text| text.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(text.unwrap_or_default().as_bytes());
+        };
+        bytes.extend_from_slice(&self.time.to_le_bytes());
+        text(&mut bytes, Some(&self.prefix));
+        bytes.extend_from_slice(&(self.objects.len() as u64).to_le_bytes());
+        for object in &self.objects {
+            text(&mut bytes, object.url.strip_prefix(&self.prefix));
+            bytes.extend_from_slice(&object.len.to_le_bytes());
+            text(&mut bytes, object.tag.as_deref());
+            text(&mut bytes, object.server.as_deref());
+        }
+        let checksum = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// `None` if the bytes are not those of a whole listing.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (body, checksum) = bytes.split_last_chunk()?;
+        if crc32fast::hash(body).to_le_bytes() != *checksum {
+            return None;
+        }
+        let rest = &mut body.strip_prefix(&MAGIC)?;
+        let time = long(rest)?;
+        let prefix = text(rest)??.to_owned();
+        let count = long(rest)?;
+        let mut objects = Vec::new();
+        // Most listings have one server.
+        let mut server: Option<Arc<str>> = None;
+        for _ in 0..count {
+            let url = format!("{prefix}{}", text(rest)??);
+            let len = long(rest)?;
+            let tag = text(rest)?.map(str::to_owned);
+            let own = text(rest)?;
+            if own != server.as_deref() {
+                server = own.map(Into::into);
+            }
+            objects.push(Object { url, len, tag, server: server.clone() });
+        }
+        rest.is_empty().then_some(Listing { time, prefix, objects })
+    }
+
+    /// Reads the file at `path`. `None` if it is missing, damaged, or not a listing.
+    pub(super) fn load(path: &Path) -> Option<Self> {
+        Self::decode(&fs::read(path).ok()?)
+    }
+
+    /// Seconds since the listing was made.
+    pub(super) fn age(&self) -> u64 {
+        now().saturating_sub(self.time)
+    }
+
+    /// Whether some objects are the same on the server. An object that is gone, or may not be
+    /// asked for, is another one.
+    ///
+    /// # Errors
+    /// If the server does not answer now.
+    fn is_current(&self, store: &dyn Store) -> Result<bool> {
+        let count = self.objects.len().min(PROBES);
+        let last = self.objects.len() - 1;
+        let probes = (0..count).map(|i| &self.objects[i * last / (count - 1).max(1)]);
+        let stop = Stop::current();
+        let ask = |object: &Object| match store.object(&object.url) {
+            Ok(found) => Ok(found == *object),
+            Err(e) if e.is_transient() => Err(e),
+            Err(_) => Ok(false),
+        };
+        let answers: Vec<Result<bool>> = std::thread::scope(|scope| {
+            let ask = |object| {
+                let (stop, ask) = (stop.clone(), &ask);
+                scope.spawn(move || match stop {
+                    Some(stop) => stop.during(|| ask(object)),
+                    None => ask(object),
+                })
+            };
+            let asked: Vec<_> = probes.map(ask).collect();
+            let lost = || Error::in_source("asking for an object was interrupted").transient();
+            asked.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
+        });
+        answers.into_iter().try_fold(true, |all, answer| Ok(all && answer?))
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn long(rest: &mut &[u8]) -> Option<u64> {
+    let (number, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(u64::from_le_bytes(*number))
+}
+
+/// The next text, which may be missing. The outer `None` says that the bytes end.
+fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
+    let (len, after) = rest.split_first_chunk()?;
+    *rest = after;
+    let len = u32::from_le_bytes(*len);
+    if len == ABSENT {
+        return Some(None);
+    }
+    let (text, after) = rest.split_at_checked(len as usize)?;
+    *rest = after;
+    std::str::from_utf8(text).ok().map(Some)
+}
+
+/// The name of everything that is kept for `text`: a 128-bit FNV-1a hash.
+fn named(folder: &Folder, text: &str, extension: &str) -> PathBuf {
+    let hash = text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    });
+    folder.path.join(FILES).join(format!("{hash:032x}.{extension}"))
+}
+
+/// The objects of `store` below `prefix`: those of the kept listing if it is current, otherwise
+/// those of a new one, which is kept. Also says whether they were kept.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
+    let path = named(folder, prefix, LISTING);
+    if let Some(objects) = current(&path, store, prefix)? {
+        return Ok((objects, true));
+    }
+    // The other ranks of the machine wait for the first and read its listing.
+    let _lock = lock(&named(folder, prefix, "lock"))?;
+    if let Some(objects) = current(&path, store, prefix)? {
+        return Ok((objects, true));
+    }
+    let time = now();
+    let objects = store.list(prefix)?;
+    if !objects.is_empty() && objects.iter().all(|object| object.url.starts_with(prefix)) {
+        let listing = Listing { time, prefix: prefix.to_owned(), objects };
+        if let Err(e) = write(folder, &path, &listing.encode()) {
+            tracing::warn!("{}: the listing is not kept ({e})", folder.path.display());
+        }
+        return Ok((listing.objects, false));
+    }
+    Ok((objects, false))
+}
+
+/// The objects of the kept listing at `path`, if it is current.
+///
+/// # Errors
+/// If the server does not answer now.
+fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
+    let kept = Listing::load(path).filter(|kept| kept.prefix == prefix && !kept.objects.is_empty());
+    let Some(kept) = kept else { return Ok(None) };
+    let (count, age) = (kept.objects.len(), kept.age());
+    if !kept.is_current(store)? {
+        tracing::info!("{prefix}: objects have changed since it was listed {age} s ago; listed again");
+        return Ok(None);
+    }
+    tracing::info!(
+        "{prefix}: the listing of {count} objects is from the cache and {age} s old; `warpfeed cache refresh` makes the \
+         next opening list again"
+    );
+    Ok(Some(kept.objects))
+}
+
+fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = folder.partial();
+    let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = fs::remove_file(partial);
+    }
+    written
+}
+
+/// Waits for the lock at `path`, which the system releases when its process dies. `None` if the
+/// folder cannot be written, or another process holds the lock for too long.
+///
+/// # Errors
+/// If the reads of this thread should end.
+fn lock(path: &Path) -> Result<Option<File>> {
+    let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).open(path) else { return Ok(None) };
+    let mut waited = Duration::ZERO;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) if waited < PATIENCE => {}
+            Err(_) => return Ok(None),
+        }
+        if is_stopped() {
+            return Err(Error::new(warpfeed::ErrorKind::Io, "waiting for a listing was cancelled"));
+        }
+        std::thread::sleep(SLICE);
+        waited += SLICE;
+    }
+}
+
+/// Removes the kept listing of `prefix`.
+pub(super) fn forget(folder: &Folder, prefix: &str) {
+    match fs::remove_file(named(folder, prefix, LISTING)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => tracing::warn!("the listing of {prefix} stays: {e}"),
+        _ => {}
+    }
+}
+
+/// The files of the kept listings.
+pub(super) fn all(folder: &Folder) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder.path.join(FILES)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let is_listing = |path: &PathBuf| {
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        stem.len() == 32
+            && u128::from_str_radix(stem, 16).is_ok()
+            && path.extension().is_some_and(|extension| extension == LISTING)
+    };
+    let mut paths: Vec<_> = paths.into_iter().filter(is_listing).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_reads_back_and_a_changed_bit_or_length_is_detected() {
+        let object = |url: &str, tag: Option<&str>, server: Option<&str>| Object {
+            url: format!("s3://b/x/{url}"),
+            len: 1 << 40,
+            tag: tag.map(str::to_owned),
+            server: server.map(Into::into),
+        };
+        let objects = vec![
+            object("a.jpg", Some("\"1\""), Some("http://h")),
+            object("", None, Some("http://h")),
+            object("\u{e9}/b.jpg", Some(""), None),
+        ];
+        let listing = Listing { time: 7, prefix: "s3://b/x/".to_owned(), objects: objects.clone() };
+        let bytes = listing.encode();
+        let again = Listing::decode(&bytes).unwrap();
+        assert_eq!((again.time, &*again.prefix, again.objects), (7, "s3://b/x/", objects));
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Listing::decode(&flipped).is_none(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Listing::decode(&bytes[..len]).is_none(), "{len} bytes");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Promise: a folder in a store is listed once, by one of the ranks. A kept listing is never served
+//! stale without a word: objects that changed are an error or lead to another listing, and new
+//! objects are found after a refresh.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use warpfeed::source::{Object, Options, Source, Store};
+use warpfeed::{Error, Result};
+use warpfeed_stores::{Cache, check, empty, refresh, show};
+
+/// Objects in memory, with the version of each. Counts listings.
+#[derive(Default)]
+struct Objects {
+    objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
+    lists: AtomicU64,
+    server: Mutex<Option<Arc<str>>>,
+}
+
+impl Objects {
+    fn of(count: u64) -> Arc<Self> {
+        let store = Arc::new(Objects::default());
+        (0..count).for_each(|n| store.put(&format!("mem://set/{}/{n:03}.bmp", n % 2), n as u8));
+        store
+    }
+
+    fn put(&self, url: &str, byte: u8) {
+        let mut objects = self.objects.lock().unwrap();
+        let version = objects.get(url).map_or(0, |(version, _)| version + 1);
+        objects.insert(url.to_owned(), (version, vec![byte; 9]));
+    }
+}
+
+impl Store for Objects {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.lists.fetch_add(1, SeqCst);
+        // The other rank asks meanwhile.
+        thread::sleep(Duration::from_millis(50));
+        let urls: Vec<_> = self.objects.lock().unwrap().keys().filter(|url| url.starts_with(prefix)).cloned().collect();
+        urls.iter().map(|url| self.object(url)).collect()
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        let objects = self.objects.lock().unwrap();
+        let (version, bytes) = objects.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
+        let server = self.server.lock().unwrap().clone();
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()), server })
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        if self.object(&object.url)? != *object {
+            return Err(Error::in_source("the object has changed").at_path(&object.url));
+        }
+        to.copy_from_slice(&self.objects.lock().unwrap()[&object.url].1[at as usize..][..to.len()]);
+        Ok(())
+    }
+}
+
+/// Opens the set as a new process would.
+fn opened(folder: &tempfile::TempDir, store: &Arc<Objects>) -> Result<Arc<dyn Source>> {
+    let cache = Cache::open(folder.path(), 1 << 30)?;
+    Options::new().store("mem", cache.store(store.clone())).open("mem://set")
+}
+
+fn read(source: &dyn Source) -> Result<Vec<u8>> {
+    (0..source.len()).map(|index| Ok(source.read(index, &mut Vec::new())?.image().unwrap().1[0])).collect()
+}
+
+#[test]
+fn a_folder_is_listed_once_by_one_of_the_ranks() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    let (both, cache) = (Barrier::new(2), Cache::open(folder.path(), 1 << 30).unwrap());
+    let rank = || {
+        both.wait();
+        Options::new().store("mem", cache.store(store.clone())).open("mem://set").unwrap().len()
+    };
+    let ranks: Vec<_> = thread::scope(|scope| {
+        let ranks = [scope.spawn(rank), scope.spawn(rank)];
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    assert_eq!((ranks, store.lists.load(SeqCst)), (vec![40, 40], 1));
+    let direct = Options::new().store("mem", store.clone()).open("mem://set").unwrap();
+    let lists = store.lists.load(SeqCst);
+    let again = opened(&folder, &store).unwrap();
+    assert_eq!((again.fingerprint(), read(&*again).unwrap()), (direct.fingerprint(), read(&*direct).unwrap()));
+    assert_eq!(store.lists.load(SeqCst), lists, "the second opening lists nothing");
+    let listings = show(folder.path()).unwrap().listings;
+    assert_eq!(
+        listings.into_iter().map(|(url, (count, _))| (url, count)).collect::<Vec<_>>(),
+        [("mem://set/".to_owned(), 40)]
+    );
+}
+
+#[test]
+fn a_changed_object_is_an_error_and_the_next_opening_lists_again() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    opened(&folder, &store).unwrap();
+    // One that is not compared on opening: the first and the last are.
+    store.put("mem://set/0/002.bmp", 200);
+    let set = opened(&folder, &store).unwrap();
+    assert_eq!(store.lists.load(SeqCst), 1);
+    let e = read(&*set).unwrap_err();
+    assert!(e.cause().contains("has changed") && e.path().unwrap().ends_with("002.bmp"), "{e}");
+    let set = opened(&folder, &store).unwrap();
+    assert_eq!((read(&*set).unwrap()[1], store.lists.load(SeqCst)), (200, 2));
+
+    // One that is compared, and another server with the same names.
+    store.put("mem://set/0/000.bmp", 201);
+    assert_eq!(read(&*opened(&folder, &store).unwrap()).unwrap()[0], 201);
+    assert_eq!(store.lists.load(SeqCst), 3);
+    *store.server.lock().unwrap() = Some("elsewhere".into());
+    opened(&folder, &store).unwrap();
+    assert_eq!(store.lists.load(SeqCst), 4);
+    store.objects.lock().unwrap().remove("mem://set/1/039.bmp");
+    assert_eq!((opened(&folder, &store).unwrap().len(), store.lists.load(SeqCst)), (39, 5));
+}
+
+#[test]
+fn a_new_object_appears_after_a_refresh() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    opened(&folder, &store).unwrap();
+    store.put("mem://set/1/new.bmp", 9);
+    assert_eq!(opened(&folder, &store).unwrap().len(), 40);
+    assert_eq!(refresh(folder.path(), "mem://other").unwrap(), 0);
+    assert_eq!(opened(&folder, &store).unwrap().len(), 40);
+    assert_eq!(refresh(folder.path(), "mem://set").unwrap(), 1);
+    assert_eq!(opened(&folder, &store).unwrap().len(), 41);
+    // What is written through the cache is found at once.
+    store.put("mem://set/1/newer.bmp", 9);
+    let written = Cache::open(folder.path(), 1 << 30).unwrap().store(store.clone()).create("mem://set/1/newer.bmp");
+    assert!(written.is_err(), "this store is read-only");
+    assert_eq!(opened(&folder, &store).unwrap().len(), 42);
+    empty(folder.path()).unwrap();
+    assert!(show(folder.path()).unwrap().listings.is_empty());
+}
+
+#[test]
+fn a_damaged_listing_is_made_again_and_an_empty_one_is_not_kept() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
+    opened(&folder, &store).unwrap();
+    let file = || {
+        let files = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().unwrap() == "listing").collect::<Vec<_>>()
+    };
+    for bytes in [&b""[..], b"wflist\0\x01", b"something else"] {
+        fs::write(&file()[0], bytes).unwrap();
+        let lists = store.lists.load(SeqCst);
+        assert_eq!((opened(&folder, &store).unwrap().len(), store.lists.load(SeqCst)), (40, lists + 1));
+    }
+    fs::write(&file()[0], b"damaged").unwrap();
+    assert_eq!((check(folder.path()).unwrap().damaged, file().len()), (1, 0));
+    store.objects.lock().unwrap().clear();
+    assert!(opened(&folder, &store).is_err() && file().is_empty());
+}
