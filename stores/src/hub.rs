@@ -1,38 +1,83 @@
-//! The listing of a data set of the Hugging Face hub.
+//! Data sets of the Hugging Face hub: the commit of a revision, and the listing of its files.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::header::{AUTHORIZATION, LINK};
 use http_body_util::BodyExt;
-use object_store::ClientOptions;
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequestBody};
+use object_store::{ClientOptions, ObjectStoreExt};
 use warpfeed::source::Object;
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::convert;
 use crate::http::Connector;
 use crate::open::{Place, hub_endpoint, hub_name};
-use crate::store::{COMMIT, wait};
+use crate::runtime::PerProcess;
+use crate::store::{COMMIT, heard, wait};
 
 /// Maximum number of pages of a listing. The hub's have 1,000 files each.
 const PAGES: usize = 100_000;
 
+/// The commits of the revisions that this process has read, by their address.
+type Commits = Mutex<HashMap<String, String>>;
+
+/// The commit of the revision of the data set at `place`. A process asks for it once, so that a
+/// table, its files and every later read are of one commit, although the branch moves.
+///
+/// # Errors
+/// If the hub does not say it.
+async fn commit_of(client: &HttpClient, place: &Place) -> Result<String> {
+    static COMMITS: PerProcess<Commits> = PerProcess::new();
+    let (name, revision) = hub_name(place.root.split_once("://").map_or("", |(_, name)| name));
+    // A full hash is a commit itself.
+    if revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(revision.to_owned());
+    }
+    let commits =
+        || Ok::<_, Error>(COMMITS.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner));
+    let address = format!("{}/api/{name}/revision/{revision}", hub_endpoint());
+    if let Some(commit) = commits()?.get(&address) {
+        return Ok(commit.clone());
+    }
+    let (answer, _) = body_of(client, &address).await?;
+    let broken = || Error::new(ErrorKind::Io, format!("listing {address}: the answer has no commit"));
+    let commit = commit(&answer).ok_or_else(broken)?;
+    // Another thread may have asked at the same time. The first answer stays.
+    Ok(commits()?.entry(address).or_insert(commit).clone())
+}
+
+fn client() -> Result<HttpClient> {
+    let options = ClientOptions::new().with_allow_http(true);
+    Connector::Read.connect(&options).map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
+}
+
+/// The file of the hub at `url`, which is in the store of `place`. Its tag is the commit.
+pub(crate) fn object(place: Place, url: String) -> Result<Object> {
+    wait(async move {
+        let commit = match client() {
+            Ok(client) => commit_of(&client, &place).await,
+            Err(e) => Err(e),
+        };
+        let commit = commit.map_err(|e| e.at_path(&url))?;
+        let place = Place::of_commit(&url, &commit)?;
+        let meta = heard(place.store.head(&place.path), &url, "opening").await?;
+        Ok(Object { url, len: meta.size, tag: Some(format!("{COMMIT}{commit}")), server: place.server })
+    })
+}
+
 /// The objects of the data set whose URL begins with `prefix`, by the hub's HTTP interface
 /// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of an object is the
-/// commit of the revision at this time, and reads ask for the file of this commit.
+/// commit of the revision, and reads ask for the file of this commit.
 pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
     wait(async move {
         let failed = |e: Error| e.at_path(&prefix);
         let broken = |cause: String| failed(Error::new(ErrorKind::Io, cause));
-        let client =
-            Connector::Read.connect(&ClientOptions::new().with_allow_http(true)).map_err(|e| broken(e.to_string()))?;
-        let (name, revision) = hub_name(place.root.split_once("://").map_or("", |(_, name)| name));
+        let client = client().map_err(failed)?;
+        let name = hub_name(place.root.split_once("://").map_or("", |(_, name)| name)).0;
         let folder = place.path.as_ref();
         let api = format!("{}/api/{name}", hub_endpoint());
-        let address = format!("{api}/revision/{revision}");
-        let (answer, _) = body_of(&client, &address).await.map_err(failed)?;
-        let commit = commit(&answer).ok_or_else(|| broken(format!("listing {address}: the answer has no commit")))?;
+        let commit = commit_of(&client, &place).await.map_err(failed)?;
         let tag = Some(format!("{COMMIT}{commit}"));
         let mut next = Some(format!("{api}/tree/{commit}/{folder}?recursive=true"));
         let (mut found, mut seen, mut paths) = (Vec::new(), HashSet::new(), HashSet::new());

@@ -35,7 +35,7 @@ const LISTS: usize = 32;
 const MODIFIED: &str = "W/modified ";
 /// Prefix of the tag of an object with a version but without an ETag.
 const VERSION: &str = "version ";
-/// Prefix of the tag of a file of the hub. The commit that was listed follows.
+/// Prefix of the tag of a file of the hub. The commit follows.
 pub(crate) const COMMIT: &str = "commit ";
 
 /// The stores of all URLs, configured by the environment.
@@ -165,7 +165,11 @@ fn received_in_time<T>(received: &Receiver<T>) -> Result<Option<T>> {
 }
 
 /// Fails if `answer` receives nothing for too long.
-async fn heard<T>(answer: impl Future<Output = object_store::Result<T>>, url: &str, what: &str) -> Result<T> {
+pub(crate) async fn heard<T>(
+    answer: impl Future<Output = object_store::Result<T>>,
+    url: &str,
+    what: &str,
+) -> Result<T> {
     match timeout(QUIET, answer).await {
         Ok(answer) => answer.map_err(|e| convert(e, url, what)),
         Err(_) => {
@@ -200,6 +204,9 @@ fn modified(meta: &ObjectMeta) -> Option<String> {
 fn object(stores: &impl Find, url: &str) -> Result<Object> {
     let place = stores.find(url)?;
     let url = url.to_owned();
+    if open::is_hub(&url) {
+        return crate::hub::object(place, url);
+    }
     wait(async move {
         let meta = heard(place.store.head(&place.path), &url, "opening").await?;
         Ok(Object { url, len: meta.size, tag: tag(&meta), server: place.server })

@@ -1,6 +1,6 @@
 //! Promise: a listing of the Hugging Face hub is whole or an error. Refusals and cut pages are
 //! asked for again, circles and pages that are not listings are refused by name, and the token
-//! stays on the hub.
+//! stays on the hub. All requests of a process ask for one commit.
 #![allow(unsafe_code)]
 
 mod support;
@@ -98,6 +98,32 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
     assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);
     let told = |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
     assert_eq!((told(&server), told(&other)), (true, false));
+
+    // The branch moves after the first request. A table and its files are of one commit all the
+    // same.
+    let moving = ["c1", "c2"].map(|commit| page(&format!(r#"{{"sha":"{commit}"}}"#), None));
+    server.scripts.lock().unwrap().insert("/api/datasets/o/moving/revision/main".to_owned(), moving.into());
+    let trees = ["c1", "c2"].map(|commit| {
+        let tree = format!("/api/datasets/o/moving/tree/{commit}/train?recursive=true");
+        (tree, vec![page(&files(&["a.jpg", "t.csv"]), None)])
+    });
+    server.scripts.lock().unwrap().extend(trees);
+    for commit in ["c1", "c2", "main"] {
+        for name in ["a.jpg", "t.csv"] {
+            let path = format!("/datasets/o/moving/resolve/{commit}/train/{name}");
+            server.put(&path, format!("{commit:5}").into_bytes());
+        }
+    }
+    let hub = warpfeed_stores::all().into_iter().find(|(scheme, _)| *scheme == "hf").unwrap().1;
+    let table = hub.object("hf://datasets/o/moving/train/t.csv").unwrap();
+    let listed = hub.list("hf://datasets/o/moving/train/").unwrap();
+    assert_eq!((table.tag.as_deref(), listed.len()), (Some("commit c1"), 2));
+    for object in [&table, &listed[0], &listed[1]] {
+        let mut bytes = [0; 5];
+        hub.read(object, 0, &mut bytes).unwrap();
+        assert_eq!((object.tag.as_deref(), &bytes), (Some("commit c1"), b"c1   "), "{}", object.url);
+    }
+    assert_eq!(listed[1], table);
 
     // A server that always refuses does not hold up giving up.
     let begun = Instant::now();
