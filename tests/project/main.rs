@@ -1,4 +1,5 @@
-//! The text of the project: its layering, and its promises.
+//! The text of the project: its layering, its promises and its licences.
 
 mod layering;
+mod licences;
 mod promises;

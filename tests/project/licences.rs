@@ -1,0 +1,20 @@
+//! Promise: every package holds both licences, also when it is packed alone.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn every_package_holds_both_licences() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        let licence = fs::read_to_string(root.join(name)).unwrap();
+        // A package has only files below its folder. These are links, which packing follows.
+        for package in ["cli", "python", "stores"] {
+            let found = fs::read_to_string(root.join(package).join(name));
+            assert!(found.is_ok_and(|found| found == licence), "{package} has not the {name} of the repository");
+        }
+        let project = fs::read_to_string(root.join("python/pyproject.toml")).unwrap();
+        let listed = project.lines().find(|line| line.starts_with("license-files = ")).unwrap();
+        assert!(listed.contains(&format!("{name:?}")), "{listed}");
+    }
+}
