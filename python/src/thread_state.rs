@@ -43,8 +43,8 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 /// Stops a thread that the interpreter ends while it shuts down.
 ///
 /// Up to CPython 3.13, `pthread_exit` unwinds a thread that returns from a wait, such as
-/// `time.sleep`, during shutdown. Unwinding would release a thread state that is not current, which
-/// ends the process with a fatal error.
+/// `time.sleep`, during shutdown. Unwinding would release a thread state that is not current, or
+/// leave the destructor of a thread-local value. Both end the process with a fatal error.
 struct Hangs;
 
 impl Drop for Hangs {
@@ -58,11 +58,13 @@ impl Drop for Hangs {
 
 impl Drop for Stays {
     fn drop(&mut self) {
+        let hangs = Hangs;
         // While the interpreter shuts down there is nothing to do: it frees the state.
         Python::try_attach(|_| {
             // SAFETY: it closes the `PyGILState_Ensure` of `attached`, when this thread was already
             // attached (invariant 2). The one of `try_attach` is the last, and ends the state.
             unsafe { ffi::PyGILState_Release(ffi::PyGILState_STATE::PyGILState_LOCKED) };
         });
+        std::mem::forget(hangs);
     }
 }

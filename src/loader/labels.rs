@@ -44,10 +44,7 @@ impl Labels<'_> {
         let stop = Stop::current();
         let places = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
         // This pool is dropped before the loader's pool starts.
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(workers)
-            .build()
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?
+        source::Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
             .install(|| {
                 let label = |scratch: &mut Vec<u8>, place| source::during(stop.clone(), || label(scratch, place));
                 (0..places).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()

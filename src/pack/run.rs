@@ -94,12 +94,9 @@ impl Run<'_> {
         Err(Error::config(format!("no sample has the key {}{more}", shown.join(", "))))
     }
 
-    fn pool(&self) -> Result<rayon::ThreadPool> {
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(self.threads())
-            .thread_name(|i| format!("warpfeed-pack-{i}"))
-            .build()
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start {} worker threads: {e}", self.threads())))
+    fn pool(&self) -> Result<source::Pool> {
+        let builder = rayon::ThreadPoolBuilder::new().thread_name(|i| format!("warpfeed-pack-{i}"));
+        source::Pool::start(builder, self.threads())
     }
 
     fn threads(&self) -> usize {

@@ -31,9 +31,9 @@
 // their files. `tree` lists what lies in a folder or a store, and `options` are the options for
 // opening. `bytes` reads large files, `pages` loads pages of memory maps, `identity` detects
 // replaced files, `held` keeps files open, `file` reads whole files, and `parallel` opens many of
-// them. `kept` writes and reads the indexes next to data sets, and `hash` is their hash. `pickle`,
-// `protobuf` and `npy` read values of other libraries, and `elements` and `pixels` convert arrays
-// of numbers and pixels.
+// them, with the threads of a `pool`. `kept` writes and reads the indexes next to data sets, and
+// `hash` is their hash. `pickle`, `protobuf` and `npy` read values of other libraries, and
+// `elements` and `pixels` convert arrays of numbers and pixels.
 
 mod ahead;
 #[cfg(feature = "annotations")]
@@ -80,6 +80,7 @@ mod parquet;
 mod pickle;
 #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
 mod pixels;
+mod pool;
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 mod protobuf;
 // Each format uses a part of it.
@@ -157,6 +158,7 @@ pub(crate) use hash::Hash;
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use npy::{MAX_AXES, Npy, Shape};
 pub(crate) use pages::reads_ahead;
+pub(crate) use pool::Pool;
 pub(crate) use retry::{RETRIES, check_retries, retried};
 #[cfg(feature = "pack")]
 pub(crate) use tar::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};

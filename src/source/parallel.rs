@@ -1,7 +1,8 @@
 use rayon::prelude::*;
 
+use super::pool::Pool;
 use super::stop::{Stop, during};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 /// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
 const THREADS: usize = 16;
@@ -17,8 +18,7 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
     if items.len() < 2 {
         return items.iter().map(&open).collect();
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(items.len().min(THREADS)).build();
-    let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
+    let pool = Pool::start(rayon::ThreadPoolBuilder::new(), items.len().min(THREADS))?;
     let stop = Stop::current();
     let open = |item| during(stop.clone(), || open(item));
     pool.install(|| items.par_iter().map(&open).collect::<Vec<_>>()).into_iter().collect()

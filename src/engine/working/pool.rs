@@ -1,74 +1,33 @@
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use crate::engine::settings::Settings;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::source;
 
-/// The loader's own rayon pool. Dropping it joins its threads.
-///
-/// rayon does not join its threads when a pool is dropped. A loader must know that they have ended
-/// before it frees page-locked memory.
-pub(crate) struct Pool {
-    /// `None` in drop only.
-    pool: Option<Arc<rayon::ThreadPool>>,
-    threads: Threads,
-}
+/// The loader's own rayon pool. Dropping it joins its threads: a loader must know that they have
+/// ended before it frees page-locked memory.
+pub(crate) struct Pool(source::Pool);
 
 /// Starts tasks in a pool. The pool's threads end after the pool and all spawners are dropped.
 pub(crate) type Spawner = Arc<rayon::ThreadPool>;
 
-type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
-
 impl Pool {
     /// Creates a pool of `workers` threads. Each thread registers with `settings` when it starts.
     pub(crate) fn new(workers: usize, settings: Arc<Settings>) -> Result<Self> {
-        let threads = Threads::default();
-        let started = threads.clone();
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(workers)
+        let builder = rayon::ThreadPoolBuilder::new()
             .thread_name(|i| format!("warpfeed-{i}"))
-            .spawn_handler(move |thread| {
-                let builder = std::thread::Builder::new().name(thread.name().unwrap_or("warpfeed").to_owned());
-                let handle = builder.spawn(|| thread.run())?;
-                started.lock().expect("nothing panics while holding it").push(handle);
-                Ok(())
-            })
             .start_handler(move |_| settings.enters())
             // Without a handler rayon aborts the process. The panic hook has reported the panic.
-            .panic_handler(|_| ())
-            .build();
-        match pool {
-            Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads }),
-            Err(e) => {
-                // Threads that did start end by themselves.
-                join(&threads);
-                let text = format!("cannot start {workers} worker threads: {e}");
-                Err(Error::new(ErrorKind::Io, text).with_source(e))
-            }
-        }
+            .panic_handler(|_| ());
+        source::Pool::start(builder, workers).map(Pool)
     }
 
     pub(crate) fn spawner(&self) -> Spawner {
-        self.pool.clone().expect("the pool leaves in drop only")
+        self.0.shared().clone()
     }
 
     pub(crate) fn threads(&self) -> usize {
-        self.spawner().current_num_threads()
-    }
-}
-
-fn join(threads: &Threads) {
-    let threads = std::mem::take(&mut *threads.lock().expect("nothing panics while holding it"));
-    for thread in threads {
-        // The task has reported a panic of its thread.
-        let _ = thread.join();
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        drop(self.pool.take());
-        join(&self.threads);
+        self.0.current_num_threads()
     }
 }
 
