@@ -37,6 +37,8 @@ type Decoder<'a> = Box<dyn ImageDecoder + Send + 'a>;
 pub(super) struct Opened<'a> {
     /// Consumed by decoding.
     decoder: Option<Decoder<'a>>,
+    /// Bytes that a check of the values takes if only maps read them, else 0.
+    check_memory: u64,
     /// Size before the picture is turned.
     stored: Size,
     orientation: Orientation,
@@ -46,6 +48,11 @@ impl Opened<'_> {
     /// Size of the upright picture.
     pub(super) fn size(&self) -> Size {
         self.orientation.size(self.stored)
+    }
+
+    /// Bytes that a check of the values takes if only maps read them, else 0.
+    pub(super) fn check_memory(&self) -> u64 {
+        self.check_memory
     }
 
     /// Orientation of the stored picture.
@@ -71,15 +78,16 @@ impl Image {
             tag = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
         }
         let (stored, orientation) = (Size::new(width, height), Orientation::new(tag));
-        Ok(Opened { decoder: Some(decoder), stored, orientation })
+        Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
     /// Reads the header of a TIFF that only maps read, such as one of six bands. Decoding it to RGB
     /// fails.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
-        let stored = Stored::open(bytes).ok().filter(|_| self.kind == ImageFormat::Tiff)?;
+        let mut stored = Stored::open(bytes).ok().filter(|_| self.kind == ImageFormat::Tiff)?;
+        let check_memory = stored.check_memory().max(1);
         let orientation = stored.turned().map_or(Orientation::default(), |turned| turned.orientation());
-        Some(Opened { decoder: None, stored: stored.size(), orientation })
+        Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
     /// Decodes `bytes`, whose header is `opened`, and writes the upright picture to `to`.
@@ -90,7 +98,7 @@ impl Image {
         options: Options,
         to: &mut [u8],
     ) -> Result<()> {
-        let Opened { decoder, stored, orientation } = opened;
+        let Opened { decoder, stored, orientation, .. } = opened;
         let decoder = match decoder.take() {
             Some(decoder) => decoder,
             None => self.decoder(bytes).map_err(|e| {
@@ -118,11 +126,6 @@ impl Image {
             orientation.turn(rgb, *stored, to);
             Ok(())
         })
-    }
-
-    /// Whether the values of a picture can be converted to RGB.
-    pub(super) fn converts(&self, bytes: &[u8]) -> bool {
-        self.decoder(bytes).is_ok()
     }
 
     /// Refuses channels that 8 bits cannot hold.

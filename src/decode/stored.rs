@@ -64,10 +64,40 @@ impl<'a> Stored<'a> {
         self.channels
     }
 
+    /// Bytes of all values as the file's decoder returns them.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Bytes of memory that [`read`](Stored::read) takes, with the values.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.bytes)
+    }
+
+    /// Bytes of memory that [`check`](Stored::check) takes: those of the largest strip or tile.
+    pub(crate) fn check_memory(&mut self) -> u64 {
+        match &mut self.file {
+            File::Png(_) => self.bytes,
+            // No strip or tile is larger than the first one.
+            #[cfg(feature = "formats")]
+            File::Tiff(reader) => {
+                reader.image_chunk_buffer_layout(0).map_or(self.bytes, |part| (part.len as u64).min(self.bytes))
+            }
+        }
+    }
+
+    /// Decodes all values and keeps none of them. A TIFF is decoded one strip or tile at a time.
+    ///
+    /// # Errors
+    /// If the data is damaged.
+    pub(crate) fn check(self) -> Result<()> {
+        match self.file {
+            File::Png(_) => self.read(&mut Vec::new()),
+            #[cfg(feature = "formats")]
+            // Some damaged files make the decoder panic.
+            File::Tiff(reader) => crate::error::guarded(|| tiff_check(*reader).map_err(tiff_error)),
+        }
     }
 
     /// Replaces the content of `to` by all values, pixel by pixel.
@@ -145,6 +175,20 @@ impl<'a> Stored<'a> {
 /// Other values than 1 to 8 mean upright.
 fn known(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
+}
+
+#[cfg(feature = "formats")]
+fn tiff_check(mut reader: tiff::decoder::Decoder<Cursor<&[u8]>>) -> tiff::TiffResult<()> {
+    let parts = match reader.get_chunk_type() {
+        tiff::decoder::ChunkType::Strip => reader.strip_count()?,
+        tiff::decoder::ChunkType::Tile => reader.tile_count()?,
+    };
+    let mut values = Vec::new();
+    for part in 0..parts {
+        values.resize(reader.image_chunk_buffer_layout(part)?.len, 0);
+        reader.read_chunk_bytes(part, &mut values)?;
+    }
+    Ok(())
 }
 
 #[cfg(feature = "formats")]

@@ -8,6 +8,8 @@ mod follow;
 mod reference;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tiff.rs"]
+mod tiff;
 
 mod annotated_batches;
 mod annotations_follow;

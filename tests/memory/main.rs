@@ -7,8 +7,11 @@ mod files;
 mod process;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tiff.rs"]
+mod tiff;
 
 mod allocations;
+mod checks;
 mod counting;
 mod limits;
 mod scratch;

@@ -17,14 +17,14 @@ use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, Loader, Result};
 
 /// Peak of allocated bytes during `body`, beyond those allocated before.
-fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
+pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(SeqCst);
     PEAK.store(before, SeqCst);
     let result = body();
     (PEAK.load(SeqCst) - before, result)
 }
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 /// 24 megapixels.
 const LARGE: (u16, u16) = (6000, 4000);
 const LARGE_BYTES: usize = 6000 * 4000 * 3;

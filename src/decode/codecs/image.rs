@@ -8,7 +8,8 @@ use crate::format::Format;
 /// for four channels of 16 bits.
 const BESIDE: u64 = 8;
 
-/// Bytes that the values of a checked picture may take, for each pixel of the largest allowed one.
+/// Bytes of the values of a picture that is checked, at most, for each pixel of the largest allowed
+/// picture. A header can claim any number of channels, and the limit bounds the time of a check.
 const MOST_STORED: u64 = 32;
 
 /// Always decodes the whole picture.
@@ -22,7 +23,11 @@ impl Codec for Image {
     }
 
     fn memory(&self, picture: &Picture<'_>, _region: Rect) -> u64 {
-        picture.size().area().saturating_mul(3 + BESIDE)
+        let values = match &picture.header {
+            Header::Image(opened) => opened.check_memory(),
+            _ => 0,
+        };
+        picture.size().area().saturating_mul(3 + BESIDE).max(values)
     }
 
     fn decode(&self, picture: &mut Picture<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
@@ -31,18 +36,35 @@ impl Codec for Image {
 
     /// Values that only maps read are no damage.
     fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
+        if let Some(stored) = self.only_of_maps(picture) {
+            stored?.check()?;
+            return Ok(None);
+        }
         let options = Options { to_8_bits: true, ..self.options };
-        self.whole(picture, options, &mut Pixels::new()).or_else(|e| {
-            let stored = Stored::open(picture.bytes()).ok().filter(|_| !self.converts(picture.bytes()));
-            // A header can claim any number of channels.
-            let limit = self.options.max_pixels.saturating_mul(MOST_STORED);
-            stored.filter(|stored| stored.memory() <= limit).ok_or(e)?.read(&mut Vec::new())
-        })?;
+        self.whole(picture, options, &mut Pixels::new())?;
         Ok(None)
     }
 }
 
 impl Image {
+    /// The values of a picture that only maps read; an error if they exceed the limits. The largest
+    /// part may take as much memory as the largest allowed picture.
+    fn only_of_maps<'a>(&self, picture: &Picture<'a>) -> Option<Result<Stored<'a>>> {
+        let unread = matches!(&picture.header, Header::Image(opened) if opened.check_memory() > 0);
+        let mut stored = Stored::open(picture.bytes()).ok().filter(|_| unread)?;
+        let (all, part) = (stored.bytes(), stored.check_memory());
+        for (what, bytes, each) in [("values", all, MOST_STORED), ("a strip or tile", part, 3 + BESIDE)] {
+            let limit = self.options.max_pixels.saturating_mul(each);
+            if bytes > limit {
+                let name = self.format.name;
+                return Some(Err(Error::decode(format!(
+                    "{name} header claims {what} of {bytes} bytes, the limit is {limit}"
+                ))));
+            }
+        }
+        Some(Ok(stored))
+    }
+
     fn whole(&self, picture: &mut Picture<'_>, options: Options, out: &mut Pixels) -> Result<()> {
         let bytes = picture.bytes();
         let to = out.reset(picture.size());

@@ -1,0 +1,60 @@
+//! Promise: checking a picture takes no more memory than its estimate, whatever its header claims.
+
+use crate::process::alone;
+use crate::scratch::{MIB, peak};
+use crate::tiff::tiff;
+use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
+
+/// Values of twelve channels of 16 bits: 24 bytes for each pixel, where RGB takes 3.
+const SIZE: Size = Size { width: 1024, height: 1024 };
+const VALUES: usize = 1024 * 1024 * 24;
+
+#[test]
+fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
+    let _alone = alone();
+    let (data, codecs) = (vec![7; VALUES], Codecs::new());
+    // Channels that follow each other in each pixel, and in planes.
+    for (planes, rows) in [(1, 1024), (1, 64), (12, 1024), (12, 64)] {
+        let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
+        let (opening, picture) = peak(|| codecs.open(&file).unwrap());
+        let (took, condition) = peak(|| check(&file));
+        assert!(matches!(condition, Condition::Sound), "{condition:?}");
+        let strip = VALUES * rows as usize / 1024 / usize::from(planes);
+        assert!(opening < MIB, "{opening} bytes to read the header");
+        assert!((strip..strip + MIB).contains(&took), "{took} bytes for strips of {strip}");
+        assert!(strip as u64 <= picture.memory(Rect::full(SIZE)), "{strip} bytes, more than the estimate");
+    }
+}
+
+#[test]
+fn damage_in_any_strip_is_found() {
+    let _alone = alone();
+    let data = vec![7; VALUES];
+    for (planes, rows) in [(1, 64), (12, 64)] {
+        let whole = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
+        let strip = (VALUES * rows as usize / 1024 / usize::from(planes)) as u32;
+        let strips = VALUES as u32 / strip;
+        // The last strip begins at the end of the file.
+        let last = (8 + (strips - 1) * strip).to_le_bytes();
+        let entry = whole.windows(4).rposition(|bytes| bytes == last).unwrap();
+        let mut damaged = whole.clone();
+        damaged[entry..entry + 4].copy_from_slice(&(whole.len() as u32 - 5).to_le_bytes());
+        assert!(matches!(check(&whole), Condition::Sound));
+        assert!(matches!(check(&damaged), Condition::Damaged(_)), "{planes} planes");
+    }
+}
+
+#[test]
+fn a_strip_above_the_memory_of_the_largest_picture_is_damage() {
+    let _alone = alone();
+    let data = vec![7; VALUES];
+    let codecs = Codecs::new().max_pixels(SIZE.area());
+    let file = tiff((SIZE, 1024), &data, 12, (16, 1), 1, 1);
+    let (took, condition) = peak(|| codecs.open(&file).unwrap().check());
+    let Condition::Damaged(e) = condition else { panic!("{condition:?}") };
+    let expected = "tiff header claims a strip or tile of 25165824 bytes, the limit is 11534336";
+    assert_eq!(e.cause(), expected);
+    assert!(took < MIB, "{took} bytes");
+    let file = tiff((SIZE, 64), &data, 12, (16, 1), 1, 1);
+    assert!(matches!(codecs.open(&file).unwrap().check(), Condition::Sound));
+}

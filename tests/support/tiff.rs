@@ -1,0 +1,60 @@
+//! TIFF files of any number of channels.
+
+use warpfeed::decode::Size;
+
+/// A little-endian TIFF in strips of `rows` rows, in one plane or in `planes` planes. `bits` and
+/// `format` are those of each channel.
+pub(crate) fn tiff(
+    (size, rows): (Size, u32),
+    data: &[u8],
+    channels: u16,
+    (bits, format): (u16, u16),
+    planes: u16,
+    orientation: u16,
+) -> Vec<u8> {
+    let photometric = if matches!(channels, 3 | 4) { 2 } else { 1 };
+    let extra = channels.saturating_sub(if photometric == 2 { 3 } else { 1 });
+    assert_eq!(size.height % rows, 0, "all strips have one length");
+    let strips = size.height / rows * u32::from(planes);
+    let strip = data.len() as u32 / strips;
+    // Tag, type (3: 16 bits, 4: 32 bits) and values.
+    let each = |value: u16, count: u16| vec![u32::from(value); usize::from(count)];
+    let entries = [
+        (256, 4, vec![size.width]),
+        (257, 4, vec![size.height]),
+        (258, 3, each(bits, channels)),
+        (259, 3, vec![1]),
+        (262, 3, vec![photometric]),
+        (273, 4, (0..strips).map(|number| 8 + number * strip).collect()),
+        (274, 3, vec![u32::from(orientation)]),
+        (277, 3, vec![u32::from(channels)]),
+        (278, 4, vec![rows]),
+        (279, 4, vec![strip; strips as usize]),
+        (284, 3, vec![if planes > 1 { 2 } else { 1 }]),
+        (338, 3, each(0, extra)),
+        (339, 3, each(format, channels)),
+    ];
+    let entries: Vec<(u16, u16, Vec<u32>)> = entries.into_iter().filter(|(.., values)| !values.is_empty()).collect();
+    let directory = 8 + data.len().next_multiple_of(2) as u32;
+    let mut beyond = directory + 2 + entries.len() as u32 * 12 + 4;
+    let mut bytes = [&b"II*\0"[..], &directory.to_le_bytes(), data].concat();
+    bytes.resize(directory as usize, 0);
+    bytes.extend((entries.len() as u16).to_le_bytes());
+    let mut rest = Vec::new();
+    for (tag, kind, values) in entries {
+        let packed: Vec<u8> =
+            values.iter().flat_map(|value| value.to_le_bytes()[..if kind == 3 { 2 } else { 4 }].to_vec()).collect();
+        bytes.extend([tag.to_le_bytes(), kind.to_le_bytes()].concat());
+        bytes.extend((values.len() as u32).to_le_bytes());
+        if packed.len() <= 4 {
+            bytes.extend(packed.iter().chain(&[0; 4]).take(4));
+        } else {
+            bytes.extend(beyond.to_le_bytes());
+            beyond += packed.len() as u32;
+            rest.extend(packed);
+        }
+    }
+    bytes.extend([0; 4]);
+    bytes.extend(rest);
+    bytes
+}
