@@ -3,13 +3,15 @@
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
-use std::time::Duration;
+use std::ffi::c_void;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use crate::process::alone;
 use serde_json::Value;
 use warpfeed::cuda;
-use warpfeed::cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
-use warpfeed::cuda::cudarc::nvrtc::Ptx;
+use warpfeed::cuda::cudarc::driver::CudaStream;
+use warpfeed::cuda::cudarc::driver::result::stream::launch_host_function;
 use warpfeed::cuda::internal::{Context, Event, Stream};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
@@ -48,17 +50,51 @@ impl source::Source for Empty {
     }
 }
 
-/// (batch, begin, end) of the spans of a row of the device, in microseconds.
-fn row(document: &Value, tid: u64) -> Vec<(u64, f64, f64)> {
+/// Span of a row of the device, in microseconds.
+struct Span {
+    batch: u64,
+    begin: f64,
+    end: f64,
+    bytes: Option<u64>,
+}
+
+fn row(document: &Value, tid: u64) -> Vec<Span> {
     let events = document["traceEvents"].as_array().unwrap().iter();
     let spans = events.filter(|e| e["ph"] == "X" && e["pid"] == 2 && e["tid"] == tid);
     let span = |e: &Value| {
         let begin = e["ts"].as_f64().unwrap();
-        (e["args"]["batch"].as_u64().unwrap(), begin, begin + e["dur"].as_f64().unwrap())
+        let (args, end) = (&e["args"], begin + e["dur"].as_f64().unwrap());
+        Span { batch: args["batch"].as_u64().unwrap(), begin, end, bytes: args["bytes"].as_u64() }
     };
     spans.map(span).collect()
 }
 
+/// Whether `first` is not later than `then`. The driver's times have a resolution of half a
+/// microsecond, and arrive as 32-bit floats.
+fn ordered(first: f64, then: f64) -> bool {
+    first <= then + 2.0 + then.abs() * 1e-6
+}
+
+/// A step that keeps a stream busy until the other end of the channel is dropped.
+fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
+    unsafe extern "C" fn wait(open: *mut c_void) {
+        // SAFETY: the receiver was boxed for this one call.
+        let open = unsafe { Box::from_raw(open.cast::<mpsc::Receiver<()>>()) };
+        // The limit ends a test that failed.
+        let _ = open.recv_timeout(LIMIT);
+    }
+    let (gate, open) = mpsc::channel();
+    let open = Box::into_raw(Box::new(open));
+    // SAFETY: the stream is alive, and the function receives what it expects and calls no CUDA.
+    unsafe { launch_host_function(stream.cu_stream(), wait, open.cast()) }.unwrap();
+    gate
+}
+
+/// Limit of each wait of the test, far above what any device needs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// No time is compared with a number. A step lasts until the copy that its own slot makes possible
+/// is done, so the trace must show that copy under that step.
 #[test]
 fn copies_appear_under_the_steps_that_they_overlapped() {
     let _alone = alone();
@@ -66,28 +102,28 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
         Ok(stream) => stream,
         Err(e) => return eprintln!("skipped: {e}"),
     };
-    const STEP_NS: u64 = 5_000_000;
-    /// Batches before the comparison of times starts. At first the driver loads kernels, and its
-    /// calls wait for each other.
-    const WARM: usize = 10;
-    let ptx = Ptx::from_src(include_str!("../../examples/kernels/probe.ptx"));
-    let spin = stream.context().load_module(ptx).and_then(|m| m.load_function("spin")).unwrap();
+    const BATCH: usize = 64;
+    const BATCHES: u64 = 60;
+    const PREFETCH: u64 = 3;
+    /// Each batch waits for the slot of the batch so many before it.
+    const SLOTS: u64 = PREFETCH + 1;
     let (context, own) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
-    let mut batches = Loader::source(Empty(64 * 60))
+    let mut batches = Loader::source(Empty(BATCH * BATCHES as usize))
         .codec(Grey)
-        .batch_size(64)
+        .batch_size(BATCH)
         .augment(Augment::pass_through(224, 224))
         .workers(2)
-        .prefetch(3)
+        .prefetch(PREFETCH as usize)
+        .epochs(1)
         .dtype(Dtype::F16)
         .layout(Layout::Nchw)
         .normalize(Normalize::IMAGENET)
         .trace(&path, Schedule { wait: 5, warmup: 5, active: 40, repeat: 1 })
         .cuda(&stream)
         .unwrap();
-    let (mut marks, mut warm) = (Vec::new(), None);
+    let mut marks = Vec::new();
     let mut epoch = batches.epoch(0);
     loop {
         let (asked, got) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
@@ -95,66 +131,73 @@ fn copies_appear_under_the_steps_that_they_overlapped() {
         let Some(batch) = epoch.next() else { break };
         let batch = batch.unwrap();
         got.record(&own).unwrap();
+        got.synchronize().unwrap();
         let _step = span("step on the device");
-        // SAFETY: one u64, as the kernel declares.
-        unsafe {
-            stream
-                .launch_builder(&spin)
-                .arg(&STEP_NS)
-                .launch(LaunchConfig { grid_dim: (8, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 })
-                .unwrap();
-        }
+        let gate = step(&stream);
         marks.push((asked, got));
+        // The slot is free for the host now, and for the device after the step.
         drop(batch);
-        if marks.len() == WARM {
-            warm = Some(epoch.stats());
+        // The times of the last copy are read when the loader is dropped.
+        let (due, since) = ((marks.len() as u64 + SLOTS).min(BATCHES - 1), Instant::now());
+        while epoch.stats().copy.map_or(0, |copy| copy.count) < due {
+            assert!(since.elapsed() < LIMIT, "no copy under step {}: {}", marks.len(), epoch.stats());
+            std::thread::sleep(Duration::from_micros(100));
         }
-        // The host stays about a step ahead.
-        std::thread::sleep(Duration::from_millis(5));
+        drop(gate);
     }
     stream.synchronize().unwrap();
     drop(epoch);
-    let stats = batches.stats().since(&warm.unwrap());
+    let stats = batches.stats();
     drop(batches);
     println!("{stats}\n{}", stats.verdict());
 
-    // The statistics must agree with the program's own events.
-    let mut waits: Vec<f64> =
-        marks[WARM..].iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).collect();
-    // During the longest wait, the trace was written between the program's mark and the loader's.
-    waits.sort_by(f64::total_cmp);
-    waits.pop();
-    let waited: f64 = waits.iter().sum();
+    // A wait lies between the program's marks around its request.
+    let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
-    // Batches that are held or in flight are not counted yet.
-    assert!(stall.count >= 40, "{}", stall.count);
+    // The wait for a batch is read when its slot is used again.
+    assert!((BATCHES - SLOTS - 1..=BATCHES).contains(&stall.count), "{} waits", stall.count);
+    let rounding = 1e-3 * stall.count as f64;
     assert!(
-        (1e3 * stall.seconds - waited).abs() < 1.0 + 0.2 * waited,
+        1e3 * stall.seconds <= waited * (1.0 + 1e-6) + rounding,
         "{} s, the program's events {waited} ms",
         stall.seconds
     );
-    let copy = stats.copy.unwrap();
-    let speed = copy.bytes as f64 / copy.seconds / 1e9;
-    assert!((2.0..200.0).contains(&speed), "{speed} GB/s");
+    let (copy, bytes) = (stats.copy.unwrap(), (BATCH * 224 * 224 * 3) as u64);
+    assert!((BATCHES - 1..=BATCHES).contains(&copy.count), "{} copies", copy.count);
+    assert_eq!(copy.bytes, copy.count * bytes);
+    let conversions = stats.convert.unwrap().count;
+    assert!((BATCHES - SLOTS..=BATCHES).contains(&conversions), "{conversions} conversions");
 
     let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let (copies, conversions, waits) = (row(&document, 1), row(&document, 2), row(&document, 3));
-    println!("{} copies, {} conversions, {} waits", copies.len(), conversions.len(), waits.len());
-    assert!([&copies, &conversions, &waits].iter().all(|row| row.len() >= 30));
-    // The driver's times have a resolution of half a microsecond.
-    for row in [&copies, &conversions, &waits] {
-        assert!(row.windows(2).all(|w| w[0].2 <= w[1].1 + 2.0), "{row:?}");
-    }
-    for (batch, begin, _) in &conversions {
-        let copied = copies.iter().find(|c| c.0 == *batch).map_or(0.0, |c| c.2);
-        assert!(copied <= begin + 2.0, "batch {batch} is copied by {copied}, converted at {begin}");
-    }
-    // A step starts when the wait for its batch ends. A copy that overlaps it ran at the same time.
-    let under = |copy: &(u64, f64, f64)| waits.iter().any(|w| w.0 < copy.0 && w.2 <= copy.1 && copy.2 <= w.2 + 5_000.0);
-    let hidden = copies.iter().filter(|copy| under(copy)).count();
-    println!("{hidden} of {} copies under the step of an earlier batch", copies.len());
-    assert!(hidden * 10 >= copies.len() * 9, "{hidden} of {} copies", copies.len());
     if let Ok(out) = std::env::var("WARPFEED_TRACE") {
         std::fs::copy(&path, out).unwrap();
     }
+    let (copies, conversions, waits) = (row(&document, 1), row(&document, 2), row(&document, 3));
+    println!("{} copies, {} conversions, {} waits", copies.len(), conversions.len(), waits.len());
+    for row in [&copies, &conversions, &waits] {
+        // A window cuts off work that begins before it or ends after it.
+        assert!((30..=40 + SLOTS as usize).contains(&row.len()), "{} spans", row.len());
+        for pair in row.windows(2) {
+            assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch once, in order");
+            assert!(ordered(pair[0].end, pair[1].begin), "batch {} before the end of the one before", pair[1].batch);
+        }
+    }
+    let of = |row: &'_ [Span], batch: u64| row.iter().position(|span| span.batch == batch);
+    let mut hidden = 0;
+    for copy in &copies {
+        assert_eq!(copy.bytes, Some(bytes), "batch {}", copy.batch);
+        if let Some(convert) = of(&conversions, copy.batch) {
+            assert!(ordered(copy.end, conversions[convert].begin), "batch {} is copied, then converted", copy.batch);
+        }
+        // The step of a batch starts when the wait for it ends, and ends when the next wait begins.
+        let [from, to] = [SLOTS, SLOTS - 1].map(|back| of(&waits, copy.batch - back));
+        if let (Some(from), Some(to)) = (from, to) {
+            let (begin, end) = (waits[from].end, waits[to].begin);
+            let inside = ordered(begin, copy.begin) && ordered(copy.end, end);
+            assert!(inside, "batch {}: {}..{} in {begin}..{end}", copy.batch, copy.begin, copy.end);
+            hidden += 1;
+        }
+    }
+    println!("{hidden} of {} copies under the step of an earlier batch", copies.len());
+    assert!(hidden >= 20, "{hidden} of {} copies", copies.len());
 }

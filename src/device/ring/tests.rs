@@ -195,32 +195,54 @@ fn nothing_is_allocated_and_no_host_waits_for_the_device_in_steady_state() {
     assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
 }
 
-/// Runs three epochs and returns the counters.
-fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
+/// A ring whose work is timed, and its counters.
+fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Ring<Sim>, Arc<trace::Counters>) {
     let spec = spec(dtype);
-    let (consumer, maker) = (sim.stream().unwrap(), Maker::new(&spec, 0));
-    let times = Arc::new(trace::Counters::new(0, 0, Vec::new()));
+    let (consumer, maker, times) = (sim.stream().unwrap(), Maker::new(&spec, 0), times());
     if let Some(trace) = trace {
         times.trace_to(trace);
     }
     let timeout = Duration::from_secs(5);
-    let mut ring: Ring<Sim> = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
+    let ring = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
+    (ring, times)
+}
+
+/// Requests a batch as a program does, and waits until the device has passed the wait for it.
+fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<Held<Sim>> {
+    let asked = times.asked(ring.ready());
+    let batch = next(ring)?.unwrap();
+    let info = batch.info();
+    times.delivered(info.epoch(), info.number(), (info.len(), 0), asked);
+    finish(sim, &ring.shared.consumer);
+    Some(batch)
+}
+
+/// Runs three epochs and returns the counters.
+fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
+    let (mut ring, times) = open_timed(sim, dtype, trace);
     for epoch in 0..3 {
         times.begin();
         ring.start(Course::one(epoch, 0..BATCHES));
-        loop {
-            let asked = times.asked(ring.ready());
-            let Some(batch) = next(&mut ring) else { break };
-            let batch = batch.unwrap();
-            let info = batch.info();
-            times.delivered(info.epoch(), info.number(), (info.len(), 0), asked);
-            // As long as the device takes for a batch, so that times are read as they become
-            // available.
-            finish(sim, &ring.shared.consumer);
-        }
+        // Each step is as long as the device takes for a batch, so that times are read as they
+        // become available.
+        while next_timed(sim, &mut ring, &times).is_some() {}
     }
     drop(ring);
     times
+}
+
+/// Batches, beginnings and ends of the copies, the conversions and the waits of a trace.
+fn device_rows(path: &std::path::Path) -> [Vec<(u64, f64, f64)>; 3] {
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    [1, 2, 3].map(|tid| {
+        let events = document["traceEvents"].as_array().unwrap().iter();
+        let row = events.filter(move |e| e["ph"] == "X" && e["pid"] == 2 && e["tid"] == tid);
+        let span = |e: &serde_json::Value| {
+            let begin = e["ts"].as_f64().unwrap();
+            (e["args"]["batch"].as_u64().unwrap(), begin, begin + e["dur"].as_f64().unwrap())
+        };
+        row.map(span).collect()
+    })
 }
 
 #[test]
@@ -250,17 +272,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
     let sim = Sim::new(Mistake::None, 20);
     drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, 0, 0).unwrap())));
-    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let spans = |tid: u64| {
-        let events = document["traceEvents"].as_array().unwrap().iter();
-        let row = events.filter(move |e| e["ph"] == "X" && e["pid"] == 2 && e["tid"] == tid);
-        let span = |e: &serde_json::Value| {
-            let begin = e["ts"].as_f64().unwrap();
-            (e["args"]["batch"].as_u64().unwrap(), begin, begin + e["dur"].as_f64().unwrap())
-        };
-        row.map(span).collect::<Vec<_>>()
-    };
-    let (copies, conversions, waits) = (spans(1), spans(2), spans(3));
+    let [copies, conversions, waits] = device_rows(&path);
     for (name, row) in [("copies", &copies), ("conversions", &conversions), ("waits", &waits)] {
         // A window cuts off work that begins before it or ends after it.
         assert!((20..=40).contains(&row.len()), "{} {name}: {row:?}", row.len());
@@ -274,6 +286,50 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
             assert!(copied <= &(begin + 2.0), "batch {batch} is converted at {begin}, copied by {copied}");
         }
     }
+}
+
+/// Each step lasts until the copy that its own slot makes possible is done. So the trace must show
+/// that copy under that step.
+#[test]
+fn copies_appear_under_the_step_of_an_earlier_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.json");
+    let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
+    let sim = Sim::new(Mistake::None, 20);
+    let trace = trace::Trace::new(&path, schedule, 0, 0).unwrap();
+    let (mut ring, times) = open_timed(&sim, CONVERTED, Some(trace));
+    let slots = SLOTS as u64;
+    times.begin();
+    ring.start(Course::one(0, 0..BATCHES));
+    while let Some(batch) = next_timed(&sim, &mut ring, &times) {
+        // The times of the last copy are read when the ring is dropped.
+        let due = (batch.info().number() + 1 + slots).min(BATCHES - 1);
+        let (gate, open) = bounded::<()>(0);
+        ring.shared.consumer.run(move |_| {
+            let _ = open.recv();
+        });
+        drop(batch);
+        let since = Instant::now();
+        while times.stats().copy.map_or(0, |copy| copy.count) < due {
+            assert!(since.elapsed() < Duration::from_secs(60), "copy {due} does not run under a step");
+            std::thread::yield_now();
+        }
+        drop(gate);
+    }
+    drop(ring);
+    drop(times);
+    let [copies, _, waits] = device_rows(&path);
+    let of = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
+    let mut hidden = 0;
+    for &(batch, begin, end) in &copies {
+        // A step begins when the wait for its batch ends, and ends when the next wait begins.
+        if let (Some(from), Some(to)) = (of(batch - slots), of(batch - slots + 1)) {
+            assert!(from.2 <= begin + 2.0 && end <= to.1 + 2.0, "copy {batch} at {begin}..{end}: {from:?}, {to:?}");
+            hidden += 1;
+        }
+    }
+    println!("{hidden} of {} copies under the step of an earlier batch", copies.len());
+    assert!(hidden >= 20, "{hidden} of {} copies", copies.len());
 }
 
 #[test]
