@@ -128,6 +128,42 @@ impl Core {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Compares `checkpoint` with this loader, which `moves` to its position. If the order that is
+    /// known for its epoch is another one, the user's order is asked again: the program may have
+    /// restored its state since.
+    fn compare(&self, py: Python<'_>, checkpoint: &str, moves: bool) -> PyResult<()> {
+        let checkpoint = options::checkpoint(checkpoint)?;
+        let epoch = checkpoint.epoch();
+        let order = self.order.as_ref().filter(|_| checkpoint.batch() > 0);
+        let known = order.map(|order| order.prepare(py, epoch)).transpose()?;
+        let compare = |renewed: Option<_>| {
+            self.with(py, |state| {
+                // No run may use an order while it is replaced.
+                if moves || renewed.is_some() {
+                    of!(&mut state.open, epochs => epochs.end(), return closed());
+                }
+                if let Some(order) = order {
+                    order.replace(epoch, renewed);
+                }
+                if !moves {
+                    return of!(&state.open, epochs => epochs.fits(&checkpoint), closed());
+                }
+                of!(&mut state.open, epochs => epochs.resume(&checkpoint)?, return closed());
+                self.order.iter().for_each(|order| order.begin(epoch));
+                (_, state.turn) = self.change(|_| epoch);
+                Ok(())
+            })
+        };
+        let Some((order, known)) = order.filter(|_| self.renews).zip(known) else { return compare(None) };
+        compare(None).or_else(|first| {
+            let asked = order.ask(py, epoch)?;
+            if asked == known {
+                return Err(first);
+            }
+            compare(Some(asked)).inspect_err(|_| order.replace(epoch, Some(known)))
+        })
+    }
+
     /// Sets the epoch of the next iterator. Returns what it was, and the turn of this change.
     fn change(&self, epoch: impl FnOnce(u64) -> u64) -> (Next, u64) {
         let mut next = self.lock();
@@ -477,33 +513,15 @@ impl Core {
         Ok(json(&py.detach(|| self.monitor.checkpoint())))
     }
 
-    /// Continues from `checkpoint`. If the order that is known for its epoch is another one, the
-    /// user's order is asked again: the program may have restored its state since.
+    /// Continues from `checkpoint`.
     fn resume(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
-        let checkpoint = options::checkpoint(checkpoint)?;
-        let epoch = checkpoint.epoch();
-        let order = self.order.as_ref().filter(|_| checkpoint.batch() > 0);
-        let known = order.map(|order| order.prepare(py, epoch)).transpose()?;
-        let resume = |renewed| {
-            self.with(py, |state| {
-                of!(&mut state.open, epochs => epochs.end(), return closed());
-                if let Some(order) = order {
-                    order.replace(epoch, renewed);
-                }
-                of!(&mut state.open, epochs => epochs.resume(&checkpoint)?, return closed());
-                self.order.iter().for_each(|order| order.begin(epoch));
-                (_, state.turn) = self.change(|_| epoch);
-                Ok(())
-            })
-        };
-        let Some((order, known)) = order.filter(|_| self.renews).zip(known) else { return resume(None) };
-        resume(None).or_else(|first| {
-            let asked = order.ask(py, epoch)?;
-            if asked == known {
-                return Err(first);
-            }
-            resume(Some(asked)).inspect_err(|_| order.replace(epoch, Some(known)))
-        })
+        self.compare(py, checkpoint, true)
+    }
+
+    /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The position stays, and the
+    /// epoch in progress goes on, unless the user's order has changed since it began.
+    fn check(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
+        self.compare(py, checkpoint, false)
     }
 
     /// The samples that were skipped: epoch, batch and exception of each.

@@ -4,6 +4,8 @@ stopped, in Lightning, Hugging Face's `Trainer` and accelerate, with the modules
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -212,21 +214,80 @@ def test_a_transformers_trainer_that_has_trained_resumes_from_an_earlier_checkpo
         assert same.steps == expected[checkpoint:], checkpoint
 
 
-def test_a_comparison_with_a_checkpoint_leaves_no_epoch_empty(mini: str, torch: Any, tmp_path: Path) -> None:
-    from warpfeed.hf import _checked
-
+def test_a_comparison_with_a_state_changes_nothing(mini: str, torch: Any) -> None:
     loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
-    (tmp_path / "warpfeed.json").write_text(json.dumps({**loader.state_dict(), "batch": 2}))
+    state = {**loader.state_dict(), "batch": 2}
     # In mid-epoch, between two epochs, and at the end of an epoch.
     for taken in (2, 0, 4):
         epoch = loader.epoch_from(1, 0)
-        for _ in range(taken):
-            next(epoch)
-        coming = loader.epoch
-        assert _checked(loader, str(tmp_path)) == (0, 2) and loader.epoch == coming
+        found = [seen(next(epoch)[0]) for _ in range(taken)]
+        coming, place = loader.epoch, loader.state_dict()
+        assert loader._position_of(state) == (0, 2)
+        assert loader._position_of({**state, "batch": 4}) == (1, 0), "the next epoch"
+        with pytest.raises(ConfigError, match="the seed differs"):
+            loader._position_of({**state, "seed": 4})
+        assert (loader.epoch, loader.state_dict()) == (coming, place)
+        assert found + [seen(images) for images, _ in epoch] == expected[4:], "the epoch goes on"
         loader.set_epoch(0)
         assert [seen(images) for images, _ in loader] == expected[:4], taken
         assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], taken
+
+
+def test_a_comparison_asks_an_order_whose_state_was_restored(mini: str, torch: Any) -> None:
+    first = 0
+
+    def order(epoch: int) -> list[int]:
+        return [(first + n) % 64 for n in range(64)]
+
+    def opened() -> Loader:
+        return Loader(mini, batch_size=16, order=order, augment=Augment.eval(40, 32), normalize="imagenet")
+
+    first, loader = 7, opened()
+    expected = [seen(images) for images, _ in loader]
+    run = loader.epoch_from(0, 0)
+    next(run), next(run)
+    state = loader.state_dict()
+    first, later = 3, opened()
+    assert [seen(images) for images, _ in later] != expected
+    first = 7
+    assert later._position_of(state) == (0, 2)
+    assert [seen(images) for images, _ in later.epoch_from(0, 2)] == expected[2:]
+
+
+def test_trainings_at_the_same_time_skip_batches_of_their_own_loaders(mini: str, trainer: Any, tmp_path: Path) -> None:
+    """The first training ends while the second one is about to skip, and a third one has another loader."""
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    import torch
+    import transformers.trainer as module
+
+    expected, original = whole(mini, 2), module.skip_first_batches
+    trainer(num_train_epochs=1).train()
+    checkpoint = str(tmp_path / "checkpoint-3")
+    begun, ended = [threading.Event(), threading.Event()], threading.Event()
+
+    def waiting(number: int, event: threading.Event) -> Any:
+        def on_train_begin(self: Any, *_: Any, **more: Any) -> None:
+            begun[number].set()
+            assert event.wait(60)
+
+        return type("Wait", (transformers.TrainerCallback,), {"on_train_begin": on_train_begin})()
+
+    first, second = trainer(num_train_epochs=2, save_strategy="no"), trainer(num_train_epochs=2, save_strategy="no")
+    first.add_callback(waiting(0, begun[1]))
+    second.add_callback(waiting(1, ended))
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(first.train, resume_from_checkpoint=checkpoint)
+        assert begun[0].wait(60)
+        two = pool.submit(second.train, resume_from_checkpoint=checkpoint)
+        assert begun[1].wait(60)
+        numbers = torch.utils.data.DataLoader(torch.arange(8), batch_size=2)
+        assert [part.tolist() for part in module.skip_first_batches(numbers, 3)] == [[6, 7]]
+        one.result()
+        ended.set()
+        two.result()
+    assert first.steps == second.steps == expected[3:]
+    assert module.skip_first_batches is original is accelerate.skip_first_batches
 
 
 def test_a_transformers_trainer_refuses_another_run(mini: str, trainer: Any, tmp_path: Path) -> None:

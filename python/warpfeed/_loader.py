@@ -418,6 +418,16 @@ class Loader:
         """
         self._core.resume(_options.state_text(state, "state"))
 
+    def _position_of(self, state: Mapping[str, Any]) -> tuple[int, int]:
+        """The epoch and the batch at which a run continues from ``state``. This loader stays where it is.
+
+        Raises:
+            WarpfeedError: as :meth:`load_state_dict`.
+        """
+        self._core.check(_options.state_text(state, "state"))
+        epoch, batch = int(state["epoch"]), int(state["batch"])
+        return (epoch + 1, 0) if batch > 0 and batch == self._core.num_batches(epoch) else (epoch, batch)
+
     def stats(self) -> Stats:
         """Returns the statistics so far: a dict, which prints as a table."""
         return Stats(*self._core.stats())

@@ -14,11 +14,11 @@ A resumed run continues with the batch after its checkpoint, also in the middle 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
-from typing import Any, Iterator
+import threading
+from typing import Any
 
 from ._error import ConfigError
 from ._loader import Loader
@@ -100,8 +100,8 @@ class Loaders:
         loader, checkpoint = self.train_dataset, kwargs.get("resume_from_checkpoint")  # type: ignore[attr-defined]
         self._saved = None
         if isinstance(loader, Loader) and checkpoint is not None:
-            self._saved = _checked(loader, checkpoint)
-        with _skipping():
+            self._saved = _saved_position(loader, checkpoint)
+        with _skipping:
             return super()._inner_training_loop(*args, **kwargs)  # type: ignore[misc]
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
@@ -123,7 +123,7 @@ def _first_epoch(loader: Loader) -> Loader:
     return loader
 
 
-def _checked(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
+def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
     """The epoch and the batch at which a checkpoint continues, if it has a position.
 
     Raises:
@@ -133,30 +133,41 @@ def _checked(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as file:
-        saved = json.load(file)
-    coming = loader.epoch
-    loader.load_state_dict(saved)
-    epoch, batch = int(saved["epoch"]), int(saved["batch"])
-    batches = loader._core.num_batches(epoch)
-    # The trainer says where to continue, which may be before a state that is loaded. At the end of its
-    # epoch the loader makes no batch, and forgets the state.
-    next(loader.epoch_from(epoch, batches), None)
-    loader.set_epoch(coming)
-    return (epoch + 1, 0) if batch == batches else (epoch, batch)
+        return loader._position_of(json.load(file))
 
 
-@contextlib.contextmanager
-def _skipping() -> Iterator[None]:
-    """Lets the trainer skip batches of a loader; accelerate's own function takes only torch's loaders."""
-    trainer = _transformers(".trainer")
-    original = trainer.skip_first_batches
+class _Skipping:
+    """Lets trainers skip batches of a loader; accelerate's own function takes only torch's loaders.
 
-    def skip_first_batches(loader: Any, num_batches: int = 0) -> Any:
-        ours = isinstance(loader, Loader)
-        return loader.skip_first_batches(num_batches) if ours else original(loader, num_batches)
+    ``transformers`` looks the function up in its module, so it is replaced there, from the beginning of
+    the first training with a loader to the end of the last. Loaders of others go to the function that
+    was found, in all threads.
+    """
 
-    trainer.skip_first_batches = skip_first_batches
-    try:
-        yield
-    finally:
-        trainer.skip_first_batches = original
+    def __init__(self) -> None:
+        self._lock, self._trainings = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        trainer = _transformers(".trainer")
+        with self._lock:
+            self._trainings += 1
+            if self._trainings > 1:
+                return
+            self._found = found = trainer.skip_first_batches
+
+            def skip_first_batches(dataloader: Any, num_batches: int = 0) -> Any:
+                ours = isinstance(dataloader, Loader)
+                return dataloader.skip_first_batches(num_batches) if ours else found(dataloader, num_batches)
+
+            self._ours = trainer.skip_first_batches = skip_first_batches
+
+    def __exit__(self, *_: Any) -> None:
+        trainer = _transformers(".trainer")
+        with self._lock:
+            self._trainings -= 1
+            # A later function of somebody else stays.
+            if self._trainings == 0 and trainer.skip_first_batches is self._ours:
+                trainer.skip_first_batches = self._found
+
+
+_skipping = _Skipping()

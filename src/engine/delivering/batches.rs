@@ -351,11 +351,16 @@ impl<B> Batches<B> {
     /// Lets the next epochs begin at the position of `state`, as in a loader that was opened with
     /// it.
     pub(crate) fn resume(&mut self, state: &Checkpoint) -> Result<()> {
-        let Shared { recipe, run, schedule, .. } = self.shared();
-        let position = state.check(recipe, &run.counters, schedule)?;
+        let position = self.place(state)?;
         (self.resume, self.first) = (position, position);
         self.shared().reach(position);
         Ok(())
+    }
+
+    /// Position at which the loader would continue from `state`.
+    pub(crate) fn place(&self, state: &Checkpoint) -> Result<Place> {
+        let Shared { recipe, run, schedule, .. } = self.shared();
+        state.check(recipe, &run.counters, schedule)
     }
 
     /// The first epoch to run: that of the checkpoint after [`resume`](crate::Loader::resume), else

@@ -98,6 +98,15 @@ impl<B> Epochs<B> {
         self.batches.end();
     }
 
+    /// Checks that [`resume`](Epochs::resume) would accept `state`. Nothing changes, and the epoch
+    /// in progress goes on.
+    ///
+    /// # Errors
+    /// The errors of [`Loader::resume`](crate::Loader::resume).
+    pub fn fits(&self, state: &Checkpoint) -> Result<()> {
+        self.batches.place(state).map(drop)
+    }
+
     /// Moves the loader to the position of `state`, like [`Loader::resume`](crate::Loader::resume).
     /// This takes effect at the next [`begin`](Epochs::begin). Ends the epoch in progress.
     ///
