@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Measures the figures of the README and writes them into it. Needs Python 3.10 and nothing else.
 
+    python3 benches/figures all --photographs DIR              every table this machine can measure, and `render`
     python3 benches/figures measure host --photographs DIR     a machine without a GPU: 4 minutes
     python3 benches/figures bundle OUT --photographs DIR       files for a GPU machine without Rust
     python3 benches/figures measure device requests training --bundle OUT      on that machine: 8 minutes
@@ -10,7 +11,8 @@
 `measure` stores every round in benches/figures/GROUP.json, with machine, date and commit. Tables are
 between `<!-- figures:NAME -->` and `<!-- /figures -->`. `check` also fails if a page states a rate, a
 latency or a speed-up outside of these tables. DIR is any folder of JPEGs. Rivals are measured if
-their packages are installed for the interpreter `--python`.
+their packages are installed for the interpreter `--python`. The cell of another one stays empty.
+`all` needs Rust, and maturin on a machine with a GPU, where it takes a quarter of an hour.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import bundle
 import host
 import device
 import pages
+import record
 
 GROUPS = {
     "host": host.measure,
@@ -41,16 +44,19 @@ def main():
     one.add_argument("out", type=pathlib.Path)
     one.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
     one.add_argument("--count", type=int, default=250, help="number of photographs to include")
+    every = commands.add_parser("all", help="measure every group that this machine can, and render the tables")
+    every.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
     one = commands.add_parser("measure", help="measure groups of figures")
     one.add_argument("groups", nargs="+", choices=GROUPS, metavar="group", help=", ".join(GROUPS))
     one.add_argument("--photographs", type=pathlib.Path, help="host: a folder of JPEGs")
     one.add_argument("--bundle", type=pathlib.Path, help="on a device: the output of `bundle`")
-    one.add_argument("--python", default=sys.executable, help="interpreter with the rivals' packages")
-    one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
-    one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="for data sets")
-    one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="where GROUP.json goes")
-    one.add_argument("--rounds", type=int, default=0, help="default: 3, and 2 for device and training")
-    one.add_argument("--limit", type=float, default=600, help="seconds after which no step is started")
+    for one, limit in ((every, 3600), (one, 600)):
+        one.add_argument("--python", default=sys.executable, help="interpreter with the rivals' packages")
+        one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
+        one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="for data sets")
+        one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="where GROUP.json goes")
+        one.add_argument("--rounds", type=int, default=0, help="default: 3, and 2 for device and training")
+        one.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")
     options = parser.parse_args()
     if options.command == "check":
         sys.exit(pages.check())
@@ -58,13 +64,31 @@ def main():
         sys.exit(pages.render())
     if options.command == "bundle":
         sys.exit(bundle.make(options))
+    if options.command == "all":
+        sys.exit(everything(options))
     for group in options.groups:
         needed = "photographs" if group == "host" else "bundle"
         if getattr(options, needed) is None:
             parser.error(f"measure {group} needs --{needed}")
+    sys.exit(measured(options, options.groups))
+
+
+def measured(options, groups):
     options.work.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    sys.exit(max(GROUPS[group](options) for group in options.groups))
+    return max(GROUPS[group](options) for group in groups)
+
+
+def everything(options):
+    """Measures the tables of this machine, writes them into the pages, and says which ones are older."""
+    failed = measured(options, ["host"])
+    if record.gpu():
+        bundle.make(argparse.Namespace(out=options.work / "bundle", photographs=options.photographs, count=250))
+        options.bundle = options.work / "bundle"
+        failed |= measured(options, ["device", "requests", "training"])
+    else:
+        print("no GPU here: the tables of device, requests and training stay as they were measured before")
+    return failed | pages.render()
 
 
 if __name__ == "__main__":

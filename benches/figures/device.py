@@ -8,7 +8,7 @@ import os
 import re
 import zipfile
 
-from record import ROOT, Record, class_folders, described, installed, rival, run
+from record import ROOT, Record, class_folders, described, installed, missing, rival, run
 
 COPIES = 40
 # Timeout of a rival, in seconds.
@@ -21,6 +21,8 @@ class Setup:
 
     def __init__(self, group, options):
         self.bundle, self.python = options.bundle.resolve(), options.python
+        torch = ("torch", ["torch", "torchvision"])
+        missing(self.python, [torch] if group == "requests" else [torch, ("DALI", ["nvidia.dali"])])
         build = json.loads((self.bundle / "bundle.json").read_text())["commit"]
         site = options.work.resolve() / "site"
         [wheel] = self.bundle.glob("*.whl")

@@ -3,7 +3,7 @@
 import json
 import os
 
-from record import ROOT, Record, class_folders, described, installed, rival, run
+from record import ROOT, Record, class_folders, described, installed, missing, rival, run
 
 COPIES, SECONDS, BATCH = 6, 4, 64
 # Timeout of a rival, in seconds.
@@ -27,6 +27,7 @@ def measure(options):
     run([program, "pack", folder, packed, "--force"])
     record = Record("host", options, described(options.photographs, COPIES))
     workers = len(os.sched_getaffinity(0))
+    missing(options.python, [(name, modules) for name, _, modules in RIVALS])
     rivals = [(name, peer) for name, peer, modules in RIVALS if installed(options.python, *modules)]
 
     def ours(name, path):

@@ -113,6 +113,13 @@ def installed(python, *modules):
     return subprocess.run([python, "-c", test, *modules], stderr=subprocess.DEVNULL).returncode == 0
 
 
+def missing(python, rivals):
+    """Names the rivals, pairs of a name and modules, whose figures will be missing."""
+    for name, modules in rivals:
+        if not installed(python, *modules):
+            print(f"  {name} is not installed for {python}: its cells stay empty", flush=True)
+
+
 def rival(record, name, output):
     """Adds the figure and the versions of a `RESULT` line of benches/peers."""
     for line in output.splitlines():
