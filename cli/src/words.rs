@@ -4,8 +4,18 @@
 //! the program set flags.
 
 /// Options whose flags have the same name.
-const OPTIONS: [&str; 9] =
-    ["batch_size", "force", "keep_bad", "prefetch", "seed", "shard_samples", "shard_size", "strict", "workers"];
+const OPTIONS: [&str; 10] = [
+    "batch_size",
+    "force",
+    "keep_bad",
+    "prefetch",
+    "seed",
+    "shard_samples",
+    "shard_size",
+    "strict",
+    "to_8_bits",
+    "workers",
+];
 
 /// Options whose flags have a different name.
 const CALLS: [(&str, &str); 6] = [

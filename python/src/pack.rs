@@ -12,6 +12,7 @@ use crate::error::Raised as _;
 use crate::options::opening;
 use crate::source;
 use crate::waiting::aside_telling;
+use crate::words::in_python;
 
 /// Packs `data` into `target`.
 ///
@@ -39,6 +40,8 @@ pub(crate) fn pack<'py>(
     let keys: Option<Vec<String>> = options.get_item("keys")?.map(|keys| keys.extract()).transpose()?;
     let (force, keep_bad): (bool, bool) = (get("force")?.extract()?, get("keep_bad")?.extract()?);
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
+    let to_8_bits: bool = get("to_8_bits")?.extract()?;
+    let background: Option<[u8; 3]> = options.get_item("background")?.map(|colour| colour.extract()).transpose()?;
     // The number of finished samples, and of all.
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let (noted, mut told) = (counts.clone(), 0);
@@ -48,7 +51,10 @@ pub(crate) fn pack<'py>(
             noted[0].store(done.samples, Ordering::Release);
         };
         let pack = Pack::new(&*source).recode(recode).workers(workers).force(force).keep_bad(keep_bad);
-        let mut pack = pack.strict(strict).retries(retries).stores(warpfeed_stores::all());
+        let mut pack = pack.strict(strict).retries(retries).to_8_bits(to_8_bits).stores(warpfeed_stores::all());
+        if let Some(colour) = background {
+            pack = pack.background(colour);
+        }
         if let Some(bytes) = shard_size {
             pack = pack.shard_size(bytes);
         }
@@ -130,7 +136,7 @@ fn told_of<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>
         told.set_item(name, number)?;
     }
     let list = |found: &[Refused]| -> Vec<(u64, String, String)> {
-        found.iter().map(|one| (one.index, one.key.clone(), one.reason.clone())).collect()
+        found.iter().map(|one| (one.index, one.key.clone(), in_python(&one.reason))).collect()
     };
     told.set_item("refused", list(&report.refused))?;
     told.set_item("damaged", list(&report.damaged))?;

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warpfeed
 from warpfeed import Augment, ConfigError, Decoder, Loader, Map, WarpfeedError
 
 Image = pytest.importorskip("PIL.Image")
@@ -88,3 +89,22 @@ def test_options_that_cannot_work_are_refused(tmp_path: Path) -> None:
         field(tmp_path, fields={"image": Map(3, picture=True)})
     assert eval(repr(Map(3, picture=True))) == Map(3, picture=True)
     assert eval(repr(Map(of="x"))) == Map(of="x")
+
+
+def test_packing_converts_deep_and_transparent_pictures_only_on_request(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    deep = RANDOM.integers(0, 65536, SIZE, np.uint16)
+    clear = np.zeros((*SIZE, 4), np.uint8)
+    saved(tmp_path / "set", deep, "a.png")
+    saved(tmp_path / "set", clear, "b.png")
+    made, options = tmp_path / "made.lmdb", {"num_workers": 1, "force": True}
+    report = warpfeed.pack(tmp_path / "set", made, raw=SIZE, **options)
+    ((number, key, reason),) = report["refused"]
+    assert (report["raw"], number, key) == (1, 0, "a") and "to_8_bits=True keeps the upper 8" in reason, reason
+    report = warpfeed.pack(tmp_path / "set", made, raw=SIZE, to_8_bits=True, background=(7, 8, 9), **options)
+    assert report["raw"] == 2 and report["refused"] == []
+    images = field(made, batch_size=2)
+    assert np.array_equal(images[0, :, :, 0], deep >> 8)
+    assert (images[1] == (7, 8, 9)).all()
+    with pytest.raises(ConfigError, match="to_8_bits=True: no picture is decoded"):
+        warpfeed.pack(tmp_path / "set", made, to_8_bits=True, **options)

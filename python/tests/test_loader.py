@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,28 @@ def test_a_python_source_is_packed_and_loads_as_it_was(mini: str, tmp_path: Path
         with pytest.raises(ValueError):
             warpfeed.pack(mini, tmp_path / "x.lmdb", **wrong)
     assert not (tmp_path / "x.lmdb").exists()
+
+
+def test_threads_of_packing_have_ended_when_it_returns(tmp_path: Path) -> None:
+    """A thread that ends later would release what it holds while the interpreter shuts down."""
+    local, counts = threading.local(), {"made": 0, "released": 0}
+
+    class Connection:
+        def __init__(self) -> None:
+            counts["made"] += 1
+
+        def __del__(self) -> None:
+            time.sleep(0.02)
+            counts["released"] += 1
+
+    class Connected(Pictures):
+        def __getitem__(self, index: int) -> object:
+            if not hasattr(local, "connection"):
+                local.connection = Connection()
+            return super().__getitem__(index)
+
+    warpfeed.pack(Connected(40), tmp_path / "p.lmdb", num_workers=8)
+    assert counts["made"] == counts["released"] > 0
 
 
 class Slow(Pictures):

@@ -21,6 +21,8 @@ def pack(
     quality: int | None = None,
     max_side: int | None = None,
     raw: int | tuple[int, int] | None = None,
+    to_8_bits: bool = False,
+    background: tuple[int, int, int] | None = None,
     num_workers: int = 0,
     force: bool = False,
     keep_bad: bool = False,
@@ -53,6 +55,11 @@ def pack(
         quality: encodes every picture again, as JPEG of this quality (1 to 100). This loses detail.
         max_side: shrinks longer sides to this, with ``quality`` or with quality 90.
         raw: stores pixels as arrays: length of the shorter side, or (height, width).
+        to_8_bits: converts pictures of 16 bits and of floats that ``quality``, ``max_side`` or
+            ``raw`` decodes to 8 bits: the upper byte, and 0 to 1. Without it they stay unchanged
+            and are in ``refused``. Pictures within ``max_side`` keep their bits.
+        background: the colour behind transparent pixels of pictures that are decoded, such as
+            ``(255, 255, 255)``. By default alpha is dropped.
         num_workers: number of threads; 0 is one per core.
         force: replaces an existing data set.
         keep_bad: packs pictures that do not decode. Without it they are an error.

@@ -119,6 +119,26 @@ impl<'a> Pack<'a> {
         self
     }
 
+    /// Sets the colour that transparent pixels are blended with where a picture is decoded, as
+    /// [`Loader::background`](crate::Loader::background) does. By default alpha is dropped.
+    ///
+    /// Packing fails if the [`Recode`] decodes no pictures.
+    pub fn background(mut self, colour: [u8; 3]) -> Self {
+        self.codecs = self.codecs.background(colour);
+        self
+    }
+
+    /// Sets whether channels of more than 8 bits become 8 bits where a picture is decoded, as
+    /// [`Loader::to_8_bits`](crate::Loader::to_8_bits) does. By default such a picture is stored
+    /// unchanged and listed in [`Report::refused`].
+    ///
+    /// A picture that [`Recode::MaxSide`] need not shrink keeps its bits. Packing fails if the
+    /// [`Recode`] decodes no pictures.
+    pub fn to_8_bits(mut self, converts: bool) -> Self {
+        self.codecs = self.codecs.to_8_bits(converts);
+        self
+    }
+
     /// Maximum number of repeated reads after a [transient](Error::is_transient) error of the
     /// source; 3 by default, at most 1,000. The pauses are those of
     /// [`Loader::retries`](crate::Loader::retries).
@@ -232,7 +252,7 @@ impl<'a> Pack<'a> {
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         let target = target.as_ref();
         // All options are checked before anything is created.
-        self.recode.check()?;
+        self.recode.check(&self.codecs)?;
         source::check_retries(self.retries)?;
         if self.shard_samples == Some(0) {
             return Err(Error::config("shard_samples(0): a shard has at least 1 sample"));
@@ -336,7 +356,7 @@ impl<'a> Pack<'a> {
     /// As [`to`](Pack::to). The writer is then dropped and not [finished](Writer::finish). It has
     /// received the samples before the first error.
     pub fn to_writer(mut self, mut writer: Box<dyn Writer + '_>) -> Result<Report> {
-        self.recode.check()?;
+        self.recode.check(&self.codecs)?;
         source::check_retries(self.retries)?;
         let chosen = self.choose()?;
         let (mut tally, mut counts) = (Tally::new(chosen.len() as u64, self.progress.take()), Counts::default());

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::member;
 use super::recode::{RawSize, Recode};
 use super::run::{Chosen, Run};
+use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::source::Hash;
 
@@ -99,7 +100,14 @@ impl Plan {
             probes: hex(hash.end()),
         };
         let writer = concat!("warpfeed ", env!("CARGO_PKG_VERSION")).to_owned();
-        Ok(Plan { writer, samples: chosen.len() as u64, source, recode: described(run.recode), cut, repeated: 0 })
+        Ok(Plan {
+            writer,
+            samples: chosen.len() as u64,
+            source,
+            recode: described(run.recode, run.codecs),
+            cut,
+            repeated: 0,
+        })
     }
 
     /// Whether `other` is the same plan, perhaps for another time.
@@ -160,15 +168,24 @@ fn hex(number: u64) -> String {
     format!("{number:016x}")
 }
 
-fn described(recode: Recode) -> Value {
-    match recode {
+/// The treatment of images, and how pixels that are decoded change.
+fn described(recode: Recode, codecs: &Codecs) -> Value {
+    let mut described = match recode {
         Recode::KeepBytes => json!({"how": "keep_bytes"}),
         Recode::Lossless => json!({"how": "lossless"}),
         Recode::Quality { quality, max_side } => json!({"how": "quality", "quality": quality, "max_side": max_side}),
         Recode::MaxSide(max_side) => json!({"how": "max_side", "max_side": max_side}),
         Recode::Raw(RawSize::Shorter(shorter)) => json!({"how": "raw", "shorter": shorter}),
         Recode::Raw(RawSize::Exact(size)) => json!({"how": "raw", "width": size.width, "height": size.height}),
+    };
+    let (background, to_8_bits) = codecs.conversion();
+    if let Some(colour) = background {
+        described["background"] = json!(colour);
     }
+    if to_8_bits {
+        described["to_8_bits"] = json!(true);
+    }
+    described
 }
 
 #[cfg(test)]
@@ -178,7 +195,14 @@ mod tests {
     fn plan(samples: u64, cut: Cut) -> Plan {
         let (hash, kind) = (hex(1), "memory".to_owned());
         let source = SourceId { kind, samples, list: None, chosen: None, classes: hash.clone(), probes: hash };
-        Plan { writer: "w".into(), samples, source, recode: described(Recode::Lossless), cut, repeated: 0 }
+        Plan {
+            writer: "w".into(),
+            samples,
+            source,
+            recode: described(Recode::Lossless, &Codecs::new()),
+            cut,
+            repeated: 0,
+        }
     }
 
     #[test]

@@ -72,19 +72,28 @@ struct Scratch {
 }
 
 impl Recode {
-    /// Checks that the options are in range.
-    pub(super) fn check(self) -> Result<()> {
+    /// Checks that the options are in range, and that those of `codecs` have an effect.
+    pub(super) fn check(self, codecs: &Codecs) -> Result<()> {
+        if matches!(self, Recode::KeepBytes | Recode::Lossless) {
+            let (background, to_8_bits) = codecs.conversion();
+            let option = if to_8_bits { Some("to_8_bits(true)") } else { background.map(|_| "background") };
+            return option.map_or(Ok(()), |option| {
+                Err(Error::config(format!(
+                    "{option}: no picture is decoded, so none would change; recode as quality, max_side or raw"
+                )))
+            });
+        }
         let side = |name: &str, side: u32| match side {
             0 => Err(Error::config(format!("{name} of 0 pixels"))),
             _ => Ok(()),
         };
         match self {
-            Recode::KeepBytes | Recode::Lossless => Ok(()),
             Recode::Quality { quality: 0 | 101.., .. } => Err(Error::config("jpeg quality goes from 1 to 100")),
             Recode::Quality { max_side, .. } => max_side.map_or(Ok(()), |max| side("max_side", max)),
             Recode::MaxSide(max) => side("max_side", max),
             Recode::Raw(RawSize::Shorter(shorter)) => side("raw arrays with a side", shorter),
             Recode::Raw(RawSize::Exact(size)) => side("raw arrays with a side", size.width.min(size.height)),
+            _ => Ok(()),
         }
     }
 

@@ -5,6 +5,7 @@ mod libjpeg;
 #[path = "../support/process.rs"]
 mod process;
 
+mod conversion;
 mod killed;
 mod parts;
 mod repack;

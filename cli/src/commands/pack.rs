@@ -8,6 +8,7 @@ use warpfeed::pack::{Merge, Pack, RawSize, Recode, Refused, Report};
 use crate::data::{DataArgs, stores};
 use crate::log::say;
 use crate::size::{bytes, parse_bytes};
+use crate::words::in_flags;
 use crate::{Outcome, progress};
 
 /// Pack a data set of any format into an LMDB or tar shards
@@ -21,6 +22,7 @@ use crate::{Outcome, progress};
 /// Several machines that share a folder or a store pack the --part 0/64, 1/64, ... of one set.
 /// --merge then checks them and makes them a set.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("decodes").args(["quality", "max_side", "raw"]).multiple(true))]
 #[command(after_help = "\
 Examples:
   warpfeed pack pictures pictures.lmdb
@@ -33,6 +35,8 @@ Examples:
   # A part on each machine (or --part auto in an array of SLURM), then the set:
   warpfeed pack photos train.tar --shard-size 1GB --part 3/64
   warpfeed pack --merge train.tar
+  # Pictures of 16 bits, shrunk and converted to 8 bits:
+  warpfeed pack scans small.tar --max-side 500 --to-8-bits
   # Into an object store:
   warpfeed pack photos s3://bucket/train.tar --shard-size 1GB
   # Decoded pixels of small pictures:
@@ -89,6 +93,14 @@ pub(crate) struct Args {
     /// times larger
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
+    /// Convert pictures of 16 bits and floats that are re-encoded or stored as pixels to 8 bits:
+    /// the upper byte, and 0 to 1; without it they stay unchanged
+    #[arg(long, requires = "decodes")]
+    to_8_bits: bool,
+    /// Colour behind transparent pixels of pictures that are re-encoded or stored as pixels, such
+    /// as 255,255,255 [default: alpha is dropped]
+    #[arg(long, value_name = "R,G,B", value_parser = colour, requires = "decodes")]
+    background: Option<[u8; 3]>,
     /// Number of threads that read and encode; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
@@ -103,6 +115,12 @@ fn raw_size(text: &str) -> Result<RawSize, String> {
         None => side(text).map(RawSize::Shorter),
     };
     size.ok_or_else(|| "expected a shorter side such as 256, or a width and height such as 224x224".to_owned())
+}
+
+fn colour(text: &str) -> Result<[u8; 3], String> {
+    let parts: Option<Vec<u8>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
+    let colour = parts.and_then(|parts| parts.try_into().ok());
+    colour.ok_or_else(|| "expected red, green and blue from 0 to 255, such as 255,255,255".to_owned())
 }
 
 /// Maximum number of images that a warning lists.
@@ -132,8 +150,12 @@ impl Args {
             .force(self.force)
             .keep_bad(self.keep_bad)
             .strict(self.strict)
+            .to_8_bits(self.to_8_bits)
             .stores(stores())
             .progress(|progress| bar.set_position(progress.samples));
+        if let Some(colour) = self.background {
+            pack = pack.background(colour);
+        }
         if let Some(bytes) = self.shard_size {
             pack = pack.shard_size(bytes);
         }
@@ -251,7 +273,7 @@ fn warn(so: &str, count: u64, which: &[Refused]) {
     }
     say(format_args!("warpfeed: warning: {count} images {so}:"));
     for Refused { index, key, reason, .. } in which.iter().take(SHOWN) {
-        say(format_args!("  sample {index} ({key}): {reason}"));
+        say(format_args!("  sample {index} ({key}): {}", in_flags(reason)));
     }
     if count > SHOWN as u64 {
         say(format_args!("  ... and {} more", count - SHOWN as u64));

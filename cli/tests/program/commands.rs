@@ -427,6 +427,34 @@ fn pack_recodes_images_as_requested() {
 }
 
 #[test]
+fn pack_converts_deep_pictures_when_asked() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir_all(dir.path().join("set/scan")).unwrap();
+    let deep = image::ImageBuffer::from_fn(80, 60, |x, y| image::Luma([(x + y) as u16 * 257]));
+    image::DynamicImage::ImageLuma16(deep).save(dir.path().join("set/scan/a.png")).unwrap();
+    let pack = ["pack", "set", "small.tar", "--max-side", "40", "--force"];
+    let output = warpfeed(dir.path(), &pack);
+    let err = text(&output.stderr);
+    assert!(
+        err.contains("could not be recoded and stay unchanged") && err.contains("--to-8-bits keeps the upper 8"),
+        "{err}"
+    );
+    let told = ok(dir.path(), &[&pack[..], &["--to-8-bits"]].concat());
+    assert!(told.ends_with("1 re-encoded\n"), "{told}");
+    ok(
+        dir.path(),
+        &["pack", "set", "clear.tar", "--quality", "90", "--max-side", "40", "--to-8-bits", "--background", "0, 9,255"],
+    );
+    for (options, expected) in [
+        (&["--to-8-bits"][..], "<--quality <Q>|--max-side <PIXELS>|--raw <SIZE>>"),
+        (&["--max-side", "40", "--background", "1,2"], "expected red, green and blue from 0 to 255"),
+    ] {
+        let err = fails(dir.path(), 2, &[&["pack", "set", "more.tar"], options].concat());
+        assert!(err.contains(expected), "{err}");
+    }
+}
+
+#[test]
 fn pack_refuses_to_lose_data() {
     let dir = tree();
     ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb"]);

@@ -123,6 +123,12 @@ impl Codecs {
         self.options.max_pixels
     }
 
+    /// How pictures become RGB of 8 bits: the background behind transparent pixels, and whether
+    /// channels of more than 8 bits are converted.
+    pub(crate) fn conversion(&self) -> (Option<[u8; 3]>, bool) {
+        (self.options.background, self.options.to_8_bits)
+    }
+
     fn all(&self) -> impl Iterator<Item = &Arc<dyn Codec>> {
         self.added.iter().chain(&self.built_in)
     }
