@@ -65,6 +65,7 @@ impl<'a> Stored<'a> {
     }
 
     /// Bytes of all values as the file's decoder returns them.
+    #[cfg(feature = "formats")]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -76,11 +77,11 @@ impl<'a> Stored<'a> {
     }
 
     /// Bytes of memory that [`check`](Stored::check) takes: those of the largest strip or tile.
+    #[cfg(feature = "formats")]
     pub(crate) fn check_memory(&mut self) -> u64 {
         match &mut self.file {
             File::Png(_) => self.bytes,
             // No strip or tile is larger than the first one.
-            #[cfg(feature = "formats")]
             File::Tiff(reader) => {
                 reader.image_chunk_buffer_layout(0).map_or(self.bytes, |part| (part.len as u64).min(self.bytes))
             }
@@ -91,10 +92,10 @@ impl<'a> Stored<'a> {
     ///
     /// # Errors
     /// If the data is damaged.
+    #[cfg(feature = "formats")]
     pub(crate) fn check(self) -> Result<()> {
         match self.file {
             File::Png(_) => self.read(&mut Vec::new()),
-            #[cfg(feature = "formats")]
             // Some damaged files make the decoder panic.
             File::Tiff(reader) => crate::error::guarded(|| tiff_check(*reader).map_err(tiff_error)),
         }

@@ -125,6 +125,7 @@ impl Codecs {
 
     /// How pictures become RGB of 8 bits: the background behind transparent pixels, and whether
     /// channels of more than 8 bits are converted.
+    #[cfg(feature = "pack")]
     pub(crate) fn conversion(&self) -> (Option<[u8; 3]>, bool) {
         (self.options.background, self.options.to_8_bits)
     }
