@@ -14,7 +14,7 @@ use warpfeed::{ErrorKind, Result};
 
 /// A grey PNG of 16 bits, whose lower bytes are noise.
 fn deep(width: u32, height: u32) -> Vec<u8> {
-    encoded(ImageBuffer::from_fn(width, height, |x, y| Luma([(((x + y) << 8) | (x * 91 + y * 57) % 256) as u16])))
+    encoded(ImageBuffer::from_fn(width, height, |x, y| Luma([(((x + y) << 8) | ((x * 91 + y * 57) % 256)) as u16])))
 }
 
 /// A PNG that is transparent on its left.
