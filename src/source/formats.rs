@@ -10,6 +10,7 @@ use std::sync::Arc;
 use memchr::memmem;
 
 use super::ahead::Remote;
+use super::brought::bring;
 use super::folder::StoredFolder;
 use super::layout::{
     COCO_JSON, is_lmdb, is_npy_folder, is_records_folder, is_records_name, is_voc, is_voc_list, is_yolo,
@@ -20,7 +21,7 @@ use super::{Arrow, Folder, Object, Source, Tar, arrow, splits, tar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format;
 
-type Opened = Result<Arc<dyn Source>>;
+pub(super) type Opened = Result<Arc<dyn Source>>;
 
 /// One format of data sets.
 pub struct DataFormat {
@@ -32,11 +33,11 @@ pub struct DataFormat {
     /// Extensions of its files. A file with one of them is opened as this format, so a damaged file
     /// gets the format's own message.
     pub extensions: &'static [&'static str],
-    is_folder: fn(Tree<'_>) -> bool,
+    pub(super) is_folder: fn(Tree<'_>) -> bool,
     /// Recognises a file by its path and its first bytes.
-    is_file: fn(&Path, &[u8]) -> bool,
+    pub(super) is_file: fn(&Path, &[u8]) -> bool,
     open: fn(&Path, &Options) -> Opened,
-    /// Opens the data set at a URL.
+    /// Opens the data set at a URL. `None` if the format needs files of this machine.
     open_url: Option<fn(&str, &Options) -> Opened>,
 }
 
@@ -44,7 +45,7 @@ pub struct DataFormat {
 const INDEX: &str = "index.json";
 
 /// Formats whose paths may name a part of a data set: `all.lmdb/train`.
-const WITH_PARTS: [&str; 7] = ["hdf5", "lmdb", "npy", "npz", "safetensors", "torch", "tfrecord"];
+pub(super) const WITH_PARTS: [&str; 7] = ["hdf5", "lmdb", "npy", "npz", "safetensors", "torch", "tfrecord"];
 
 /// All formats, in the order in which they are tried.
 pub const DATA_FORMATS: &[DataFormat] = &[
@@ -240,7 +241,7 @@ impl DataFormat {
         })
     }
 
-    fn has_extension(&self, path: &Path) -> bool {
+    pub(super) fn has_extension(&self, path: &Path) -> bool {
         let extension = path.extension().unwrap_or_default();
         self.extensions.iter().any(|known| extension.eq_ignore_ascii_case(known))
     }
@@ -256,17 +257,22 @@ impl DataFormat {
     /// Opens the data set at `url`.
     ///
     /// # Errors
-    /// If the URL has no store, or the format cannot be read from stores.
+    /// If the URL has no store, or the format needs files and the store has no cache.
     pub(super) fn open_url(&self, url: &str, options: &Options) -> Result<Arc<dyn Source>> {
         options.stores.of(url)?;
-        let Some(open) = self.open_url else {
-            let readable: Vec<_> =
-                DATA_FORMATS.iter().filter(|format| format.open_url.is_some()).map(|format| format.name).collect();
-            let (name, readable) = (self.name, readable.join(", "));
-            let cause = format!("{name} data sets are not read from a store, only {readable}; copy it to this machine");
-            return Err(Error::config(cause).at_path(url));
-        };
-        open(url, options)
+        if let Some(open) = self.open_url {
+            return open(url, options);
+        }
+        let brought = bring(self.name, &|path| self.has_extension(path), url, options);
+        let (path, part) = brought.map_err(|e| e.at_path(url))?;
+        match &part {
+            None => self.open(&path, options),
+            Some(split) if self.name == "arrow" => {
+                let absent = || Error::in_source("nothing is at this URL, or below it").at_path(url);
+                of_files(&path, Some(split), options).ok_or_else(absent)?
+            }
+            Some(_) => self.open(&path, &Options { part, ..options.clone() }),
+        }
     }
 }
 
@@ -286,91 +292,6 @@ macro_rules! with_feature {
         .at_path($path));
         source
     }};
-}
-
-/// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards,
-/// or the shards or pictures below the URL.
-///
-/// # Errors
-/// If the URL has no store, its format cannot be read from stores, or both shards and pictures lie
-/// below it.
-pub(super) fn open_at(url: &str, options: &Options) -> Opened {
-    if tar::is_named_manifest(Path::new(url)) {
-        return of_pattern().open_url(url, options);
-    }
-    let by_extension = DATA_FORMATS.iter().find(|format| format.has_extension(Path::new(url)));
-    if let Some(format) = by_extension {
-        return format.open_url(url, options);
-    }
-    if tar::has_braces(Path::new(url)) {
-        return of_pattern().open_url(url, options);
-    }
-    let remote = Remote::new(options.stores.of(url)?.clone());
-    let objects = match remote.list(url) {
-        Ok(objects) => objects,
-        // Some stores refuse to list what does not exist.
-        Err(e) => return split_at(url, options).unwrap_or(Err(e)),
-    };
-    if objects.is_empty()
-        && let Some(opened) = split_at(url, options)
-    {
-        return opened;
-    }
-    open_listing(url, objects, remote, options)
-}
-
-/// Opens `objects`, which lie below `url`, by the rules of [`open_folder`].
-fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Options) -> Opened {
-    let tree = Tree::Stored(url, &objects, &remote);
-    if let Some(format) = DATA_FORMATS.iter().find(|format| (format.is_folder)(tree)) {
-        return format.open_url(url, options);
-    }
-    let tars = tree.entries().filter(|(name, is_folder)| !is_folder && tar::is_shard(name)).count();
-    let pictures = StoredFolder::count(url, &objects, &options.formats);
-    match (tars, pictures) {
-        (0, 0) => {
-            if !tree.files_in("arrow").is_empty() {
-                return DataFormat::named("arrow")?.open_url(url, options);
-            }
-            if !tree.files("parquet")?.is_empty() {
-                return parquet_at(url, Some((objects, None)), options);
-            }
-            let nested = objects.iter().filter(|object| tar::is_shard(&object.url)).count();
-            let nested = match nested {
-                0 => String::new(),
-                count => format!("; {count} .tar objects lie in folders below it: give the URL of one of the folders"),
-            };
-            let cause =
-                format!("no .tar objects and no pictures among {} objects below this URL{nested}", objects.len());
-            Err(Error::in_source(cause).at_path(url))
-        }
-        (0, _) => Ok(Arc::new(StoredFolder::of(url, objects, remote, options.formats.clone())?)),
-        (_, 0) => Ok(Arc::new(Tar::in_store(url, remote, Some(objects))?)),
-        _ => Err(Error::in_source(format!(
-            "{tars} .tar objects and {pictures} pictures lie below this URL; give the URL of one of the two, or the format"
-        ))
-        .at_path(url)),
-    }
-}
-
-/// Opens the Parquet files of a split: nothing lies at `url`, but its last part may name a split of
-/// the data set before it.
-fn split_at(url: &str, options: &Options) -> Option<Opened> {
-    let (set, split) = url.trim_end_matches('/').rsplit_once('/')?;
-    // A bucket is not a split.
-    set.split_once("://").filter(|(_, rest)| !rest.is_empty())?;
-    let remote = Remote::new(options.stores.of(url).ok()?.clone());
-    // The error of the URL itself is clearer.
-    let objects = remote.list(set).ok()?;
-    let tree = Tree::Stored(set, &objects, &remote);
-    if Arrow::is_saved(tree) || !tree.files_in("arrow").is_empty() {
-        return Some(DataFormat::named("arrow").and_then(|format| format.open_url(url, options)));
-    }
-    match tree.files("parquet") {
-        Ok(files) if files.is_empty() => None,
-        Ok(_) => Some(parquet_at(set, Some((objects, Some(split))), options)),
-        Err(e) => Some(Err(e)),
-    }
 }
 
 /// Whether a folder is a data set that may have parts.
@@ -451,7 +372,7 @@ fn parquet(path: &Path, split: Option<&str>, options: &Options) -> Opened {
 /// Opens the Parquet file at `url`, or those among `listing`, all objects below it, that belong to
 /// the split.
 #[cfg_attr(not(feature = "parquet"), allow(unused_variables))]
-fn parquet_at(url: &str, listing: Option<(Vec<Object>, Option<&str>)>, options: &Options) -> Opened {
+pub(super) fn parquet_at(url: &str, listing: Option<(Vec<Object>, Option<&str>)>, options: &Options) -> Opened {
     with_feature!(
         "parquet",
         "a Parquet data set",

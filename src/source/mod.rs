@@ -41,8 +41,10 @@ mod annotated;
 #[cfg(feature = "arrays")]
 mod arrays;
 mod arrow;
+mod at_url;
 #[cfg(feature = "chunks")]
 mod beton;
+mod brought;
 mod bytes;
 mod classes;
 #[cfg(feature = "annotations")]
@@ -138,7 +140,7 @@ pub use source::Source;
 pub(crate) use stop::during;
 pub use stop::{Stop, is_stopped};
 pub(crate) use store::Stores;
-pub use store::{Keep, Location, Object, Reply, Store, Tier, Upload};
+pub use store::{Keep, Location, Object, ReadParts, Reply, Store, Tier, Upload};
 #[cfg(feature = "tables")]
 pub use table::{Table, TableOptions};
 pub use tar::Tar;

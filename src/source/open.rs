@@ -3,6 +3,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::at_url;
 use super::formats::{self, DataFormat};
 use super::options::Options;
 use super::store::Location;
@@ -47,7 +48,7 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let format = options.format.as_deref().map(DataFormat::named).transpose()?;
     match (Location::of(path), format) {
         (Location::Url(url), Some(format)) => format.open_url(&url, options),
-        (Location::Url(url), None) => formats::open_at(&url, options),
+        (Location::Url(url), None) => at_url::open_at(&url, options),
         (Location::Path(path), format) => match part_of(&path) {
             None => of_path(&path, format, options),
             Some((path, part)) => of_path(path, format, &Options { part: Some(part.to_owned()), ..options.clone() }),

@@ -80,6 +80,15 @@ pub trait Store: Send + Sync {
     /// If they cannot be listed. The message should have the prefix.
     fn list(&self, prefix: &str) -> Result<Vec<Object>>;
 
+    /// Like [`list`](Store::list), but never a listing that was kept: for bytes that are not
+    /// compared with the server again.
+    ///
+    /// # Errors
+    /// The errors of [`list`](Store::list).
+    fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.list(prefix)
+    }
+
     /// The object at `url`.
     ///
     /// # Errors
@@ -151,7 +160,25 @@ pub trait Store: Send + Sync {
         let _ = (set, order);
         None
     }
+
+    /// Brings `objects`, which lie below the URL `base`, to a folder of this machine, for formats
+    /// that need files. An object at `base/a/b` is the file `a/b` in the folder. `read` reads parts
+    /// of objects from this store, several at a time, and repeats what fails. The files stay as
+    /// long as this process lives. The default says that the store has no cache.
+    ///
+    /// # Errors
+    /// If the store keeps no files, has no room for these, or they cannot be read.
+    fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
+        let _ = (base, objects, read);
+        Err(Error::config(
+            "this format needs files of this machine, and the loader has no cache to bring them to: give it one (Python: \
+             cache_bytes, Rust: warpfeed_stores::Cache), or copy the data set to this machine",
+        ))
+    }
 }
+
+/// Reads these ranges of objects.
+pub type ReadParts<'a> = dyn Fn(&[(&Object, Range<u64>)]) -> Result<Vec<Vec<u8>>> + 'a;
 
 /// An object that is being written. It appears whole when it is [completed](Upload::complete), or
 /// never.
@@ -232,8 +259,16 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).remove(url)
     }
 
+    fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
+        (**self).list_now(prefix)
+    }
+
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn Keep>> {
         (**self).keep(set, order)
+    }
+
+    fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
+        (**self).bring(base, objects, read)
     }
 }
 

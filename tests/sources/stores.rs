@@ -130,7 +130,11 @@ fn a_url_that_cannot_be_opened_says_what_to_do() {
     let options = Options::new().store("mem", Arc::new(store));
     for (url, kind, words) in [
         ("s3://bucket/train", ErrorKind::Config, "no store is known for s3:// URLs; add a store for the scheme \"s3\""),
-        ("mem://set/data.yaml", ErrorKind::Config, "yolo data sets are not read from a store, only tar"),
+        (
+            "mem://set/data.yaml",
+            ErrorKind::Config,
+            "this format needs files of this machine, and the loader has no cache",
+        ),
         ("mem://empty", ErrorKind::Source, "no .tar objects and no pictures among 0 objects below this URL"),
         ("mem://set/absent.tar", ErrorKind::Source, "no such object"),
     ] {
@@ -324,11 +328,11 @@ fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
                 assert_eq!(here.classes(), there.classes());
             }
             (Err(here), Err(there)) => assert_eq!(expected, "error", "{here}; {there}"),
-            // A format that is not read from stores is recognised and refused.
+            // A format that needs files is recognised, and refused without a cache.
             (Ok(here), Err(there)) => {
                 assert_eq!(here.kind(), expected);
-                let refused = format!("{expected} data sets are not read from a store");
-                assert!(there.cause().contains(&refused), "{there}");
+                let refused = "the loader has no cache to bring them to";
+                assert!(there.cause().contains(refused), "{there}");
             }
             (Err(here), Ok(there)) => panic!("{}: {here}", there.kind()),
         }
@@ -359,8 +363,8 @@ fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
             "error" => assert!(open(fixture(name)).is_err()),
             kind => {
                 assert_eq!(open(fixture(name)).unwrap().kind(), kind);
-                let refused = format!("{kind} data sets are not read from a store");
-                assert!(there.cause().contains(&refused), "{there}");
+                let refused = "the loader has no cache to bring them to";
+                assert!(there.cause().contains(refused), "{there}");
             }
         }
     }

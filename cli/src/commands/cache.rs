@@ -79,13 +79,16 @@ impl Args {
         match self.action {
             Action::Show(Folder { dir }) => {
                 let dir = folder(dir)?;
-                let Contents { blocks, bytes, sets, listings, others, .. } = show(&dir)?;
+                let Contents { blocks, bytes, sets, listings, files, others, .. } = show(&dir)?;
                 writeln!(out, "{}: {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
                 for (set, (blocks, bytes)) in sets {
                     writeln!(out, "  {set}: {blocks} blocks, {}", size::bytes(bytes))?;
                 }
                 for (url, (objects, age)) in listings {
                     writeln!(out, "  {url}: a listing of {objects} objects, {age} s old")?;
+                }
+                for (set, (files, bytes)) in files {
+                    writeln!(out, "  {set}: {files} whole files, {}", size::bytes(bytes))?;
                 }
                 for other in others {
                     writeln!(out, "  not a block: {}", other.display())?;

@@ -121,6 +121,15 @@ impl Remote {
         self.repeated(move |store| store.list(&prefix))
     }
 
+    /// Like [`list`](Remote::list), but never a listing that was kept.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub(in crate::source) fn list_now(&self, url: &str) -> Result<Vec<Object>> {
+        let prefix = format!("{}/", url.trim_end_matches('/'));
+        self.repeated(move |store| store.list_now(&prefix))
+    }
+
     /// Runs `request`, which asks for no bytes, and repeats it if it fails.
     ///
     /// # Errors

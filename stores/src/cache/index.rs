@@ -111,6 +111,21 @@ impl Index {
         }
     }
 
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Any blocks whose removal makes the others fit.
+    pub(super) fn excess(&self) -> Vec<Key> {
+        let mut excess = self.bytes.saturating_sub(self.limit);
+        let going = self.iter().take_while(|(_, bytes, _)| {
+            let needed = excess > 0;
+            excess = excess.saturating_sub(*bytes);
+            needed
+        });
+        going.map(|(key, ..)| key).collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

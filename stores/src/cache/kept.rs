@@ -8,21 +8,23 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpfeed::Result;
-use warpfeed::source::{Lookahead, Object, Place, Store, Tier};
+use warpfeed::source::{Lookahead, Object, Place, ReadParts, Store, Tier};
+use warpfeed::{Error, Result};
 
 use super::block::{self, Range};
 use super::folder::{Folder, Journal, Record};
 use super::index::{Index, Key, Owner};
-use super::{Counts, listing};
+use super::{Counts, files, listing};
 
 /// Blocks in memory and in a folder.
 pub(super) struct Kept {
     folder: Option<Folder>,
+    /// Maximum bytes of files and blocks in the folder.
+    limit: u64,
     /// Whether new blocks are written. False after the first error, such as a full disk.
     writable: AtomicBool,
     memory: Mutex<Memory>,
@@ -105,6 +107,7 @@ impl Kept {
     fn new(folder: Option<Folder>, writable: bool, disk: u64, memory: u64) -> Self {
         Kept {
             folder,
+            limit: disk,
             writable: AtomicBool::new(writable),
             memory: Mutex::new(Memory { index: Index::new(memory), blocks: HashMap::new(), followers: HashMap::new() }),
             journal: Mutex::default(),
@@ -143,6 +146,8 @@ impl Kept {
             // Another process was suspended while it held the lock, so this change is skipped.
             let Some(_lock) = lock else { return Ok(()) };
             journal.sync(folder, &mut self.disk().index)?;
+            // Whole files come before blocks.
+            self.disk().index.set_limit(self.limit.saturating_sub(files::used(folder)));
             change(folder, &mut journal, &self.disk)
         });
         drop(journal);
@@ -337,6 +342,36 @@ impl Kept {
             Some(folder) => listing::list(folder, store, prefix),
             None => Ok((store.list(prefix)?, false)),
         }
+    }
+
+    /// Brings `objects`, which lie below the URL `base`, to the folder, and returns their folder.
+    ///
+    /// # Errors
+    /// If there is no folder, it has no room, or the objects cannot be read.
+    pub(super) fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
+        if !self.is_here() {
+            let cause = "the cache was opened before this process was forked: open the data set after the fork";
+            return Err(Error::config(cause).at_path(base));
+        }
+        let folder = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)).ok_or_else(|| {
+            let cause = "this format needs files of this machine, and the cache has no folder that it may write to: \
+                         choose another folder, or copy the data set to this machine";
+            Error::config(cause).at_path(base)
+        })?;
+        files::bring(folder, self.limit, base, objects, read, || self.shrink())
+    }
+
+    /// Removes blocks until the others fit next to the files.
+    fn shrink(&self) {
+        self.with_lock(|folder, journal, disk| {
+            let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
+            let going = lock().index.excess();
+            going.iter().try_for_each(|&key| remove(folder, key))?;
+            let records: Vec<_> = going.into_iter().map(Record::Remove).collect();
+            journal.append(folder, &records)?;
+            lock().index.apply(&records);
+            Ok(())
+        });
     }
 
     /// Removes the kept listing of `prefix`.

@@ -42,7 +42,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         let text = |bytes: &mut Vec<u8>, text: Option<&str>| {
             bytes.extend_from_slice(&text.map_or(ABSENT, |text| text.len() as u32).to_le_bytes());
@@ -129,7 +129,7 @@ impl Listing {
     }
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -206,7 +206,7 @@ fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Ob
     Ok(Some(kept.objects))
 }
 
-fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = folder.partial();
     let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use warpfeed::{Error, Result};
 
 use super::block::{Header, begins_like_a_block};
+use super::files;
 use super::folder::{Blocks, Folder, Journal};
 use super::index::{Index, Key};
 use super::kept::remove;
@@ -26,7 +27,10 @@ pub struct Contents {
     pub sets: BTreeMap<String, (u64, u64)>,
     /// Number of objects of each kept listing, and its age in seconds, by the URL that was listed.
     pub listings: BTreeMap<String, (u64, u64)>,
-    /// Damaged blocks and listings; [`check`] drops them.
+    /// Number of whole files of each data set that needs them, and their bytes in whole pages, by
+    /// the URL of the set.
+    pub files: BTreeMap<String, (u64, u64)>,
+    /// Damaged blocks, listings and whole files; [`check`] drops them.
     pub damaged: u64,
     /// Files that the cache did not write. They are never removed.
     pub others: Vec<PathBuf>,
@@ -66,7 +70,7 @@ fn drop_listing(path: &Path) -> Result<()> {
     }
 }
 
-/// Reads all blocks of the cache in the folder `path` and drops the damaged ones.
+/// Reads all blocks and whole files of the cache in the folder `path` and drops the damaged ones.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -109,11 +113,12 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
         }
     }
     drop_blocks(&folder, &damaged)?;
+    contents.damaged += files::check(&folder)?;
     Ok(contents)
 }
 
-/// Removes all blocks and listings of the cache in the folder `path`. The folder remains a cache. Returns the
-/// former content.
+/// Removes all blocks and listings of the cache in the folder `path`, and the whole files that no
+/// process uses. The folder remains a cache. Returns the former content.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -121,6 +126,7 @@ pub fn empty(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::existing(path.as_ref())?;
     let (contents, blocks) = listed(&folder)?;
     refresh(path, "")?;
+    files::empty(&folder).map_err(|e| Error::io(&folder.path, &e))?;
     drop_blocks(&folder, &blocks.iter().map(|(key, ..)| *key).collect::<Vec<_>>())?;
     Ok(contents)
 }
@@ -136,6 +142,11 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         let server = header.object.server.as_ref().map(|server| format!(" at {server}")).unwrap_or_default();
         let set = contents.sets.entry(format!("{set}{server}")).or_default();
         *set = (set.0 + 1, set.1 + bytes);
+    }
+    for (set, (files, bytes)) in files::contents(folder).map_err(|e| Error::io(&folder.path, &e))? {
+        // Several versions of a set may be here.
+        let set = contents.files.entry(set).or_default();
+        *set = (set.0 + files, set.1 + bytes);
     }
     for path in listing::all(folder).map_err(|e| Error::io(&folder.path, &e))? {
         if let Some(listing) = Listing::load(&path) {

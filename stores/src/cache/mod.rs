@@ -4,13 +4,15 @@
 //! 2. `block` is one block in a file; `folder` is the folder with its journal.
 //! 3. `kept` has the blocks of this process: in memory, and in the folder.
 //! 4. `listing` keeps listings of stores in the folder.
-//! 5. `store` wraps a store with the cache.
-//! 6. `manage` shows, checks and empties a folder; `warm` fills it.
+//! 5. `files` keeps whole files in the folder, for formats that need them.
+//! 6. `store` wraps a store with the cache.
+//! 7. `manage` shows, checks and empties a folder; `warm` fills it.
 //!
 //! A block is one range of one version of an object: usually one sample. Blocks are not fixed parts
 //! of an object, because a shuffle would then fetch and keep much that it does not use.
 
 mod block;
+mod files;
 mod folder;
 mod index;
 mod kept;
@@ -64,6 +66,10 @@ use kept::Kept;
 /// again if one of them has changed. If another one changed, reading it is an error, and the next
 /// opening lists again. Objects that were added are found after [`refresh`]. Listings do not count
 /// towards `bytes`.
+///
+/// **Whole files.** Formats that need files, such as LMDB, are brought to the folder as a whole. They
+/// count towards `bytes` and come before blocks. They stay as long as a process that opened them
+/// lives.
 ///
 /// **Errors.** A full disk or a read-only folder is one warning: the loader then reads from the
 /// store what the cache does not have.

@@ -1,9 +1,10 @@
 //! A store behind a cache.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use warpfeed::source::{Keep, Lookahead, Object, Place, Reply, Store, Tier, Upload};
+use warpfeed::source::{Keep, Lookahead, Object, Place, ReadParts, Reply, Store, Tier, Upload};
 use warpfeed::{Error, ErrorKind, Result};
 
 use super::Cache;
@@ -44,6 +45,10 @@ impl Store for Cached {
             listed.push(prefix.to_owned());
         }
         Ok(objects)
+    }
+
+    fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.store.list_now(prefix)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
@@ -90,6 +95,10 @@ impl Store for Cached {
         let set = set.max(1);
         let number = self.cache.0.follow(set, order);
         Some(Arc::new(Following { cache: self.cache.clone(), set, number }))
+    }
+
+    fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
+        self.cache.0.bring(base, objects, read)
     }
 }
 

@@ -1,0 +1,540 @@
+//! Whole files in the folder of a cache, for formats that need files: LMDB, HDF5 and others.
+//!
+//! A set of files is the folder `files/KEY`, whose key is a hash of the names and versions of its
+//! objects. It has the list of the objects in `objects`, the files in `data`, the record of the
+//! parts that have arrived in `arrived`, and when all have, their checksums in `complete`.
+//!
+//! Processes that use a set share `files/KEY.lock` until they end, so the files of a set in use are
+//! never removed. The one that fills it also holds `files/KEY.fill`. A file that was damaged while
+//! others use it is replaced, not changed, because they may have mapped it. `files/used` has the
+//! bytes of all sets, and `files/room.lock` guards it.
+//!
+//! A process may be killed at any moment. The next one continues after the last part whose checksum
+//! is right. A set that is removed gets another name first, so no part of it is found as a set.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use crc32fast::Hasher;
+use warpfeed::source::{Object, ReadParts, is_stopped};
+use warpfeed::{Error, Result};
+
+use super::folder::{FILES, Folder};
+use super::listing::{self, Listing};
+
+/// Bytes of one request.
+const PART: u64 = 8 << 20;
+/// Bytes and requests that are in memory at a time.
+const WAVE: u64 = 16 * PART;
+const REQUESTS: usize = 256;
+/// Interval at which a process asks whether another one has filled a set.
+const SLICE: Duration = Duration::from_millis(20);
+/// Time without a new part after which a process no longer waits for the one that fills a set.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Interval at which the log says how much has arrived.
+const NEWS: Duration = Duration::from_secs(10);
+const RECORD: usize = 24;
+const USED: &str = "used";
+const REMOVED: &str = "removed";
+
+/// The locks of the sets that this process uses, until it ends.
+static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
+
+/// Bytes of all sets of files in the folder.
+pub(super) fn used(folder: &Folder) -> u64 {
+    fs::read(folder.path.join(FILES).join(USED))
+        .ok()
+        .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
+        .unwrap_or(0)
+}
+
+/// The objects of a data set below the URL `base`, and the files that they become.
+struct Set<'a> {
+    base: &'a str,
+    objects: &'a [Object],
+    names: Vec<PathBuf>,
+    path: PathBuf,
+}
+
+/// Brings `objects` to `folder`, which has room for `limit` bytes of files and blocks. Calls
+/// `shrink` when there is less room for blocks.
+///
+/// # Errors
+/// If they do not fit, cannot be named on this machine, or cannot be read or written.
+pub(super) fn bring(
+    folder: &Folder,
+    limit: u64,
+    base: &str,
+    objects: &[Object],
+    read: &ReadParts<'_>,
+    shrink: impl Fn(),
+) -> Result<PathBuf> {
+    let set = Set::of(folder, base, objects)?;
+    let bytes = bytes(objects);
+    if bytes > limit {
+        let cause = format!(
+            "the cache is too small: these files have {bytes} bytes, and it may take {limit} (cache_bytes); raise the \
+             limit, or copy the data set to this machine"
+        );
+        return Err(Error::config(cause).at_path(base));
+    }
+    let failed = |e: io::Error| Error::io(&set.path, &e);
+    let is_held = || HELD.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(path, _)| *path == set.path);
+    if is_held() && set.is_complete().map_err(failed)? {
+        return Ok(set.data());
+    }
+    let in_use = lock_file(&set.path.with_extension("lock")).map_err(failed)?;
+    // Only a process that removes the set holds it alone, and briefly.
+    set.wait(|| shared(&in_use))?;
+    if !set.is_complete().map_err(failed)? {
+        let filling = lock_file(&set.path.with_extension("fill")).map_err(failed)?;
+        set.wait(|| alone(&filling))?;
+        // Another process may have filled it meanwhile.
+        if !set.is_complete().map_err(failed)? {
+            make_room(folder, limit, &set)?;
+            shrink();
+            set.fill(read)?;
+        }
+    }
+    if !is_held() {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).push((set.path.clone(), in_use));
+    }
+    Ok(set.data())
+}
+
+fn lock_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).open(path)
+}
+
+/// Whether this process now holds the lock alone.
+fn alone(file: &File) -> io::Result<bool> {
+    locked(file.try_lock())
+}
+
+/// Whether this process now shares the lock.
+fn shared(file: &File) -> io::Result<bool> {
+    locked(file.try_lock_shared())
+}
+
+fn locked(answer: std::result::Result<(), TryLockError>) -> io::Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(e)) => Err(e),
+    }
+}
+
+/// Bytes of files on the disk, in whole pages.
+fn bytes(objects: &[Object]) -> u64 {
+    objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
+}
+
+/// Removes sets that no process uses, the oldest first, until `set` fits into `limit`, and counts
+/// it.
+fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
+    let files = folder.path.join(FILES);
+    let failed = |e: io::Error| Error::io(&files, &e);
+    let room = lock_file(&files.join("room.lock")).map_err(failed)?;
+    room.lock().map_err(failed)?;
+    let own = bytes(set.objects);
+    let (mut others, mut sum) = (Vec::new(), own);
+    for (path, listing) in sets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != set.path) {
+        // Without its list, its bytes are unknown, and it is removed first.
+        let Some(listing) = listing else {
+            others.push((0, path, 0));
+            continue;
+        };
+        sum += bytes(&listing.objects);
+        others.push((listing.time, path, bytes(&listing.objects)));
+    }
+    others.sort();
+    for (_, path, size) in others {
+        if sum <= limit && size > 0 {
+            break;
+        }
+        if remove(&path).map_err(failed)? {
+            sum -= size;
+        }
+    }
+    if sum > limit {
+        let cause = format!(
+            "the cache is too small: these files have {own} bytes, processes use other files of {} bytes, and it may take \
+             {limit} (cache_bytes)",
+            sum - own
+        );
+        return Err(Error::config(cause).at_path(set.base));
+    }
+    fs::create_dir_all(set.data()).map_err(failed)?;
+    let listing = Listing {
+        time: listing::now(),
+        prefix: set.base.trim_end_matches('/').to_owned(),
+        objects: set.objects.to_vec(),
+    };
+    listing::write(folder, &set.path.join("objects"), &listing.encode()).map_err(failed)?;
+    listing::write(folder, &files.join(USED), &sum.to_le_bytes()).map_err(failed)
+}
+
+/// Removes the set at `path`, unless a process uses it.
+fn remove(path: &Path) -> io::Result<bool> {
+    let lock = lock_file(&path.with_extension("lock"))?;
+    if !alone(&lock)? {
+        return Ok(false);
+    }
+    let gone = path.with_extension(REMOVED);
+    fs::rename(path, &gone)?;
+    fs::remove_dir_all(gone)?;
+    Ok(true)
+}
+
+/// The sets of files in the folder, and the list of each, unless it is damaged.
+pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
+    let entries = match fs::read_dir(folder.path.join(FILES)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut sets = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_key = |name: &str| name.len() == 32 && u128::from_str_radix(name, 16).is_ok();
+        let (stem, extension) = (path.file_stem().unwrap_or_default(), path.extension());
+        if !entry.file_type()?.is_dir() || !stem.to_str().is_some_and(is_key) {
+            continue;
+        }
+        if extension.is_some_and(|extension| extension == REMOVED) {
+            // The process that removed it was killed, or removes it now.
+            let _ = fs::remove_dir_all(&path);
+        } else if name.to_str().is_some_and(is_key) {
+            let listing = Listing::load(&path.join("objects"));
+            sets.push((path, listing));
+        }
+    }
+    Ok(sets)
+}
+
+/// The data sets whose files are in the folder, with the number of the files and their bytes.
+pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
+    let known = sets(folder)?.into_iter().filter_map(|(_, listing)| listing);
+    let known = known.map(|Listing { prefix, objects, .. }| {
+        let server = objects.first().and_then(|object| object.server.as_ref());
+        let server = server.map(|server| format!(" at {server}")).unwrap_or_default();
+        (format!("{prefix}{server}"), (objects.len() as u64, bytes(&objects)))
+    });
+    Ok(known.collect())
+}
+
+/// Reads all files, and drops those that are not the ones that arrived. The next opening fetches
+/// them again. Returns their number.
+pub(super) fn check(folder: &Folder) -> Result<u64> {
+    let failed = |e: io::Error| Error::io(&folder.path, &e);
+    let mut damaged = 0;
+    for (path, listing) in sets(folder).map_err(failed)? {
+        let lock = lock_file(&path.with_extension("lock")).map_err(failed)?;
+        let filling = lock_file(&path.with_extension("fill")).map_err(failed)?;
+        // A set that arrives now, or is removed, is not checked.
+        if !shared(&lock).map_err(failed)? || !alone(&filling).map_err(failed)? {
+            continue;
+        }
+        let Some(Listing { prefix, objects, .. }) = listing else {
+            lock.unlock().map_err(failed)?;
+            damaged += u64::from(remove(&path).map_err(failed)?);
+            continue;
+        };
+        let set = Set::of(folder, &prefix, &objects)?;
+        let is_complete = set.complete().map_err(failed)?.is_some();
+        let have = set.arrived().map_err(failed)?;
+        let broken = have.iter().zip(&objects).filter(|((have, _), object)| is_complete && *have != object.len).count();
+        if broken > 0 {
+            drop_file(&set.path.join("complete")).map_err(failed)?;
+            damaged += broken as u64;
+        }
+    }
+    Ok(damaged)
+}
+
+fn drop_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the sets of files that no process uses.
+pub(super) fn empty(folder: &Folder) -> io::Result<()> {
+    let files = folder.path.join(FILES);
+    if !files.is_dir() {
+        return Ok(());
+    }
+    let room = lock_file(&files.join("room.lock"))?;
+    room.lock()?;
+    let mut left: u64 = 0;
+    for (path, listing) in sets(folder)? {
+        if !remove(&path)? {
+            left += listing.map_or(0, |listing| bytes(&listing.objects));
+        }
+    }
+    listing::write(folder, &files.join(USED), &left.to_le_bytes())
+}
+
+impl<'a> Set<'a> {
+    fn of(folder: &Folder, base: &'a str, objects: &'a [Object]) -> Result<Self> {
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
+        let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+        let mut add = |bytes: &[u8]| {
+            for &byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
+                hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+            }
+        };
+        for object in objects {
+            if object.tag.as_ref().is_none_or(|tag| tag.starts_with("W/")) {
+                let cause = "the server gives no version of this object (ETag), so its bytes are not kept; copy the data \
+                             set to this machine";
+                return Err(Error::config(cause).at_path(&object.url));
+            }
+            let name = object.url.strip_prefix(base.trim_end_matches('/')).map(|name| name.trim_start_matches('/'));
+            let name = PathBuf::from(name.unwrap_or_default());
+            if name.as_os_str().is_empty() || !name.components().all(|part| matches!(part, Component::Normal(_))) {
+                return Err(Error::in_source("this name cannot be a file of this machine").at_path(&object.url));
+            }
+            add(object.url.as_bytes());
+            add(&object.len.to_le_bytes());
+            add(object.tag.as_deref().unwrap_or_default().as_bytes());
+            add(object.server.as_deref().unwrap_or_default().as_bytes());
+            if !seen.insert(name.clone()) {
+                return Err(Error::in_source("two objects would be the same file").at_path(&object.url));
+            }
+            names.push(name);
+        }
+        add(base.trim_end_matches('/').as_bytes());
+        let path = folder.path.join(FILES).join(format!("{hash:032x}"));
+        Ok(Set { base, objects, names, path })
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    /// Waits until `taken` is true, which is a lock that the system releases when its process dies.
+    ///
+    /// # Errors
+    /// If nothing arrives for too long, or the reads of this thread should end.
+    fn wait(&self, taken: impl Fn() -> io::Result<bool>) -> Result<()> {
+        let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
+        let (mut seen, mut since, mut said) = (arrived(), Instant::now(), false);
+        while !taken().map_err(|e| Error::io(&self.path, &e))? {
+            if is_stopped() {
+                return Err(Error::new(warpfeed::ErrorKind::Io, "waiting for files was cancelled").at_path(self.base));
+            }
+            if !std::mem::replace(&mut said, true) {
+                tracing::info!("{}: waiting for another process, which brings these files", self.base);
+            }
+            let now = arrived();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            } else if since.elapsed() > PATIENCE {
+                let cause = format!(
+                    "another process brings these files, and has brought nothing for {} s: end it if it is suspended",
+                    PATIENCE.as_secs()
+                );
+                return Err(Error::new(warpfeed::ErrorKind::Io, cause).at_path(self.base));
+            }
+            std::thread::sleep(SLICE);
+        }
+        Ok(())
+    }
+
+    /// The checksum and the modification time of each file, if all have arrived.
+    fn complete(&self) -> io::Result<Option<Vec<[u8; 12]>>> {
+        let complete = match fs::read(self.path.join("complete")) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let (records, rest) = complete.as_chunks::<12>();
+        Ok((records.len() == self.objects.len() && rest.is_empty()).then(|| records.to_vec()))
+    }
+
+    /// Whether all files are here. A file that was written to since it arrived is read and compared
+    /// with its checksum.
+    fn is_complete(&self) -> io::Result<bool> {
+        let Some(records) = self.complete()? else { return Ok(false) };
+        for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
+            let path = self.data().join(name);
+            let (checksum, time) = record.split_at(4);
+            let now = modified(&path);
+            let same = now.is_ok_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
+            if !same && checksum_of(&path, object.len)?.is_none_or(|found| found.to_le_bytes() != checksum) {
+                tracing::warn!("{}: damaged, fetched again", path.display());
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fetches what is missing.
+    fn fill(&self, read: &ReadParts<'_>) -> Result<()> {
+        let failed = |e: io::Error| Error::io(&self.path, &e);
+        let mut have = self.arrived().map_err(failed)?;
+        let all: u64 = self.objects.iter().map(|object| object.len).sum();
+        let mut arrived: u64 = have.iter().map(|(len, _)| len).sum();
+        let count = self.objects.len();
+        tracing::info!("{}: {count} files of {all} bytes come to {}", self.base, self.path.display());
+        let mut news = Instant::now();
+        let journal = self.path.join("arrived");
+        let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
+        let mut first = 0;
+        loop {
+            let mut wave: Vec<(usize, Range<u64>)> = Vec::new();
+            let mut bytes = 0;
+            while first < count && have[first].0 == self.objects[first].len {
+                first += 1;
+            }
+            'wave: for (number, object) in self.objects.iter().enumerate().skip(first) {
+                let mut at = have[number].0;
+                while at < object.len {
+                    if bytes >= WAVE || wave.len() >= REQUESTS {
+                        break 'wave;
+                    }
+                    let end = object.len.min(at + PART);
+                    wave.push((number, at..end));
+                    (bytes, at) = (bytes + end - at, end);
+                }
+            }
+            if wave.is_empty() {
+                break;
+            }
+            let parts: Vec<_> = wave.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
+            let read = read(&parts)?;
+            if read.len() != wave.len() {
+                let cause = format!("{} parts came instead of {}", read.len(), wave.len());
+                return Err(Error::in_source(cause).at_path(self.base));
+            }
+            for ((number, range), bytes) in wave.into_iter().zip(read) {
+                if bytes.len() as u64 != range.end - range.start {
+                    let cause = format!("{} bytes came instead of {}", bytes.len(), range.end - range.start);
+                    return Err(Error::in_source(cause).at_path(&self.objects[number].url));
+                }
+                have[number].1.update(&bytes);
+                have[number].0 = range.end;
+                let path = self.data().join(&self.names[number]);
+                append(&path, range.start, &bytes).map_err(|e| Error::io(&path, &e))?;
+                let record = record(number, range.end, have[number].1.clone().finalize());
+                journal.write_all(&record).map_err(failed)?;
+                arrived += bytes.len() as u64;
+            }
+            if news.elapsed() > NEWS {
+                news = Instant::now();
+                tracing::info!("{}: {arrived} of {all} bytes are here", self.base);
+            }
+        }
+        let mut complete = Vec::new();
+        for ((name, object), (_, hasher)) in self.names.iter().zip(self.objects).zip(have) {
+            let path = self.data().join(name);
+            if object.len == 0 {
+                append(&path, 0, &[]).map_err(|e| Error::io(&path, &e))?;
+            }
+            File::open(&path).and_then(|file| file.sync_all()).map_err(|e| Error::io(&path, &e))?;
+            complete.extend(hasher.finalize().to_le_bytes());
+            complete.extend(modified(&path).map_err(|e| Error::io(&path, &e))?.1.to_le_bytes());
+        }
+        let partial = self.path.join("complete.partial");
+        let written =
+            File::create(&partial).and_then(|mut file| file.write_all(&complete).and_then(|()| file.sync_all()));
+        written.and_then(|()| fs::rename(&partial, self.path.join("complete"))).map_err(failed)
+    }
+
+    /// The bytes of each file that have arrived, and their checksum so far. Drops the files that are
+    /// not those of the record.
+    fn arrived(&self) -> io::Result<Vec<(u64, Hasher)>> {
+        let bytes = match fs::read(self.path.join("arrived")) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        let mut latest = vec![None; self.objects.len()];
+        for bytes in bytes.as_chunks::<RECORD>().0 {
+            let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+            let checksum = u32::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
+            let file = usize::try_from(number(0)).ok().filter(|&file| file < latest.len());
+            if let Some(file) = file.filter(|&file| record(file, number(8), checksum) == *bytes) {
+                latest[file] = Some((number(8), checksum));
+            }
+        }
+        // A record that was cut off would shift those after it.
+        if bytes.len() % RECORD > 0 {
+            let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
+            file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
+        }
+        let found = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
+            let path = self.data().join(name);
+            // A part may have been written before its record, but nothing follows a whole file.
+            let fits = |len: u64| len < object.len || fs::metadata(&path).is_ok_and(|file| file.len() == len);
+            if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
+                && let Some(hasher) = hashed(&path, len)?
+                && hasher.clone().finalize() == checksum
+            {
+                return Ok((len, hasher));
+            }
+            // Processes may have mapped it, so its bytes stay for them.
+            drop_file(&path)?;
+            Ok((0, Hasher::new()))
+        });
+        found.collect()
+    }
+}
+
+/// Writes `bytes` to the file at `path` from `at` on, where the file then ends.
+fn append(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
+    if at == 0 {
+        fs::create_dir_all(path.parent().expect("a file is in a folder"))?;
+    }
+    let mut file = lock_file(path)?;
+    file.set_len(at)?;
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(bytes)
+}
+
+fn record(number: usize, len: u64, checksum: u32) -> [u8; RECORD] {
+    let mut record = [0; RECORD];
+    record[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    record[8..16].copy_from_slice(&len.to_le_bytes());
+    record[16..20].copy_from_slice(&checksum.to_le_bytes());
+    let own = crc32fast::hash(&record[..20]);
+    record[20..].copy_from_slice(&own.to_le_bytes());
+    record
+}
+
+/// Length and modification time of a file, in ns since 1970.
+fn modified(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::metadata(path)?;
+    let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok((metadata.len(), time.as_nanos() as u64))
+}
+
+/// The checksum of a file with `len` bytes.
+fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
+    if fs::metadata(path).is_ok_and(|metadata| metadata.len() == len) {
+        Ok(hashed(path, len)?.map(Hasher::finalize))
+    } else {
+        Ok(None)
+    }
+}
+
+/// The checksum of the first `len` bytes of a file. `None` if it is missing or shorter.
+fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
+    let Ok(file) = File::open(path) else { return Ok(None) };
+    let (mut file, mut hasher, mut left) = (file.take(len), Hasher::new(), len);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok((left == 0).then_some(hasher)),
+            n => {
+                hasher.update(&buffer[..n]);
+                left -= n as u64;
+            }
+        }
+    }
+}

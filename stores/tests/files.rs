@@ -1,0 +1,359 @@
+//! Promise: a data set of every format is opened from a store, through the cache if the format
+//! needs files, and has the samples of the local files. An error names what is missing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use warpfeed::order::Rng;
+use warpfeed::source::{DATA_FORMATS, Object, Options, OwnedSample, Source, Store, open};
+use warpfeed::{Error, Result};
+use warpfeed_stores::{Cache, check, empty, show};
+
+/// Objects in memory, with the version of all. Counts bytes that were read, and fails after `left`
+/// reads.
+struct Objects {
+    objects: BTreeMap<String, Vec<u8>>,
+    version: Mutex<u64>,
+    bytes: AtomicU64,
+    left: AtomicU64,
+    /// An object with a version of its own.
+    changed: Option<String>,
+}
+
+impl Objects {
+    fn of(objects: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
+        let (version, bytes, left) = (Mutex::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Arc::new(Objects { objects, version, bytes, left, changed: None })
+    }
+
+    /// The files of a folder below `mem://set/`.
+    fn below(folder: &Path) -> Arc<Self> {
+        let (mut objects, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+        while let Some(inside) = folders.pop() {
+            for entry in fs::read_dir(inside).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.strip_prefix(folder).unwrap().to_str().unwrap();
+                    objects.insert(format!("mem://set/{name}"), fs::read(&path).unwrap());
+                }
+            }
+        }
+        Objects::of(objects)
+    }
+}
+
+impl Store for Objects {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.objects.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        let bytes = self.objects.get(url).ok_or_else(|| Error::in_source("no such object").absent().at_path(url))?;
+        let version = self.version.lock().unwrap();
+        let tag = Some(if self.changed.as_deref() == Some(url) { "changed".to_owned() } else { version.to_string() });
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag, server: None })
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+            return Err(Error::in_source("refused").at_path(&object.url));
+        }
+        self.bytes.fetch_add(to.len() as u64, SeqCst);
+        to.copy_from_slice(&self.objects[&object.url][at as usize..][..to.len()]);
+        Ok(())
+    }
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats")
+}
+
+fn samples(source: &dyn Source) -> Vec<OwnedSample> {
+    let read = |index| OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap();
+    (0..source.len()).map(read).collect()
+}
+
+fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
+    Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
+}
+
+/// A set of pictures with the annotations of YOLO and Pascal VOC.
+fn annotated() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    let picture = b"\xff\xd8\xff not decoded here";
+    put("yolo/images/1.jpg", picture);
+    put("yolo/labels/1.txt", b"0 0.5 0.5 0.25 0.25\n");
+    put("voc/JPEGImages/1.jpg", picture);
+    put("voc/ImageSets/Main/train.txt", b"1\n");
+    let xml = "<annotation><size><width>8</width><height>8</height></size><object><name>cat</name><bndbox>\
+               <xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox></object></annotation>";
+    put("voc/Annotations/1.xml", xml.as_bytes());
+    put("table/t.csv", b"path,label\na.jpg,0\n");
+    put("table/a.jpg", picture);
+    put("folder/cat/1.jpg", picture);
+    let coco = r#"{"images":[{"id":1,"file_name":"1.jpg","width":8,"height":8}],"categories":[{"id":1,"name":"cat"}],
+        "annotations":[{"id":1,"image_id":1,"category_id":1,"bbox":[1,1,2,2],"area":4,"iscrowd":0}]}"#;
+    put("coco/_annotations.coco.json", coco.as_bytes());
+    put("coco/1.jpg", picture);
+    let source = warpfeed::source::Memory::new(vec![OwnedSample::new("s").field("jpg", picture.to_vec()).label(3)]);
+    fs::create_dir_all(root.path().join("tar")).unwrap();
+    warpfeed::pack::Pack::new(&source).keep_bad(true).to(root.path().join("tar/s.tar")).unwrap();
+    root
+}
+
+#[test]
+fn every_format_is_opened_from_a_store_and_has_the_samples_of_the_files() {
+    let (root, fixtures) = (annotated(), fixtures());
+    let mut seen = Vec::new();
+    // Opening an LMDB writes a file next to it.
+    fs::create_dir(root.path().join("lmdb")).unwrap();
+    for name in ["dicts.mdb", "named.mdb"] {
+        fs::copy(fixtures.join("lmdb").join(name), root.path().join("lmdb").join(name)).unwrap();
+    }
+    for (kind, local, path) in [
+        ("lmdb", root.path().join("lmdb"), "dicts.mdb"),
+        ("lmdb", root.path().join("lmdb"), "named.mdb/train"),
+        ("mds", fixtures.join("mds"), ""),
+        ("mds", fixtures.join("mds"), "index.json"),
+        ("litdata", fixtures.join("litdata"), ""),
+        ("litdata", fixtures.join("litdata"), "index.json"),
+        ("arrow", fixtures.join("arrow/saved"), ""),
+        ("parquet", fixtures.join("parquet"), "pages.parquet"),
+        ("beton", fixtures.join("beton"), "train.beton"),
+        ("recordio", fixtures.join("recordio"), "train.rec"),
+        ("npy", fixtures.join("arrays/npy"), ""),
+        ("npz", fixtures.join("arrays"), "stored.npz"),
+        ("safetensors", fixtures.join("arrays"), "a.safetensors"),
+        ("torch", fixtures.join("arrays"), "dict.pth"),
+        ("hdf5", fixtures.join("hdf5"), "contiguous-v114.h5"),
+        ("tfrecord", fixtures.join("tfrecord"), ""),
+        ("yolo", root.path().join("yolo"), ""),
+        ("yolo", root.path().join("yolo"), "images"),
+        ("voc", root.path().join("voc"), ""),
+        ("coco", root.path().join("coco"), ""),
+        ("table", root.path().join("table"), "t.csv"),
+        ("folder", root.path().join("folder"), ""),
+        ("tar", root.path().join("tar"), "s.tar"),
+    ] {
+        let here = match open(local.join(path)) {
+            // This build lacks the feature of the format.
+            Err(e) if e.cause().contains("lacks the Cargo feature") => {
+                seen.push(kind);
+                continue;
+            }
+            here => here.unwrap(),
+        };
+        let (folder, store) = (tempfile::tempdir().unwrap(), Objects::below(&local));
+        let url = if path.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{path}") };
+        let there = with(folder.path(), 1 << 30, &store).open(&url).unwrap_or_else(|e| panic!("{url}: {e}"));
+        assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
+        assert!(samples(&*here) == samples(&*there) && here.classes() == there.classes(), "{kind}: {url}");
+        // A second process finds the files, and fetches none.
+        if !show(folder.path()).unwrap().files.is_empty() {
+            let bytes = store.bytes.load(SeqCst);
+            with(folder.path(), 1 << 30, &store).open(&url).unwrap();
+            // Only the start of an index is read again, by each format that looks at it.
+            assert!(store.bytes.load(SeqCst) - bytes <= 2 * 512, "{kind}: {url}");
+        }
+        seen.push(kind);
+    }
+    for format in DATA_FORMATS {
+        assert!(seen.contains(&format.name), "{} is not tried", format.name);
+    }
+}
+
+/// An NPY file that is large enough for several requests.
+fn large() -> Arc<Objects> {
+    let npy = |rows: usize, width: usize| {
+        let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
+        header.push_str(&" ".repeat(117 - header.len()));
+        header.push('\n');
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend((0..rows * width).map(|i| (i * 31 % 251) as u8));
+        bytes
+    };
+    Objects::of(BTreeMap::from([("mem://set/x.npy".to_owned(), npy(20, 1 << 20))]))
+}
+
+#[test]
+fn files_that_were_cut_off_go_on_where_they_were_and_ranks_fetch_them_once() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), large());
+    let total = store.objects["mem://set/x.npy"].len() as u64;
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("x.npy"), &store.objects["mem://set/x.npy"]).unwrap();
+    let local = samples(&*open(here.path().join("x.npy")).unwrap());
+    let opened = |store: &Arc<Objects>| with(folder.path(), 1 << 30, store).open("mem://set/x.npy");
+    let ranks: Vec<_> = thread::scope(|scope| {
+        let ranks = [(); 2].map(|()| scope.spawn(|| samples(&*opened(&store).unwrap())));
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    assert!(ranks.iter().all(|rank| *rank == local));
+    assert_eq!(store.bytes.load(SeqCst), total);
+    // Another version is another set of files.
+    *store.version.lock().unwrap() = 1;
+    opened(&store).unwrap();
+    assert_eq!(store.bytes.load(SeqCst), 2 * total);
+
+    // What has arrived with the right checksum is not fetched again.
+    let folder = tempfile::tempdir().unwrap();
+    let set = || {
+        let sets = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
+        sets.into_iter().find(|path| path.is_dir()).unwrap()
+    };
+    let opened = || with(folder.path(), 1 << 30, &store).open("mem://set/x.npy");
+    opened().unwrap();
+    let file = set().join("data/x.npy");
+    fs::remove_file(set().join("complete")).unwrap();
+    let before = store.bytes.load(SeqCst);
+    assert!(samples(&*opened().unwrap()) == local);
+    assert_eq!(store.bytes.load(SeqCst), before);
+    // A changed byte is found by the checksum.
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[9_000_000] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    assert!(samples(&*opened().unwrap()) == local);
+    assert_eq!(store.bytes.load(SeqCst), before + total);
+}
+
+#[test]
+fn an_error_names_what_is_missing() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), large());
+    let cause = |options: Options, url: &str| options.open(url).err().unwrap().cause().to_owned();
+    let e = cause(Options::new().store("mem", store.clone()), "mem://set/x.npy");
+    assert!(e.contains("the loader has no cache to bring them to") && e.contains("cache_bytes"), "{e}");
+    let e = cause(Options::new().store("mem", Cache::in_memory(9).store(store.clone())), "mem://set/x.npy");
+    assert!(e.contains("the cache has no folder"), "{e}");
+    let e = cause(with(folder.path(), 1 << 20, &store), "mem://set/x.npy");
+    assert!(e.contains("the cache is too small") && e.contains("1048576"), "{e}");
+    let e = cause(with(folder.path(), 1 << 30, &store), "mem://set/absent.npy");
+    assert!(e.contains("nothing is at this URL"), "{e}");
+    store.left.store(1, SeqCst);
+    let e = cause(with(folder.path(), 1 << 30, &store), "mem://set/x.npy");
+    assert!(e.contains("refused"), "{e}");
+    // What was not completed can be removed, and nothing in use is.
+    let files = || show(folder.path()).unwrap().files;
+    assert_eq!(files().keys().collect::<Vec<_>>(), ["mem://set"]);
+    empty(folder.path()).unwrap();
+    assert!(files().is_empty());
+    store.left.store(u64::MAX, SeqCst);
+    let set = with(folder.path(), 1 << 30, &store).open("mem://set/x.npy").unwrap();
+    empty(folder.path()).unwrap();
+    assert_eq!((files().len(), samples(&*set).len()), (1, 20));
+}
+
+/// Opens the set in the folder that the environment names. Other tests start it as a process.
+#[test]
+fn open_the_set_of_the_environment() {
+    let Ok(folder) = std::env::var("WARPFEED_TEST_FILES") else { return };
+    let store = large();
+    let local = store.objects["mem://set/x.npy"].clone();
+    let set = with(Path::new(&folder), 1 << 30, &store).open("mem://set/x.npy").unwrap();
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("x.npy"), local).unwrap();
+    assert!(samples(&*set) == samples(&*open(here.path().join("x.npy")).unwrap()), "other bytes");
+}
+
+fn process(folder: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "open_the_set_of_the_environment"]).env("WARPFEED_TEST_FILES", folder);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn processes_that_are_killed_while_they_bring_files_leave_files_that_the_next_one_completes() {
+    let mut rng = Rng::new(25, 0, 1);
+    let root = tempfile::tempdir().unwrap();
+    for schedule in 0..24 {
+        // Some schedules continue in the folder of the one before.
+        let folder = root.path().join((schedule / 4).to_string());
+        let mut processes: Vec<_> = (0..1 + schedule % 3).map(|_| process(&folder)).collect();
+        for process in &mut processes {
+            thread::sleep(Duration::from_micros(rng.below(60_000)));
+            let _ = process.kill();
+            process.wait().unwrap();
+        }
+        if schedule % 4 == 3 {
+            let processes = [(); 3].map(|()| process(&folder));
+            for mut process in processes {
+                assert!(process.wait().unwrap().success());
+            }
+            assert_eq!(check(&folder).unwrap().damaged, 0);
+        }
+    }
+}
+
+#[test]
+fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
+    let (folder, bytes) = (tempfile::tempdir().unwrap(), |mib: usize| vec![7u8; mib << 20]);
+    let npy = |mib| {
+        let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({mib}, 1048576), }}");
+        header.push_str(&" ".repeat(117 - header.len()));
+        header.push('\n');
+        [b"\x93NUMPY\x01\x00".to_vec(), 118u16.to_le_bytes().to_vec(), header.into_bytes(), bytes(mib)].concat()
+    };
+    let store = Objects::of(BTreeMap::from([1, 2, 3].map(|n| (format!("mem://{n}/x.npy"), npy(4)))));
+    // This process uses the first two until it ends.
+    let limit = 9 << 20;
+    let open = |n: u64| with(folder.path(), limit, &store).open(format!("mem://{n}/x.npy"));
+    open(1).unwrap();
+    open(2).unwrap();
+    let e = open(3).err().unwrap();
+    assert!(e.cause().contains("processes use other files of") && e.to_string().contains("mem://3"), "{e}");
+    let held: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
+    assert!(held <= limit, "{held}");
+}
+
+#[test]
+fn a_changed_object_below_a_url_is_noticed_although_its_listing_is_kept() {
+    let (root, folder) = (annotated(), tempfile::tempdir().unwrap());
+    for n in 2..40 {
+        fs::copy(root.path().join("yolo/images/1.jpg"), root.path().join(format!("yolo/images/{n}.jpg"))).unwrap();
+        fs::copy(root.path().join("yolo/labels/1.txt"), root.path().join(format!("yolo/labels/{n}.txt"))).unwrap();
+    }
+    let before = Objects::below(&root.path().join("yolo"));
+    let old = samples(&*with(folder.path(), 1 << 30, &before).open("mem://set").unwrap());
+    // One of the objects has another tag and other bytes.
+    let mut objects = before.objects.clone();
+    objects.insert("mem://set/labels/17.txt".to_owned(), b"0 0.5 0.5 0.75 0.75\n".to_vec());
+    let mut after = Objects::of(objects);
+    Arc::get_mut(&mut after).unwrap().changed = Some("mem://set/labels/17.txt".to_owned());
+    let new = samples(&*with(folder.path(), 1 << 30, &after).open("mem://set").unwrap());
+    let changed: Vec<_> = (0..old.len()).filter(|&i| old[i] != new[i]).map(|i| format!("{:?}", new[i])).collect();
+    assert_eq!(changed.len(), 1, "{changed:?}");
+    assert!(changed[0].contains("17"), "{changed:?}");
+}
+
+#[test]
+fn a_damaged_file_is_found_by_check_and_fetched_again_while_others_use_the_set() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), large());
+    let open = || with(folder.path(), 1 << 30, &store).open("mem://set/x.npy").unwrap();
+    let used = open();
+    let local = samples(&*used);
+    let sets = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
+    let file = sets.into_iter().find(|path| path.is_dir()).unwrap().join("data/x.npy");
+    // The time of the change is not seen, as after a fault of the disk.
+    let time = fs::metadata(&file).unwrap().modified().unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[5_000_000] ^= 1;
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, bytes).unwrap();
+    fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
+    assert_eq!(check(folder.path()).unwrap().damaged, 1);
+    assert_eq!(check(folder.path()).unwrap().damaged, 0);
+    assert!(samples(&*open()) == local && samples(&*used) == local);
+}
