@@ -15,15 +15,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::pace::Pace;
+use super::piece::{Flight, LOST, Outcome, Piece};
 use super::plan::{Wanted, allowance, pieces};
 use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
 use crate::error::{Error, Result};
-use crate::source::store::{Canceller, Reply};
+use crate::source::store::Reply;
 use crate::source::{Follow, Keep, Lookahead, Place, Stop, Store, stop};
 
-/// A request without progress for this long is lost, and repeated. Stores report silence much
-/// earlier; this is for one that never answers.
-const LOST: Duration = Duration::from_secs(120);
 /// Interval of the search for lost requests.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum number of threads for a store whose requests block.
@@ -83,70 +81,6 @@ struct State {
     looked: Instant,
     pace: Pace,
     numbers: u64,
-}
-
-struct Piece {
-    object: u32,
-    range: Range<u64>,
-    place: Place,
-    /// Samples that were not read yet.
-    left: usize,
-    answer: Arc<Answer>,
-    answered: bool,
-    attempts: u32,
-    /// Requests in flight.
-    flying: usize,
-    hedged: bool,
-}
-
-struct Flight {
-    piece: u64,
-    begun: Instant,
-    cancel: Canceller,
-}
-
-impl Flight {
-    /// Whether nothing has come for too long. A slow link may take longer for the whole answer.
-    fn is_lost(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.begun).saturating_sub(self.cancel.progress()) >= LOST
-    }
-}
-
-/// The answer to a piece, for which readers wait.
-#[derive(Default)]
-struct Answer {
-    outcome: Mutex<Option<Outcome>>,
-    came: Condvar,
-}
-
-#[derive(Clone)]
-enum Outcome {
-    Bytes(Arc<Vec<u8>>),
-    Failed(Error),
-    /// The piece was dropped: its samples are read directly.
-    Dropped,
-    /// The reader was [stopped](Stop).
-    Cancelled,
-}
-
-impl Answer {
-    fn set(&self, outcome: Outcome) {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
-        self.came.notify_all();
-    }
-
-    fn wait(&self) -> Outcome {
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(outcome) = &*outcome {
-                return outcome.clone();
-            }
-            if stop::is_stopped() {
-                return Outcome::Cancelled;
-            }
-            outcome = self.came.wait_timeout(outcome, stop::SLICE).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
 }
 
 impl Fetcher {
@@ -656,21 +590,5 @@ impl Drop for Following {
         state.reset();
         drop(state);
         self.0.work.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_lost_after_silence_however_long_it_takes() {
-        let reply = Reply::new(|_| ());
-        let flight = Flight { piece: 0, begun: Instant::now(), cancel: reply.canceller() };
-        let limit = flight.begun + LOST;
-        assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
-        reply.progress();
-        let progress = flight.cancel.progress();
-        assert!(!flight.is_lost(limit) && flight.is_lost(limit + progress));
     }
 }

@@ -4,11 +4,13 @@
 //!    request. The only place where requests are repeated.
 //! 2. `request`: what all requests share.
 //! 3. `fetcher`: follows the order of one loader and keeps requests in flight.
-//! 4. `plan`: merges the parts of neighbouring samples into requests.
-//! 5. `pace`: how many requests are in flight, and when one is late.
+//! 4. `piece`: one request and its answer.
+//! 5. `plan`: merges the parts of neighbouring samples into requests.
+//! 6. `pace`: how many requests are in flight, and when one is late.
 
 mod fetcher;
 mod pace;
+mod piece;
 mod plan;
 mod remote;
 mod request;
