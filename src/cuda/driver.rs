@@ -7,6 +7,7 @@
 //!    only after that.
 //! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context is
 //!    alive on the calling thread.
+//!    It is a call in progress for `ending`, so that no call runs while the process exits.
 //! 3. An [`Entered`] restores the state of the thread: the current context and the capture mode.
 //!    The program's own calls on that thread are not affected.
 
@@ -19,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
+use super::ending::{self, Pass};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Checks whether a CUDA driver can be opened. The result is cached per process.
@@ -74,8 +76,13 @@ impl Drop for Context {
     /// last handle.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
-            let _restore = Entered::nowhere();
-            drop(context);
+            let restore = Entered::nowhere();
+            if restore.is_refused() {
+                // The driver releases the context when the process has ended.
+                std::mem::forget(context);
+            } else {
+                drop(context);
+            }
         }
     }
 }
@@ -92,6 +99,7 @@ impl Context {
         let _ = result::init();
         let _restore = Entered::nowhere();
         let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
+        ending::before_the_driver();
         Ok(Context(Some(context)))
     }
 
@@ -117,6 +125,7 @@ impl Context {
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
         let context = Context(Some(stream.context().clone()));
+        ending::before_the_driver();
         context.enter()?;
         Ok(context)
     }
@@ -125,8 +134,14 @@ impl Context {
     ///
     /// cudarc's `bind_to_thread` would also consume an error that cudarc stores for the program,
     /// which the program must receive.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver, or if the process is exiting.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
+        if entered.is_refused() {
+            return Err(Error::new(ErrorKind::Cuda, "the process is exiting"));
+        }
         let here = self.cudarc().cu_ctx();
         if entered.before != here {
             // SAFETY: the context lives as long as the `Arc` in `self`.
@@ -184,6 +199,8 @@ pub(crate) struct Entered {
     now: sys::CUcontext,
     /// The previous capture mode. `None` if the driver did not return it, and in a nested scope.
     mode: Option<sys::CUstreamCaptureMode>,
+    /// `None` if the process is exiting. Then nothing was entered, and no call may be made.
+    pass: Option<Pass>,
     _on_this_thread: PhantomData<*const ()>,
 }
 
@@ -191,22 +208,36 @@ impl Entered {
     /// Records the thread's state, and makes its calls harmless to captures of other streams. In
     /// the default capture mode, querying an event invalidates a capture that another thread has
     /// started (measured on driver 580).
+    ///
+    /// While the process exits, the result is [refused](Self::is_refused).
     pub(super) fn nowhere() -> Self {
+        let depth = STAYS.replace(STAYS.get() + 1);
+        let Some(pass) = ending::pass() else {
+            let nowhere = std::ptr::null_mut();
+            return Entered { before: nowhere, now: nowhere, mode: None, pass: None, _on_this_thread: PhantomData };
+        };
         let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
         Entered {
             before,
             now: before,
-            mode: (STAYS.replace(STAYS.get() + 1) == 0)
-                .then(|| exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED))
-                .flatten(),
+            mode: (depth == 0).then(|| exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)).flatten(),
+            pass: Some(pass),
             _on_this_thread: PhantomData,
         }
+    }
+
+    /// Whether the process is exiting, so that no driver call may be made.
+    pub(super) fn is_refused(&self) -> bool {
+        self.pass.is_none()
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         STAYS.set(STAYS.get() - 1);
+        if self.is_refused() {
+            return;
+        }
         self.mode.map(exchange);
         let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
         if now != self.before {

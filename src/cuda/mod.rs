@@ -4,7 +4,8 @@
 //! committed next to their source. Without a driver every entry point returns
 //! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) with an explanation, and never panics.
 //!
-//! 1. `driver`: finds the driver, and translates its error codes.
+//! 1. `driver`: finds the driver, and translates its error codes. `ending`: ends its calls when the
+//!    process exits.
 //! 2. `capture`: [`stream`] creates a stream, [`borrowed_stream`] wraps one of another library;
 //!    detects captures of CUDA graphs.
 //! 3. `event`: marks of work. `later`: frees memory without making the program wait.
@@ -30,6 +31,9 @@ mod decode_ops;
 mod devices;
 #[cfg(feature = "cuda")]
 mod driver;
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code)] // it registers a handler for the exit of the process
+mod ending;
 #[cfg(feature = "cuda")]
 mod event;
 #[cfg(test)]

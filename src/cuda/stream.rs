@@ -251,8 +251,12 @@ impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
             // If this is the last handle, cudarc makes the device current to destroy the stream.
-            let _restore = Entered::nowhere();
-            drop(lender);
+            let restore = Entered::nowhere();
+            if restore.is_refused() {
+                std::mem::forget(lender);
+            } else {
+                drop(lender);
+            }
         } else if let Ok(_here) = self.context.enter() {
             // SAFETY: invariant 1.
             let _ = unsafe { result::stream::destroy(self.raw) };

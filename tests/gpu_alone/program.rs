@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::device::{Probe, loader, stream};
-use crate::process::alone;
+use crate::process::{alone, child};
 use crate::reference::checksum;
 use warpfeed::ErrorKind;
 use warpfeed::cuda::cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
@@ -270,5 +270,30 @@ fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
                 "the memory was freed while the copy was reading it"
             );
         }
+    }
+}
+
+/// Threads of the loader may be inside a driver call when the program exits.
+#[test]
+fn a_program_may_exit_at_any_time_while_a_loader_works() {
+    if std::env::var_os("WARPFEED_EXIT").is_some() {
+        let stream = stream().expect("the parent process has a device");
+        let open = || loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();
+        let dropped = open();
+        let mut kept = open();
+        let _held = kept.epoch(0).next().unwrap().unwrap();
+        drop(dropped);
+        std::process::exit(7);
+    }
+    let _alone = alone();
+    if stream().is_none() {
+        return;
+    }
+    for _ in 0..8 {
+        let status = child!(a_program_may_exit_at_any_time_while_a_loader_works)
+            .env("WARPFEED_EXIT", "1")
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert_eq!(status.unwrap().code(), Some(7));
     }
 }
