@@ -228,7 +228,7 @@ impl Error {
     pub(crate) fn of_partner(mut self) -> Self {
         if let Some(id) = self.0.sample.take() {
             let key = self.0.key.take().map_or(String::new(), |key| format!(" ({key})"));
-            self.0.cause = format!("sample {id}{key} of its mosaic: {}", self.0.cause);
+            self.0.cause = format!("sample {id}{key}, its partner: {}", self.0.cause);
         }
         self
     }

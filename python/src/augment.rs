@@ -3,7 +3,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warpfeed::Augment;
 use warpfeed::transform::{
-    AutoAugment, Border, ColorJitter, Filter, Interpolation, Mix, Mosaic, Policy, RandomAffine, RandomErasing,
+    AutoAugment, Border, ColorJitter, CopyPaste, Filter, Interpolation, Mix, Mosaic, Policy, RandomAffine,
+    RandomErasing,
 };
 
 use crate::error::of_call;
@@ -107,6 +108,10 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
         "mosaic" => {
             let (probability, (low, high), translate) = args.extract()?;
             augment.mosaic(Mosaic::new().probability(probability).scale(low, high).translate(translate))
+        }
+        "copy_paste" => {
+            let (probability, margin) = args.extract()?;
+            augment.copy_paste(CopyPaste::new().probability(probability).margin(margin))
         }
         "three_augment" => augment.three_augment(),
         "simclr" => augment.simclr(),

@@ -39,6 +39,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
     "from_epoch": (Augment.train(32), lambda a: Augment.resize(32, 32).from_epoch(1, a)),
     "mosaic": (Augment.letterbox(32, 32), lambda a: a.mosaic(1.0, (0.8, 1.2), 0.2)),
+    "copy_paste": (Augment.scale_jitter(32, 0.9, 1.5), lambda a: a.copy_paste(0.9, 1)),
     "scale": (Augment.train(32), lambda a: a.scale(0.3, 0.5)),
     "ratio": (Augment.train(32), lambda a: a.ratio(2.0, 3.0)),
     "flip": (Augment.resize(32, 32), lambda a: a.flip(1.0)),
@@ -92,6 +93,9 @@ def delivered(mini: str, augment: Augment, **more: Any) -> Any:
         more["soft_labels"] = (4, 0.1)
     if "mosaic" in repr(augment):
         more["without"] = ["label"]
+    if "copy_paste" in repr(augment):
+        mini = Sized(augment)  # type: ignore[assignment]
+        more |= {"without": ["label"], "fields": {"boxes": Boxes(2, masks=True)}}
     return contents(Loader(mini, augment=augment, **{**OPTIONS, **more}))
 
 
@@ -99,14 +103,17 @@ class Sized:
     """Pictures of 48 by 40 pixels with one box each."""
 
     def __init__(self, augment: Augment) -> None:
-        self.boxed = "iou_crop" in repr(augment)
+        self.boxed = "iou_crop" in repr(augment) or "copy_paste" in repr(augment)
 
     def __len__(self) -> int:
         return 24
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         picture = np.random.default_rng(index).integers(0, 256, (40, 48, 3), np.uint8)
-        boxes = {"boxes": np.array([[4, 5, 30, 35]], np.float32)} if self.boxed else {}
+        boxes: dict[str, Any] = {}
+        if self.boxed:
+            masks = b"[[[4,5,30,5,30,35,4,35]]]"
+            boxes = {"boxes": np.array([[4, 5, 30, 35]], np.float32), "boxes.masks.json": masks}
         return {"image": picture, "label": index % 4, **boxes}
 
 
@@ -121,6 +128,8 @@ def test_every_method_of_an_augmentation_has_a_case() -> None:
 def test_a_method_changes_the_pixels(mini: str, name: str) -> None:
     base, call = METHODS[name]
     before, after = delivered(mini, base), delivered(mini, call(base))
+    if name == "copy_paste":  # the sample without it has neither the same source nor boxes
+        before = delivered(mini, base.copy_paste(0.0))
     assert [batch[2] for batch in before] == [batch[2] for batch in after]
     assert all(a[3]["image"] != b[3]["image"] for a, b in zip(before, after, strict=True))
 
@@ -171,6 +180,7 @@ def test_a_part_of_an_augmentation_is_what_it_prints_and_pickles(part: Any) -> N
         (Augment.random_crop(32).padding(40), ("40", "32")),
         (Augment.random_resize(32, 50, 40), ("50", "40")),
         (Augment.shortest_size([40, 80], 60), ("80", "60")),
+        (Augment.resize(32, 32).copy_paste(margin=70), ("70", "64")),
         (Augment.train(32).from_epoch(3, Augment.train(40)), ("3", "40x40", "32x32")),
         (Augment.train(32).erase(RandomErasing(0.5).noise(-1.0)), ("-1",)),
         (Augment.train(32).jitter(ColorJitter(hue=0.7)), ("0.7", "0.5")),

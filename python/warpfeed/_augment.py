@@ -537,3 +537,14 @@ class Augment(_Calls):
         return self._with(  # type: ignore[no-any-return]
             "mosaic", float(probability), (float(low), float(high)), float(translate)
         )
+
+    def copy_paste(self, probability: float = 1.0, margin: int = 2) -> Augment:
+        """Pastes objects of another sample, drawn from the samples of the epoch, into the image by their
+        masks: torchvision's ``SimpleCopyPaste``. Objects that lie behind them lose the covered pixels,
+        and are dropped if none remains.
+
+        :param probability: share of the samples that get objects of another one.
+        :param margin: pixels around the masks that are pasted with the objects, 0 to 64.
+
+        The loader needs ``without=["label"]`` and a field of :class:`Boxes` with ``masks=True``."""
+        return self._with("copy_paste", float(probability), int(margin))  # type: ignore[no-any-return]

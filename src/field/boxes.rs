@@ -3,14 +3,16 @@ use std::cell::RefCell;
 use super::columns::Column;
 use super::corners::{BoxFormat, BoxReader};
 use super::encoded;
+use super::pasted::Pasted;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
-use super::{Input, Kind, Place, Tile};
+use super::{Input, Kind, Pastes, Place, Tile};
 use crate::batch::{COUNT, Dtype, Field};
 use crate::decode::{Frame, Size};
 use crate::error::{Error, Result};
+use crate::order::Rng;
 use crate::source::Sample;
-use crate::transform::Plan;
+use crate::transform::{Clipped, Plan};
 
 /// The boxes of a sample, with their classes, masks and key points. They are cropped, resized and
 /// flipped with the picture.
@@ -192,6 +194,8 @@ impl Boxes {
 struct Kept {
     index: usize,
     corners: [f64; 4],
+    /// Share of its area that the crop shows.
+    visible: f64,
 }
 
 /// Scratch that is kept from sample to sample.
@@ -203,6 +207,8 @@ struct Scratch {
     name: String,
     segments: Segments,
     drawn: Vec<u8>,
+    /// A mask in the output.
+    plane: Vec<u8>,
 }
 
 impl Kind for Boxes {
@@ -242,21 +248,26 @@ impl Kind for Boxes {
         true
     }
 
+    fn pastes(&self) -> Pastes<'_> {
+        if self.masks { Pastes::Gives(self) } else { Pastes::Not }
+    }
+
     fn boxes(&self) -> Option<BoxReader> {
         Some(self.reader)
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         // A mask is drawn in the size of its picture. Its outline's crossings take as much.
-        let one = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area();
-        let plans = input.others().iter().map(|tile| tile.plan).chain([input.picture()]);
+        let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
+        let one = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
+        let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.picture()]);
         if self.masks { plans.map(one).max().unwrap_or(0) } else { 0 }
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut count = self.write_one(input, None, 0, scratch, place)?;
-            for tile in input.others() {
+            for tile in input.tiles() {
                 count = self.write_one(input, Some(tile), count, scratch, place).map_err(|e| tile.blame(e))?;
             }
             if count > self.most && !self.truncated {
@@ -298,7 +309,14 @@ impl Boxes {
         let (name, plan) = (input.name, tile.map_or_else(|| input.picture(), |tile| tile.plan));
         let sample = tile.map_or(input.sample, |tile| tile.sample);
         let (frame, units) = self.keep(name, sample, plan, scratch)?;
-        let Scratch { corners, kept, numbers, name: full, segments, drawn } = scratch;
+        let pasted = input.pasted();
+        match (pasted, tile) {
+            (Some(pasted), Some(_)) => scratch.kept.retain(|kept| pasted.has(kept.index)),
+            (Some(pasted), None) => self.hide(name, sample, (plan, frame, units), pasted, scratch)?,
+            (None, _) => {}
+        }
+        let hidden = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);
+        let Scratch { corners, kept, numbers, name: full, segments, drawn, .. } = scratch;
         let (all, after) = (corners.len(), count + kept.len());
         let first = count.min(self.most);
         kept.truncate(self.most - first);
@@ -315,7 +333,8 @@ impl Boxes {
         if self.masks {
             let name = join(full, name, "masks.json");
             let to = &mut place.bytes(array)[own(plan.output.area() as usize)];
-            let written = Self::write_masks(name, sample, (plan, frame, units), (all, kept), (segments, drawn), to);
+            let written =
+                Self::write_masks(name, sample, (plan, frame, units), (all, kept, hidden), (segments, drawn), to);
             if drawn.capacity() > encoded::KEPT {
                 (*segments, *drawn) = (Segments::default(), Vec::new());
             }
@@ -362,7 +381,7 @@ impl Boxes {
             let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
             let [x1, y1, x2, y2] = clipped.corners;
             if clipped.visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size {
-                kept.push(Kept { index, corners: clipped.corners });
+                kept.push(Kept { index, corners: clipped.corners, visible: clipped.visible });
             }
         }
         Ok(read)
@@ -378,43 +397,140 @@ impl Boxes {
         }
     }
 
-    /// Writes the masks of the `kept` of `all` boxes.
+    /// Writes the masks of the `kept` of `all` boxes, without the pixels that `hidden` covers.
     fn write_masks(
         name: &str,
         sample: &Sample<'_>,
-        (plan, frame, units): (&Plan, Frame, (f64, f64)),
-        (all, kept): (usize, &[Kept]),
+        placed: (&Plan, Frame, (f64, f64)),
+        (all, kept, hidden): (usize, &[Kept], Option<&Pasted>),
         (segments, drawn): (&mut Segments, &mut Vec<u8>),
         to: &mut [u8],
     ) -> Result<()> {
-        let (width, area) = (plan.output.width as usize, plan.output.area() as usize);
         if all == 0 {
             return Ok(());
         }
-        let field = encoded::find(sample, name)?;
-        let at_field = |e: Error| field.at_field(&e);
-        let found = segments.read(field.value).map_err(at_field)?;
-        if found != all {
-            return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
-        }
-        // Masks are drawn column by column, in the frame in which they were annotated.
-        let (shown, high) = (plan.shown(), frame.size().height as usize);
-        let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
-        for (to, kept) in to.chunks_exact_mut(area).zip(kept) {
-            segments.draw(kept.index, frame.size(), units, drawn).map_err(at_field)?;
-            to.fill(0);
-            // A mask may exceed its box.
-            for x in shown.x..shown.x + shown.width {
-                let Some(column) = plan.column(x) else { continue };
-                let column = frame.across(column) as usize * across;
-                for y in shown.y..shown.y + shown.height {
-                    let Some(row) = plan.row(y) else { continue };
-                    to[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
-                }
-            }
+        let plan = placed.0;
+        let field = read_masks(name, sample, all, segments)?;
+        for (to, kept) in to.chunks_exact_mut(plan.output.area() as usize).zip(kept) {
+            paint(&field, kept.index, placed, (segments, drawn), to)?;
+            hidden.into_iter().for_each(|pasted| pasted.hide(to));
             // The mask is drawn again for the next box.
             plan.warp_nearest(to, 1, &[0], drawn);
         }
         Ok(())
     }
+
+    /// Chooses the objects of `sample`, whose picture has `plan`, that are pasted into an image,
+    /// with a margin in pixels. `rng` is that of the image's own sample.
+    pub(super) fn paste(
+        &self,
+        name: &str,
+        sample: &Sample<'_>,
+        plan: &Plan,
+        (rng, margin): (&Rng, u32),
+        pasted: &mut Pasted,
+    ) -> Result<()> {
+        pasted.clear(plan.output);
+        SCRATCH.with_borrow_mut(|scratch| {
+            let (frame, units) = self.keep(name, sample, plan, scratch)?;
+            let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
+            if kept.is_empty() {
+                return Ok(());
+            }
+            pasted.choose(kept.iter().map(|kept| kept.index), rng);
+            let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
+            plane.resize(plan.output.area() as usize, 0);
+            for place in 0..pasted.len() {
+                paint(&field, pasted.object(place), (plan, frame, units), (segments, drawn), plane)?;
+                pasted.add(plane);
+            }
+            pasted.widen(margin, plan.output);
+            Ok(())
+        })
+    }
+
+    /// Drops the kept boxes of which pasted objects leave too little, and fits the others around
+    /// what they leave.
+    fn hide(
+        &self,
+        name: &str,
+        sample: &Sample<'_>,
+        placed: (&Plan, Frame, (f64, f64)),
+        pasted: &Pasted,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
+        if kept.is_empty() || pasted.len() == 0 {
+            return Ok(());
+        }
+        let plan = placed.0;
+        let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
+        plane.resize(plan.output.area() as usize, 0);
+        let mut place = 0;
+        while let Some(of) = kept.get_mut(place) {
+            paint(&field, of.index, placed, (segments, drawn), plane)?;
+            let rest = pasted.rest(plane, plan.output.width as usize);
+            let remains = match rest.before {
+                _ if rest.after == 0 => false,
+                before if before == rest.after => true,
+                before => {
+                    let around = rest.around;
+                    let corners = [around.x, around.y, around.x + around.width, around.y + around.height];
+                    let visible = of.visible * rest.after as f64 / before as f64;
+                    let moved = plan.warp_box(Clipped { corners: corners.map(f64::from), visible });
+                    moved.is_some_and(|moved| {
+                        let [x1, y1, x2, y2] = moved.corners;
+                        (of.corners, of.visible) = (moved.corners, visible);
+                        visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size
+                    })
+                }
+            };
+            if remains {
+                place += 1;
+            } else {
+                kept.remove(place);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the masks of a sample with `all` boxes.
+fn read_masks<'a>(
+    name: &str,
+    sample: &Sample<'a>,
+    all: usize,
+    segments: &mut Segments,
+) -> Result<encoded::Encoded<'a>> {
+    let field = encoded::find(sample, name)?;
+    let found = segments.read(field.value).map_err(|e| field.at_field(&e))?;
+    if found != all {
+        return Err(field.error(format_args!("has {found} masks, there are {all} boxes")));
+    }
+    Ok(field)
+}
+
+/// Draws mask number `index` in the output, before geometric operations.
+fn paint(
+    field: &encoded::Encoded<'_>,
+    index: usize,
+    (plan, frame, units): (&Plan, Frame, (f64, f64)),
+    (segments, drawn): (&mut Segments, &mut Vec<u8>),
+    to: &mut [u8],
+) -> Result<()> {
+    segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
+    // Masks are drawn column by column, in the frame in which they were annotated.
+    let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
+    let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
+    to.fill(0);
+    // A mask may exceed its box.
+    for x in shown.x..shown.x + shown.width {
+        let Some(column) = plan.column(x) else { continue };
+        let column = frame.across(column) as usize * across;
+        for y in shown.y..shown.y + shown.height {
+            let Some(row) = plan.row(y) else { continue };
+            to[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
+        }
+    }
+    Ok(())
 }

@@ -3,14 +3,16 @@ use std::sync::Arc;
 
 use super::corners::BoxReader;
 use super::image::{ImageField, MixScratch, Written};
-use super::{FieldKind, Image, Input, Kind, Label, Maker, Place, Tile};
+use super::kind::Shown;
+use super::pasted::Pasted;
+use super::{Boxes, FieldKind, Image, Input, Kind, Label, Maker, Pastes, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::{DecodeOps, SampleOps};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::source::{Sample, Source};
-use crate::transform::{Augment, Plan, TILES};
+use crate::transform::{Augment, Plan};
 
 /// The fields of a loader, each with its place in the batch.
 pub(crate) struct Fields {
@@ -38,8 +40,8 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
             "field {name:?} is a view, which no boxes follow: iou_crop is not possible"
         )));
     }
-    if view.ever_tiles() {
-        return Err(Error::config(format!("field {name:?} is a view of one picture: leave out Augment::mosaic")));
+    if let Some(step) = view.joins().next() {
+        return Err(Error::config(format!("field {name:?} is a view of one picture: leave out Augment::{step}")));
     }
     Ok(())
 }
@@ -59,7 +61,7 @@ impl Member {
     pub(crate) fn write(
         &self,
         sample: &Sample<'_>,
-        shown: (Option<&Plan>, &[Tile<'_>]),
+        shown: Shown<'_>,
         rng: Rng,
         part: &mut Part,
         place: usize,
@@ -77,7 +79,7 @@ impl Member {
     }
 
     /// Bytes of memory that writing `sample` takes.
-    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: (Option<&Plan>, &[Tile<'_>]), rng: Rng) -> u64 {
+    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng) -> u64 {
         self.kind.memory(&Input::new(&self.name, sample, shown, rng))
     }
 }
@@ -265,35 +267,67 @@ impl Fields {
         if augment.sees_boxes() && self.with_boxes().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
-        if augment.ever_tiles() { self.check_mosaics() } else { Ok(()) }
+        augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
-    /// Checks that the fields go together with mosaics.
-    fn check_mosaics(&self) -> Result<()> {
+    /// Checks that the fields go together with `step`, which joins pictures.
+    fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
         let tiled = self.images.iter().filter(|field| field.image.own().is_none()).count();
         if tiled == 0 {
-            return Err(Error::config(
-                "augment: mosaic needs an image without an augmentation of its own, and there is none",
-            ));
+            return Err(Error::config(format!(
+                "augment: {step} needs an image without an augmentation of its own, and there is none"
+            )));
         }
-        let pictures = self.images.len() - tiled + TILES * tiled;
+        let pictures = self.images.len() - tiled + augment.ever_most_pictures() * tiled;
         if pictures > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: mosaics of {tiled} images take {pictures} pictures per sample; at most {MAX_PLANNED} are possible"
+                "augment: {step} of {tiled} images takes {pictures} pictures per sample; at most {MAX_PLANNED} are possible"
             )));
         }
         if self.label.is_some() {
-            return Err(Error::config(
-                "augment makes mosaics of four samples, but each label is the class of one: use .without(\"label\")",
-            ));
+            return Err(Error::config(format!(
+                "augment joins several samples ({step}), but each label is the class of one: use .without(\"label\")"
+            )));
         }
-        let alone = |field: &&Member| field.kind.follows_picture() && !field.kind.joins_pictures();
-        match self.members().find(alone) {
-            None => Ok(()),
-            Some(Member { name, .. }) => Err(Error::config(format!(
-                "field {name:?} follows one picture, and augment makes mosaics of four: leave out Augment::mosaic, or the field"
-            ))),
+        let joins = |kind: &dyn Kind| match step {
+            "mosaic" => kind.joins_pictures(),
+            _ => !matches!(kind.pastes(), Pastes::Not),
+        };
+        let alone = |field: &&Member| field.kind.follows_picture() && !joins(&*field.kind);
+        if let Some(Member { name, .. }) = self.members().find(alone) {
+            return Err(Error::config(format!(
+                "field {name:?} follows one picture, and augment joins several: leave out Augment::{step}, or the field"
+            )));
         }
+        let objects = self.objects().count();
+        if step == "copy_paste" && objects != 1 {
+            return Err(Error::config(format!(
+                "augment: copy_paste needs one field with the masks of the objects, and the loader has {objects}: add \
+                 .field(\"boxes\", Boxes::new(100).masks())"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The fields whose masks say which pixels are pasted, by name.
+    fn objects(&self) -> impl Iterator<Item = (&str, &Boxes)> {
+        self.members().filter_map(|field| match field.kind.pastes() {
+            Pastes::Gives(boxes) => Some((&*field.name, boxes)),
+            _ => None,
+        })
+    }
+
+    /// Chooses the objects of `sample`, whose picture has `plan`, that are pasted into an image,
+    /// with a margin in pixels. `rng` is that of the image's own sample.
+    pub(crate) fn paste(
+        &self,
+        sample: &Sample<'_>,
+        plan: &Plan,
+        chosen: (&Rng, u32),
+        pasted: &mut Pasted,
+    ) -> Result<()> {
+        let (name, boxes) = self.objects().next().expect("checked when the loader was opened");
+        boxes.paste(name, sample, plan, chosen, pasted)
     }
 
     /// Makes the sample at `place` of a full batch black, and its other fields zero.

@@ -1,7 +1,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::Boxes;
 use super::corners::BoxReader;
+use super::pasted::Pasted;
 use crate::batch::{Field, Row};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -73,6 +75,14 @@ pub trait Kind: Send + Sync + Debug {
         false
     }
 
+    /// Part of the field in an image into which objects of another sample are pasted
+    /// ([`Augment::copy_paste`]). A loader that pastes refuses kinds that follow the picture and
+    /// have none, which is the default. A kind that wraps [`Boxes`] or [`Mask`](super::Mask), and
+    /// gives it the whole input, returns that of the wrapped kind.
+    fn pastes(&self) -> Pastes<'_> {
+        Pastes::Not
+    }
+
     /// Whether [`write`](Kind::write) does little more than copy bytes. Its time then counts as
     /// `write` in [`Stats`](crate::Stats). Otherwise the field has a stage of its own in
     /// [`Stats::fields`](crate::Stats::fields). False by default.
@@ -126,6 +136,22 @@ pub enum Maker<'a> {
     Class,
 }
 
+/// Part of a field in an image into which objects of another sample are pasted.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Pastes<'a> {
+    /// None: the field does not change.
+    Not,
+    /// The field shows the pasted objects.
+    Shows,
+    /// The field shows the pasted objects, and its masks say which pixels they have.
+    Gives(&'a Boxes),
+}
+
+/// The plan of the image that fields follow, the further pictures that it shows, and the objects
+/// that are pasted from the first of those, if they are pasted.
+pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
+
 /// A sample on its way into a field.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -139,6 +165,7 @@ pub struct Input<'a> {
     /// in a loader without such a picture.
     pub plan: Option<&'a Plan>,
     others: &'a [Tile<'a>],
+    pasted: Option<&'a Pasted>,
     rng: Rng,
 }
 
@@ -163,19 +190,24 @@ impl Tile<'_> {
 
 impl<'a> Input<'a> {
     /// `rng` is that of the sample, and `others` are the further pictures that the image shows.
-    pub(crate) fn new(
-        name: &'a str,
-        sample: &'a Sample<'a>,
-        (plan, others): (Option<&'a Plan>, &'a [Tile<'a>]),
-        rng: Rng,
-    ) -> Self {
-        Input { name, sample, plan, others, rng }
+    pub(crate) fn new(name: &'a str, sample: &'a Sample<'a>, (plan, others, pasted): Shown<'a>, rng: Rng) -> Self {
+        Input { name, sample, plan, others, pasted, rng }
     }
 
     /// The further pictures that the image shows if it is a [`mosaic`](Augment::mosaic), each with
     /// its sample; otherwise none. `sample` and `plan` are those of the first picture.
     pub fn others(&self) -> &'a [Tile<'a>] {
+        if self.pasted.is_none() { self.others } else { &[] }
+    }
+
+    /// The further pictures of a mosaic, or the one whose objects are pasted.
+    pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
+    }
+
+    /// The objects that are pasted into the image, if any may be.
+    pub(super) fn pasted(&self) -> Option<&'a Pasted> {
+        self.pasted
     }
 
     /// Returns the random numbers of the sample for this field: a function of (seed, epoch, sample,

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
-use super::{Input, Kind, Place};
+use super::{Input, Kind, Pastes, Place};
 use crate::batch::{Dtype, Field};
 use crate::decode::{Oriented, Png, Rect, Size};
 use crate::error::{Error, Result};
@@ -120,8 +120,14 @@ impl Kind for Mask {
         true
     }
 
+    fn pastes(&self) -> Pastes<'_> {
+        Pastes::Shows
+    }
+
     fn memory(&self, input: &Input<'_>) -> u64 {
-        input.picture().warped_area() * self.dtype.bytes() as u64
+        let plan = input.picture();
+        let other = input.pasted().map_or(0, |_| plan.output.area());
+        (plan.warped_area() + other) * self.dtype.bytes() as u64
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
@@ -134,6 +140,19 @@ impl Kind for Mask {
         let fill = self.fill.to_le_bytes();
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
+            // Aligned for every dtype.
+            static OTHER: RefCell<Vec<i64>> = RefCell::default();
+        }
+        for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
+            OTHER.with_borrow_mut(|other| {
+                let bytes = place.bytes(0).len();
+                other.resize(bytes.div_ceil(8), 0);
+                let other = &mut bytemuck::cast_slice_mut(other)[..bytes];
+                let written = self.place(input.name, tile.sample, (tile.plan, true), other);
+                written.map_err(|e| tile.blame(e))?;
+                pasted.copy(other, place.bytes(0), self.dtype.bytes());
+                Ok::<_, Error>(())
+            })?;
         }
         if plan.is_warped() {
             let fill = &fill[..self.dtype.bytes()];

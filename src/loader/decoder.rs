@@ -138,8 +138,10 @@ impl DecoderBuilder {
         if pictures.augment.mixes() {
             return Err(Error::config("augment mixes pictures, and a decoder answers each picture by itself"));
         }
-        if pictures.augment.ever_tiles() {
-            return Err(Error::config("augment makes mosaics, and a decoder answers each picture by itself"));
+        if let Some(step) = pictures.augment.joins().next() {
+            return Err(Error::config(format!(
+                "augment joins pictures ({step}), and a decoder answers each picture by itself"
+            )));
         }
         if pictures.augment.changes_later() {
             return Err(Error::config("augment has from_epoch, and a decoder has no epochs"));

@@ -29,6 +29,8 @@ mod memory;
 mod mosaics;
 mod observe;
 mod open;
+#[cfg(test)]
+mod pastes;
 mod pictures;
 mod pixels;
 mod processors;

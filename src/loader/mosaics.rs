@@ -10,23 +10,23 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::field::{Boxes, Mask};
 use crate::order::{Order, Rng, Shuffled};
 use crate::source::{Memory, OwnedSample};
-use crate::transform::{Augment, Mosaic, Plan, Resizer};
+use crate::transform::{Augment, Join, Mosaic, Plan, Resizer, Tiling};
 
-const LEN: u64 = 23;
-const SEED: u64 = 42;
-const SIDE: u32 = 48;
-const FILL: [u8; 3] = [114, 7, 30];
+pub(super) const LEN: u64 = 23;
+pub(super) const SEED: u64 = 42;
+pub(super) const SIDE: u32 = 48;
+pub(super) const FILL: [u8; 3] = [114, 7, 30];
 const IGNORED: u8 = 255;
 
 /// A picture with its mask and its boxes, (x1, y1, x2, y2) and a class.
-struct Truth {
-    size: Size,
+pub(super) struct Truth {
+    pub(super) size: Size,
     pixels: Vec<u8>,
     mask: Vec<u8>,
     boxes: Vec<([u32; 4], i64)>,
 }
 
-fn truth(number: u64) -> Truth {
+pub(super) fn truth(number: u64) -> Truth {
     let mut rng = Rng::new(number, 9, 9);
     let size = Size::new(5 + rng.below(90) as u32, 5 + rng.below(90) as u32);
     let pixels = (0..size.area() * 3).map(|_| rng.next_u64() as u8).collect();
@@ -63,7 +63,7 @@ impl Truth {
     }
 }
 
-fn loader(augment: Augment) -> Loader {
+pub(super) fn loader(augment: Augment) -> Loader {
     let boxes = Boxes::new(12).column("class", Dtype::I64).masks().points(1);
     pictures(augment).field("boxes", boxes).field("mask", Mask::new(Dtype::U8).fill(IGNORED.into()))
 }
@@ -75,21 +75,21 @@ fn pictures(augment: Augment) -> Loader {
 }
 
 /// The numbers in `bytes`.
-fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
+pub(super) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
 /// What a batch shows of one sample: image, mask, boxes with classes, and points.
 #[derive(Debug, PartialEq)]
-struct Shown {
-    image: Vec<u8>,
-    mask: Vec<u8>,
-    boxes: Vec<([f32; 4], i64)>,
-    points: Vec<[f32; 3]>,
-    masks: Vec<Vec<u8>>,
+pub(super) struct Shown {
+    pub(super) image: Vec<u8>,
+    pub(super) mask: Vec<u8>,
+    pub(super) boxes: Vec<([f32; 4], i64)>,
+    pub(super) points: Vec<[f32; 3]>,
+    pub(super) masks: Vec<Vec<u8>>,
 }
 
-fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
+pub(super) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
     let bytes = |name: &str, place: usize| {
         let all = batch.field(name).unwrap().bytes();
         let each = all.len() / batch.len();
@@ -117,52 +117,72 @@ fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
     batch.ids().enumerate().map(|(place, sample)| (sample, of(place))).collect()
 }
 
+fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
+    match augment.join((SEED, epoch, sample), LEN) {
+        Some(Join::Tiles(tiling)) => tiling,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The mosaic of a sample, each picture resized alone and then pasted.
 fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
-    let tiling = augment.tiling((SEED, epoch, sample), LEN).unwrap();
+    let tiling = tiling(augment, epoch, sample);
     let order = Shuffled::new(LEN, SEED);
     let partners = tiling.partners.map(|position| order.index(epoch, position));
-    let side = SIDE as usize;
-    let mut all = Shown {
-        image: FILL.repeat(side * side),
-        mask: vec![IGNORED; side * side],
-        boxes: Vec::new(),
-        points: Vec::new(),
-        masks: Vec::new(),
-    };
+    let mut all = blank();
     for (tile, id) in std::iter::once(sample).chain(partners).enumerate() {
-        let Truth { size, pixels, mask, boxes } = truth(id);
-        let plan = augment.plan_tile((&tiling, tile), size, &mut Rng::new(SEED, epoch, sample)).unwrap();
-        let Rect { x, y, width, height } = plan.shown();
-        let inside = || (y..y + height).flat_map(|y| (x..x + width).map(move |x| (x as usize, y as usize)));
-        let mut alone = vec![0; side * side * 3];
-        if width * height > 0 {
-            let file = [&npy_header(size)[..], &pixels].concat();
-            let mut decoded = Pixels::new();
-            Codecs::new().open(&file).unwrap().decode(Rect::full(size), &mut decoded).unwrap();
-            Resizer::new().run(&decoded, &plan, &mut alone).unwrap();
-        }
-        for (x, y) in inside() {
-            let (at, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
-            all.image[at * 3..][..3].copy_from_slice(&alone[at * 3..][..3]);
-            all.mask[at] = mask[(from.1 * size.width + from.0) as usize];
-        }
-        for (corners, class) in boxes {
-            let Some(moved) = moved(&plan, corners) else { continue };
-            all.boxes.push((moved, class));
-            let mut drawn = vec![0; side * side];
-            for (x, y) in inside() {
-                let (u, v) = (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap());
-                let [x1, y1, x2, y2] = corners;
-                drawn[y * side + x] = u8::from((x1..x2).contains(&u) && (y1..y2).contains(&v));
-            }
-            all.masks.push(drawn);
-            let (px, py) = plan.point(corners[0].into(), corners[1].into());
-            let is_shown = plan.shows(px, py);
-            all.points.push(if is_shown { [px as f32, py as f32, 2.0] } else { [0.0; 3] });
-        }
+        let truth = truth(id);
+        let plan = augment.plan_tile((&tiling, tile), truth.size, &mut Rng::new(SEED, epoch, sample)).unwrap();
+        draw(&truth, &plan, &mut all);
     }
     all
+}
+
+/// An output without pictures.
+fn blank() -> Shown {
+    let area = (SIDE * SIDE) as usize;
+    let image = FILL.repeat(area);
+    Shown { image, mask: vec![IGNORED; area], boxes: Vec::new(), points: Vec::new(), masks: Vec::new() }
+}
+
+/// The output of one picture.
+pub(super) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
+    let mut all = blank();
+    draw(truth, plan, &mut all);
+    all
+}
+
+/// Adds a picture to an output.
+fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Shown) {
+    let side = SIDE as usize;
+    let Rect { x, y, width, height } = plan.shown();
+    let inside = || (y..y + height).flat_map(|y| (x..x + width).map(move |x| (x as usize, y as usize)));
+    let mut alone = vec![0; side * side * 3];
+    if width * height > 0 {
+        let file = [&npy_header(*size)[..], pixels].concat();
+        let mut decoded = Pixels::new();
+        Codecs::new().open(&file).unwrap().decode(Rect::full(*size), &mut decoded).unwrap();
+        Resizer::new().run(&decoded, plan, &mut alone).unwrap();
+    }
+    for (x, y) in inside() {
+        let (at, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
+        all.image[at * 3..][..3].copy_from_slice(&alone[at * 3..][..3]);
+        all.mask[at] = mask[(from.1 * size.width + from.0) as usize];
+    }
+    for &(corners, class) in boxes {
+        let Some(moved) = moved(plan, corners) else { continue };
+        all.boxes.push((moved, class));
+        let mut drawn = vec![0; side * side];
+        for (x, y) in inside() {
+            let (u, v) = (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap());
+            let [x1, y1, x2, y2] = corners;
+            drawn[y * side + x] = u8::from((x1..x2).contains(&u) && (y1..y2).contains(&v));
+        }
+        all.masks.push(drawn);
+        let (px, py) = plan.point(corners[0].into(), corners[1].into());
+        let is_shown = plan.shows(px, py);
+        all.points.push(if is_shown { [px as f32, py as f32, 2.0] } else { [0.0; 3] });
+    }
 }
 
 /// The box in the output, from the numbers of its plan.
@@ -224,7 +244,7 @@ fn an_unscaled_mosaic_is_the_middle_of_the_canvas() {
     let (mut equal, mut all) = (0, 0);
     for batch in loader(augment.clone()).batch_size(4).host().unwrap().epoch(0) {
         for (sample, found) in shown(&batch.unwrap()) {
-            let tiling = augment.tiling((SEED, 0, sample), LEN).unwrap();
+            let tiling = tiling(&augment, 0, sample);
             let [xc, yc] = tiling.centre.map(|v| (v * side as f64).round() as i64);
             let ids = std::iter::once(sample).chain(tiling.partners.map(|at| order.index(0, at)));
             let mut canvas = FILL.repeat(4 * (side * side) as usize);

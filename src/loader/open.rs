@@ -16,7 +16,7 @@ use crate::engine::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::field::{Device, Fields, Written};
+use crate::field::{Device, Fields, Pasted, Written};
 use crate::order::Schedule;
 use crate::recipe::{Damaged, Recipe};
 use crate::source;
@@ -127,14 +127,15 @@ impl Loader {
         some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
         let room = Room::of(pictures.memory_limit);
-        // An image and the memory of its effects, and for mixing by workers a copy of the last
-        // image of a batch.
+        // An image, the memory of its effects and of pasted objects, and for mixing by workers a
+        // copy of the last image of a batch.
         let image = fields.largest_image();
         let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
         let effects = fields.augments(&pictures.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let pasted = if pictures.augment.ever_pastes() { Pasted::memory(pictures.augment.output_size()) } else { 0 };
         let transforms = pictures.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
-        let scratch = ScratchPlan::ample(workers, processors, image + effects + mixing)
+        let scratch = ScratchPlan::ample(workers, processors, image + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(room.for_source(source.ahead_bytes()));
         // The pictures of requests are already in memory.

@@ -1,17 +1,19 @@
+use arrayvec::ArrayVec;
+
 use crate::error::{Error, Result, guarded, panicked};
 use crate::order::{Entry, Order};
-use crate::transform::{Augment, TILES, Tiling};
+use crate::transform::{Augment, Join, TILES};
 
-/// The mosaic that a sample becomes.
-#[derive(Debug, Clone, Copy)]
+/// The other samples that a sample's image shows.
+#[derive(Debug, Clone)]
 pub(crate) struct Partners {
     /// The samples whose pictures join that of the sample.
-    pub(crate) samples: [u64; TILES - 1],
-    pub(crate) tiling: Tiling,
+    pub(crate) samples: ArrayVec<u64, { TILES - 1 }>,
+    pub(crate) join: Join,
 }
 
-/// The mosaic that an entry of `epoch` becomes, or `None` if it becomes none: a function of (seed,
-/// epoch, sample) and of `order`. The source has `len` samples.
+/// The other samples that the image of an entry of `epoch` shows, or `None` if it shows none: a
+/// function of (seed, epoch, sample) and of `order`. The source has `len` samples.
 ///
 /// # Errors
 /// If the order, which may be the user's code, panics or gives a sample that the source lacks.
@@ -22,19 +24,20 @@ pub(crate) fn partners(
     (epoch, entry): (u64, &Entry),
 ) -> Result<Option<Partners>> {
     let augment = augment.at_epoch(epoch);
-    if !augment.tiles() {
+    if augment.most_pictures() == 1 {
         return Ok(None);
     }
     let found = guarded(|| {
-        let tiling = augment.tiling((seed, entry.variant, entry.sample), order.len(epoch));
-        Ok(tiling.map(|tiling| Partners { samples: tiling.partners.map(|at| order.index(epoch, at)), tiling }))
+        let join = augment.join((seed, entry.variant, entry.sample), order.len(epoch));
+        let samples = |join: &Join| join.partners().iter().map(|&at| order.index(epoch, at)).collect();
+        Ok(join.map(|join| Partners { samples: samples(&join), join }))
     });
-    let found = found.map_err(|e| panicked(e, || format!("the order panicked at a mosaic of epoch {epoch}")))?;
-    let outside = found.and_then(|found| found.samples.into_iter().find(|&sample| sample >= len));
+    let found = found.map_err(|e| panicked(e, || format!("the order panicked at a partner of epoch {epoch}")))?;
+    let outside = found.iter().flat_map(|found| &found.samples).copied().find(|&sample| sample >= len);
     match outside {
         None => Ok(found),
         Some(sample) => Err(Error::config(format!(
-            "the order gives sample {sample} for a mosaic of epoch {epoch}; the source has {len}"
+            "the order gives sample {sample} as a partner in epoch {epoch}; the source has {len}"
         ))),
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Planned<'a> {
     pub(crate) tile: usize,
     /// Number of pictures of which the image consists.
     pub(crate) tiles: usize,
+    /// Whether objects of the second picture are pasted into the first.
+    pub(crate) pastes: bool,
     pub(crate) plan: Plan,
     /// The generator after the plan took its numbers.
     pub(crate) rng: Rng,
@@ -40,6 +42,7 @@ impl<'a> Planned<'a> {
             field: 0,
             tile: 0,
             tiles: 1,
+            pastes: false,
             plan,
             rng,
         }

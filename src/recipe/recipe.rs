@@ -8,17 +8,17 @@ use super::planned::Planned;
 use crate::batch::{Full, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result, guarded};
-use crate::field::{Fields, Image, ImageField, Member, MixScratch, Tile};
+use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::order::{Entry, Order, Rng};
 use crate::source::{self, Sample, Source};
-use crate::transform::{Augment, Plan, Resizer, TILES, Tiling, Transform};
+use crate::transform::{Augment, Join, Pasting, Plan, Resizer, TILES, Transform};
 
 /// The steps for every sample. All workers share them.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
-    /// The order, from which partners of mosaics are drawn.
+    /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Order>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) fields: Fields,
@@ -61,42 +61,43 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Adds the sample of `entry`, its key and its file to an error. An error of a partner in its
-    /// mosaic names that one in its cause, and has the partner's file.
-    pub(crate) fn at_mosaic(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
+    /// Adds the sample of `entry`, its key and its file to an error. An error of a partner
+    /// names that one in its cause, and has the partner's file.
+    pub(crate) fn at_joined(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
-        let is_of_partner = |of: u64| of != id && partners.is_some_and(|partners| partners.samples.contains(&of));
+        let is_of_partner =
+            |of: u64| of != id && partners.as_ref().is_some_and(|partners| partners.samples.contains(&of));
         match error.sample().filter(|&of| is_of_partner(of)) {
             Some(partner) => self.at_sample(id, key, self.at_sample(partner, "", error).of_partner()),
             None => self.at_sample(id, key, error),
         }
     }
 
-    /// The mosaic that an entry of `epoch` becomes, if any.
+    /// The other samples that the image of an entry of `epoch` shows, if any.
     pub(crate) fn partners(&self, epoch: u64, entry: &Entry) -> Result<Option<Partners>> {
         partners(&self.augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
 
     /// Largest number of samples that an image of `epoch` shows.
     pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
-        if self.augment.at_epoch(epoch).tiles() { TILES } else { 1 }
+        self.augment.at_epoch(epoch).most_pictures()
     }
 
     /// Largest number of samples that an image shows in any epoch.
     pub(crate) fn ever_most_tiles(&self) -> usize {
-        if self.augment.ever_tiles() { TILES } else { 1 }
+        self.augment.ever_most_pictures()
     }
 
     /// Finds the image `name` of a sample of `epoch`, reads its header and makes its plan: that of
-    /// a whole image, or of picture number `tile.1` of a mosaic. `before` are other images of the
-    /// sample, and `boxes` is scratch.
+    /// a whole image, or of picture number `tile.1` of one that joins several. `before` are other
+    /// images of the sample, of which the last is the picture before, and `boxes` is scratch.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
         sample: &Sample<'a>,
         (epoch, entry): (u64, &Entry),
-        tile: Option<(&Tiling, usize)>,
+        tile: Option<(&Join, usize)>,
         (before, boxes): (&[Planned<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<Planned<'a>> {
         guarded(|| {
@@ -111,20 +112,31 @@ impl Recipe {
                 None => (&self.augment, rng),
             };
             let augment = augment.at_epoch(epoch);
-            let Some(tile) = tile else {
-                if augment.sees_boxes() {
-                    self.fields.boxes(sample, oriented, boxes)?;
+            if let Some((Join::Tiles(tiling), tile)) = tile {
+                let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), picture.size(), &mut rng)? };
+                let mut planned = Planned { tile, tiles: TILES, ..Planned::new(picture, plan, rng) };
+                // A strict loader refuses damage that the image does not show, too.
+                if !planned.is_shown() && !self.strict {
+                    planned.picture = None;
                 }
-                let plan = Plan { oriented, ..augment.plan_with(picture.size(), boxes, &mut rng)? };
-                return Ok(Planned::new(picture, plan, rng));
-            };
-            let plan = Plan { oriented, ..augment.plan_tile(tile, picture.size(), &mut rng)? };
-            let mut planned = Planned { tile: tile.1, tiles: TILES, ..Planned::new(picture, plan, rng) };
-            // A strict loader refuses damage that the image does not show, too.
-            if !planned.is_shown() && !self.strict {
-                planned.picture = None;
+                return Ok(planned);
             }
-            Ok(planned)
+            if augment.sees_boxes() {
+                self.fields.boxes(sample, oriented, boxes)?;
+            }
+            // A partner has its own crop and flips. Effects and own steps are those of the whole
+            // image.
+            let own = before.last().filter(|_| tile.is_some_and(|(_, tile)| tile > 0));
+            if own.is_some() {
+                rng = Pasting::rng(&rng);
+            }
+            let mut plan = Plan { oriented, ..augment.plan_with(picture.size(), boxes, &mut rng)? };
+            if let Some(own) = own {
+                plan.drawn = own.plan.drawn.clone();
+                rng = own.rng.clone();
+            }
+            let (tiles, tile) = tile.map_or((1, 0), |(join, tile)| (join.pictures(), tile));
+            Ok(Planned { tile, tiles, pastes: tiles > 1, ..Planned::new(picture, plan, rng) })
         })
     }
 
@@ -170,16 +182,17 @@ impl Recipe {
         }
     }
 
-    /// Turns decoded pixels into the finished image, or adds a picture of a mosaic to it.
+    /// Turns decoded pixels into the finished image, or adds one of several pictures to it.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
         pixels: &Pixels,
         planned: &mut Planned<'_>,
-        scratch: (&mut Resizer, &mut [u8]),
+        (scratch, pasted): ((&mut Resizer, &mut [u8]), &mut Pasted),
         (part, place): (&mut Part, usize),
     ) -> Result<()> {
         let (first, shown, last) = (planned.tile == 0, planned.is_shown(), planned.is_last());
+        let pastes = planned.pastes;
         let Planned { tiles, plan, rng, .. } = planned;
         let (transforms, mut row) = (&self.transforms, Row::new(part, place));
         if *tiles == 1 {
@@ -188,10 +201,18 @@ impl Recipe {
         guarded(|| {
             let (resizer, image) = scratch;
             let canvas = field.unwritten(image, &mut row);
-            if first {
+            if pastes && first {
+                resizer.run(pixels, plan, canvas)?;
+            } else if pastes {
+                if let Some(other) = pasted.image(canvas.len()) {
+                    resizer.run(pixels, plan, other)?;
+                    pasted.cover(canvas);
+                }
+                return field.finish(plan, rng, transforms, image, &mut row);
+            } else if first {
                 canvas.as_chunks_mut().0.fill(plan.fill);
             }
-            if shown {
+            if shown && !pastes {
                 resizer.paste(pixels, plan, canvas)?;
             }
             if last { field.finish(plan, rng, transforms, image, &mut row) } else { Ok(()) }
@@ -211,34 +232,54 @@ impl Recipe {
         (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
-    /// Bytes of memory that computing the fields of a sample takes. `plan` is that of the first
-    /// image, and `others` are the further pictures that it shows.
-    pub(crate) fn memory(
+    /// Chooses the objects of the partner that are pasted into the image of `entry`. `images` are
+    /// all images of the sample.
+    ///
+    /// # Errors
+    /// Those of the partner's field.
+    pub(crate) fn paste(
         &self,
-        sample: &Sample<'_>,
-        plan: Option<&Plan>,
-        others: &[Tile<'_>],
-        entry: &Entry,
-    ) -> Result<u64> {
+        images: &[Planned<'_>],
+        others: &[(u64, Sample<'_>)],
+        (epoch, entry): (u64, &Entry),
+        pasted: &mut Pasted,
+    ) -> Result<()> {
+        guarded(|| {
+            let of_partner = |planned: &&Planned<'_>| planned.tile > 0 && Some(planned.field) == self.fields.followed;
+            let (Some(planned), Some((id, sample))) = (images.iter().find(of_partner), others.first()) else {
+                return Ok(());
+            };
+            let margin = match self.partners(epoch, entry)?.map(|partners| partners.join) {
+                Some(Join::Paste(pasting)) => pasting.margin,
+                _ => return Ok(()),
+            };
+            let chosen = self.fields.paste(sample, &planned.plan, (&self.rng(entry), margin), pasted);
+            chosen.map_err(|e| e.at_sample(*id, sample.key()))
+        })
+    }
+
+    /// Bytes of memory that computing the fields of a sample takes. `shown` is the plan of the
+    /// first image and the further pictures that it shows.
+    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed in turn, so the largest counts.
-            let memory = |field: &Member| field.memory(sample, (plan, others), self.rng(entry));
+            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry));
             Ok(self.fields.computed.iter().map(memory).max().unwrap_or(0))
         })
     }
 
-    /// Writes one field of a sample. `plan` is that of the first image, and `others` are the
-    /// further pictures that it shows.
+    /// Writes one field of a sample. `shown` is the plan of the first image and the further
+    /// pictures that it shows.
     pub(crate) fn write(
         &self,
         field: &Member,
         sample: &Sample<'_>,
-        (plan, others): (Option<&Plan>, &[Tile<'_>]),
+        shown: Shown<'_>,
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
         let rng = self.rng(&part.header().entries[place]);
-        guarded(|| field.write(sample, (plan, others), rng, part, place))
+        guarded(|| field.write(sample, shown, rng, part, place))
     }
 
     /// The random numbers of a sample.

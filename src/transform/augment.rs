@@ -3,7 +3,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::crop::Crop;
 use crate::transform::ops::{Drawn, Op};
-use crate::transform::{Border, Filter, Mix, Mixing, Mosaic, Plan};
+use crate::transform::{Border, CopyPaste, Filter, Mix, Mixing, Mosaic, Plan};
 
 /// Largest side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -42,6 +42,7 @@ pub struct Augment {
     pub(super) ops: Vec<Op>,
     mix: Option<Mix>,
     pub(super) mosaic: Option<Mosaic>,
+    pub(super) copy_paste: Option<CopyPaste>,
     /// Augmentations of later epochs, each with its first epoch.
     later: Vec<(u64, Augment)>,
     /// A setter that was called on an unsupported crop, and the crops that it supports.
@@ -62,6 +63,7 @@ impl Augment {
             ops: Vec::new(),
             mix: None,
             mosaic: None,
+            copy_paste: None,
             later: Vec::new(),
             misuse: None,
             unknown: None,
@@ -361,9 +363,7 @@ impl Augment {
         if let Some(mix) = &self.mix {
             mix.check()?;
         }
-        if let Some(mosaic) = &self.mosaic {
-            mosaic.check().map_err(|e| Error::config(format!("augment: {}", e.cause())))?;
-        }
+        self.check_joins().map_err(|e| Error::config(format!("augment: {}", e.cause())))?;
         self.crop.check(self.output)?;
         self.check_later()
     }
@@ -472,8 +472,7 @@ impl Augment {
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
-        let mosaics = self.ever_tiles().then_some("mosaic");
-        self.all_ops().filter_map(Op::without_device_code).chain(borders).chain(mosaics).collect()
+        self.all_ops().filter_map(Op::without_device_code).chain(borders).chain(self.joins()).collect()
     }
 
     /// Whether a device can resize the pictures of some epoch.

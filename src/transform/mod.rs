@@ -9,15 +9,16 @@
 //! 6. `iou`: a crop that shows enough of the sample's boxes.
 //! 7. `mix`: [`Mix`], which mixes samples of a batch with their neighbours.
 //! 8. `mosaic`: [`Mosaic`], which puts the pictures of several samples into one image.
-//! 9. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
+//! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of another.
+//! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
 //!    is one file for the host and the device.
-//! 10. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping
+//! 11. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping
 //!     of points, boxes and pixels.
-//! 11. `record`: values that Rust writes and CUDA reads.
-//! 12. `filter`: [`Filter`], the filters of the resize.
-//! 13. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
-//! 14. `transform`: [`Transform`], a function of the user on the image.
-//! 15. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
+//! 12. `record`: values that Rust writes and CUDA reads.
+//! 13. `filter`: [`Filter`], the filters of the resize.
+//! 14. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
+//! 15. `transform`: [`Transform`], a function of the user on the image.
+//! 16. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
 //!
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
 //! [`Augment::plan`], then the user's transforms.
@@ -31,6 +32,7 @@ mod iou;
 mod mix;
 mod mosaic;
 mod ops;
+mod paste;
 mod plan;
 mod presets;
 mod record;
@@ -46,15 +48,20 @@ pub use border::Border;
 pub use filter::Filter;
 pub use mix::{Mix, Mixing};
 pub use mosaic::Mosaic;
-pub(crate) use mosaic::{TILES, Tiling};
+pub(crate) use mosaic::TILES;
+#[cfg(test)]
+pub(crate) use mosaic::Tiling;
 pub use ops::{AutoAugment, ColorJitter, Erase, Interpolation, Policy, RandomAffine, RandomErasing};
 pub(crate) use ops::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
 pub(crate) use ops::{Halve, Scratch, declarations, dispatch, numbers};
+pub use paste::CopyPaste;
+pub(crate) use paste::Pasting;
 pub use plan::{Clipped, Plan};
 pub(crate) use record::{Record, record};
 pub(crate) use resize::Planes;
 pub use resize::Resizer;
+pub(crate) use tiles::Join;
 pub use transform::Transform;
 pub use view::ImageMut;
 

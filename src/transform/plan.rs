@@ -304,6 +304,11 @@ impl Plan {
         let (b, d) = clip(top, bottom, y, height, self.vertical_flip.then_some(self.output.height));
         let visible = (c - a) * (d - b) / ((right - left) * (bottom - top));
         let clipped = (a < c && b < d).then_some(Clipped { corners: [a, b, c, d], visible })?;
+        self.warp_box(clipped)
+    }
+
+    /// Moves a box of the output with the geometric operations.
+    pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
         self.drawn.warps().try_fold(clipped, |of, warp| of.warped(warp, self.output))
     }
 

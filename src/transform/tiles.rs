@@ -1,11 +1,12 @@
 //! Images of an [`Augment`] that show the pictures of several samples.
 
 use crate::decode::Size;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::order::Rng;
 use crate::transform::augment::check_area;
-use crate::transform::mosaic::{Mosaic, Tiling};
+use crate::transform::mosaic::{Mosaic, TILES, Tiling};
 use crate::transform::ops::Drawn;
+use crate::transform::paste::{CopyPaste, Pasting};
 use crate::transform::{Augment, Plan};
 
 impl Augment {
@@ -48,19 +49,109 @@ impl Augment {
         Ok(plan)
     }
 
-    /// The mosaic of a sample with this seed, variant and number, in an epoch of `len` samples.
-    /// `None` if it becomes none.
-    pub(crate) fn tiling(&self, sample: (u64, u64, u64), len: u64) -> Option<Tiling> {
-        self.mosaic.as_ref()?.draw(sample, len)
+    /// Pastes objects of another sample into the image; off by default. Flips of the sample do not
+    /// move what is pasted, and effects then change the image as a whole.
+    ///
+    /// The loader needs a field of [`Boxes`](crate::field::Boxes) with
+    /// [masks](crate::field::Boxes::masks). The pasted objects follow those of the sample in that
+    /// field, with their boxes, columns, masks and points. They hide what lies behind them:
+    ///
+    /// - Covered pixels are removed from the masks of the sample's own objects.
+    /// - An object without a remaining pixel is dropped, and so is one of which less than
+    ///   [`min_visible`](crate::field::Boxes::min_visible) remains: the share of its box that the
+    ///   crop shows, times the share of its mask that is not covered.
+    /// - The box of an object that lost pixels becomes the one around the remaining pixels. Other
+    ///   boxes do not change.
+    /// - Points do not change.
+    /// - A [`Mask`](crate::field::Mask) has the partner's values where objects are pasted.
+    ///
+    /// Any other field is that of the sample itself, except that a loader refuses labels and other
+    /// kinds that follow the picture. Each image takes two reads and two pictures, which workers
+    /// decode. If the partner cannot be read or decoded, the sample has a fault that names it.
+    ///
+    /// ```
+    /// use warpfeed::Augment;
+    /// use warpfeed::transform::CopyPaste;
+    ///
+    /// // The training of Ghiasi et al.
+    /// let augment = Augment::scale_jitter(1024, 0.1, 2.0).flip(0.5).copy_paste(CopyPaste::new());
+    /// # augment.check().unwrap();
+    /// ```
+    #[must_use]
+    pub fn copy_paste(mut self, copy_paste: CopyPaste) -> Self {
+        self.copy_paste = Some(copy_paste);
+        self
     }
 
-    /// Whether samples may become mosaics in this epoch.
-    pub(crate) fn tiles(&self) -> bool {
-        self.mosaic.is_some()
+    /// How the image of a sample with this seed, variant and number joins several pictures, in an
+    /// epoch of `len` samples. `None` if it shows one picture.
+    pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
+        let tiles = || Some(Join::Tiles(self.mosaic.as_ref()?.draw(sample, len)?));
+        tiles().or_else(|| Some(Join::Paste(self.copy_paste.as_ref()?.draw(sample, len)?)))
+    }
+
+    /// Largest number of pictures that an image of this epoch joins.
+    pub(crate) fn most_pictures(&self) -> usize {
+        match (&self.mosaic, &self.copy_paste) {
+            (Some(_), _) => TILES,
+            (None, Some(_)) => 2,
+            (None, None) => 1,
+        }
+    }
+
+    /// Largest number of pictures that an image of some epoch joins.
+    pub(crate) fn ever_most_pictures(&self) -> usize {
+        self.all().map(Augment::most_pictures).max().unwrap_or(1)
     }
 
     /// Whether samples may become mosaics in some epoch.
     pub(crate) fn ever_tiles(&self) -> bool {
-        self.all().any(Augment::tiles)
+        self.all().any(|augment| augment.mosaic.is_some())
+    }
+
+    /// Whether objects may be pasted in some epoch.
+    pub(crate) fn ever_pastes(&self) -> bool {
+        self.all().any(|augment| augment.copy_paste.is_some())
+    }
+
+    /// Names of the steps that join pictures in some epoch.
+    pub(crate) fn joins(&self) -> impl Iterator<Item = &'static str> {
+        let mosaic = self.ever_tiles().then_some("mosaic");
+        mosaic.into_iter().chain(self.ever_pastes().then_some("copy_paste"))
+    }
+
+    pub(super) fn check_joins(&self) -> Result<()> {
+        if let Some(mosaic) = &self.mosaic {
+            mosaic.check()?;
+        }
+        if let Some(copy_paste) = &self.copy_paste {
+            copy_paste.check()?;
+        }
+        if self.mosaic.is_some() && self.copy_paste.is_some() {
+            return Err(Error::config("mosaic and copy_paste in one epoch: an image has one of them"));
+        }
+        Ok(())
+    }
+}
+
+/// How the pictures of several samples become one image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Join {
+    Tiles(Tiling),
+    Paste(Pasting),
+}
+
+impl Join {
+    /// Positions of the other samples in the epoch.
+    pub(crate) fn partners(&self) -> &[u64] {
+        match self {
+            Join::Tiles(tiling) => &tiling.partners,
+            Join::Paste(pasting) => &pasting.partner,
+        }
+    }
+
+    /// Number of pictures.
+    pub(crate) fn pictures(&self) -> usize {
+        1 + self.partners().len()
     }
 }

@@ -20,5 +20,6 @@ mod labels;
 mod masks;
 mod mosaics;
 mod numbers;
+mod pastes;
 mod stored_values;
 mod views;

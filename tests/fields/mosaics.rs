@@ -205,7 +205,7 @@ fn a_bad_partner_is_a_fault_that_names_it() {
     assert!(faults.len() >= 2 && sound + faults.len() as u64 == LEN, "{faults:?}");
     for (sample, error) in &faults {
         assert_eq!(error.key(), Some(&*format!("key{sample}")));
-        let named = error.cause().starts_with("sample 11 (key11) of its mosaic: ");
+        let named = error.cause().starts_with("sample 11 (key11), its partner: ");
         assert_eq!(named, *sample != 11, "{error}");
     }
     let mut wrong = samples();
@@ -290,7 +290,7 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     assert!(refused(plain.clone().views([Augment::train(16), augment()])).contains("\"views.1\" is a view of one"));
     assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image"));
     let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
-    assert!(refused(many).contains("mosaics of 10 images take 40 pictures per sample; at most 32"));
+    assert!(refused(many).contains("mosaic of 10 images takes 40 pictures per sample; at most 32"));
     for (mosaic, words) in [
         (Mosaic::new().probability(1.5), "1.5 is not a probability"),
         (Mosaic::new().scale(0.0, 1.0), "scale of 0 to 1"),
@@ -302,7 +302,7 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
         assert!(e.contains(words), "{e}");
     }
     let decoder = annotated::refused(plain.decoder().host()).to_string();
-    assert!(decoder.contains("augment makes mosaics"), "{decoder}");
+    assert!(decoder.contains("augment joins pictures (mosaic)"), "{decoder}");
     // What can work, works: a mask, MixUp without annotations, and views beside the image.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
     assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);

@@ -61,8 +61,8 @@ impl Following {
         };
         let (inverse, augment) = (schedule.clone(), recipe.augment.clone());
         let next = move |epoch, sample, batch| {
-            // Partners of mosaics are drawn, so any batch may read the sample.
-            if augment.at_epoch(epoch).tiles() {
+            // Partners are drawn, so any batch may read the sample.
+            if augment.at_epoch(epoch).most_pictures() > 1 {
                 return Position::Unknown;
             }
             guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown)

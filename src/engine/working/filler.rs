@@ -13,7 +13,7 @@ use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Error, Result, guarded};
-use crate::field::Image;
+use crate::field::{Image, NOTHING, Pasted};
 use crate::order::Entry;
 use crate::recipe::{self, Partners, Planned, Recipe};
 use crate::source::Sample;
@@ -28,7 +28,7 @@ const SMALL: u64 = 1 << 20;
 pub(super) struct Taken<'a> {
     pub(super) place: usize,
     pub(super) sample: Sample<'a>,
-    /// The other samples of its mosaic, each with its number in the source.
+    /// The other samples that its image shows, each with its number in the source.
     pub(super) others: Others<'a>,
     pub(super) timed: Timed<'a>,
     /// Number of its pictures in the group.
@@ -103,6 +103,7 @@ pub(super) struct PartFiller<'a> {
     pub(super) pixels: &'a mut [Pixels; MAX_PLANNED],
     pub(super) image: &'a mut [u8],
     pub(super) resizer: &'a mut Resizer,
+    pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
     /// Scratch for pictures that are left to the device, and whether they are.
     pub(super) bitstream: &'a mut Bitstream,
@@ -151,7 +152,7 @@ impl<'a> PartFiller<'a> {
                 Err(e) => {
                     group.images.truncate(before);
                     self.meter.done(&timed);
-                    self.part.meta(place).fault = Some(self.recipe.at_mosaic(epoch, &entry, timed.key, e));
+                    self.part.meta(place).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
                 }
             }
         }
@@ -192,7 +193,7 @@ impl<'a> PartFiller<'a> {
         self.part.meta(place).key.push_str(sample.key());
         let partners = recipe.partners(epoch, entry)?;
         let mut others = Others::new();
-        for (id, tile) in partners.iter().flat_map(|partners| partners.samples).zip(1..) {
+        for (id, tile) in partners.iter().flat_map(|partners| &partners.samples).copied().zip(1..) {
             others.push((id, read(tile, id)?));
         }
         recipe.check_length(&sample, entry.sample)?;
@@ -226,15 +227,15 @@ impl<'a> PartFiller<'a> {
         let epoch = self.part.header().epoch;
         let (fields, first) = (&self.recipe.fields.images, group.images.len());
         for (number, field) in fields.iter().enumerate() {
-            let tiling = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.tiling);
+            let join = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.join);
             let mut plan = |of: &Sample<'a>, tile: usize| {
-                let (tile, scratch) = (tiling.map(|tiling| (tiling, tile)), (&group.images[first..], &mut *self.boxes));
+                let (tile, scratch) = (join.map(|join| (join, tile)), (&group.images[first..], &mut *self.boxes));
                 let planned = self.recipe.plan(field.described(), of, (epoch, entry), tile, scratch)?;
                 group.images.push(Planned { field: number, ..planned });
                 Ok(())
             };
             plan(sample, 0)?;
-            for ((id, other), tile) in others.iter().zip(1..).filter(|_| tiling.is_some()) {
+            for ((id, other), tile) in others.iter().zip(1..).filter(|_| join.is_some()) {
                 plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
             }
         }
@@ -265,7 +266,8 @@ impl<'a> PartFiller<'a> {
             None => None,
         };
         let (plan, tiles) = self.recipe.shown(&group.images[first..], others);
-        let computed = self.recipe.memory(sample, plan.or(shown.as_deref()), &tiles, entry)?;
+        let pasted = group.images[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
+        let computed = self.recipe.memory(sample, (plan.or(shown.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, shown))
     }
@@ -278,7 +280,7 @@ impl<'a> PartFiller<'a> {
         }
         let mut results = self.judge(&mut group);
         let left = self.leave(&group, &results);
-        let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
+        let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
         let of = group.samples_of_images();
         let Group { mut samples, mut images } = group;
 
@@ -325,7 +327,14 @@ impl<'a> PartFiller<'a> {
         for mut taken in samples {
             let (place, own) = (taken.place, begin..begin + taken.pictures);
             begin = own.end;
-            let mut made = own.clone().try_for_each(|number| {
+            let mut made = Ok(());
+            let pastes = images[own.clone()].iter().any(|image| image.pastes);
+            if pastes {
+                meter.enter(Stage::Transform, taken.timed.id);
+                let (epoch, entry) = (part.header().epoch, part.header().entries[place]);
+                made = recipe.paste(&images[own.clone()], &taken.others, (epoch, &entry), pasted);
+            }
+            let mut make = |number: usize| {
                 let (tile, field) = (images[number].tile, &recipe.fields.images[images[number].field]);
                 let of_partner = |e: Error| {
                     let (id, key) = taken.owner(tile);
@@ -348,18 +357,22 @@ impl<'a> PartFiller<'a> {
                 }
                 meter.enter(Stage::Transform, taken.timed.id);
                 let planned = &mut images[number];
-                recipe.transform(field, &pixels[with], planned, (resizer, image), (part, place))?;
+                recipe.transform(field, &pixels[with], planned, ((resizer, image), pasted), (part, place))?;
                 if !planned.is_last() {
                     return Ok(());
                 }
                 meter.stage(Stage::Transform, &mut taken.timed, field.rgb_bytes());
                 meter.enter(Stage::Write, taken.timed.id);
                 guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
-            });
+            };
+            if made.is_ok() {
+                made = own.clone().try_for_each(&mut make);
+            }
             part.meta(place).damaged = recipe::damaged(&images[own.clone()]);
             let (plan, tiles) = recipe.shown(&images[own], &taken.others);
             let plan = plan.or(taken.shown.as_deref());
-            let (sample, timed, shown) = (&taken.sample, &mut taken.timed, (plan, &tiles[..]));
+            let (sample, timed, shown) =
+                (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));
             if made.is_ok() {
                 let mut copied = recipe.fields.copied.iter();
                 made = copied.try_for_each(|field| recipe.write(field, sample, shown, part, place));
@@ -375,7 +388,7 @@ impl<'a> PartFiller<'a> {
             meter.done(timed);
             if let Err(e) = made {
                 let (epoch, entry) = (part.header().epoch, part.header().entries[place]);
-                part.meta(place).fault = Some(recipe.at_mosaic(epoch, &entry, timed.key, e));
+                part.meta(place).fault = Some(recipe.at_joined(epoch, &entry, timed.key, e));
             }
         }
     }
@@ -399,7 +412,7 @@ impl<'a> PartFiller<'a> {
         let of = group.samples_of_images();
         let leave = |(number, planned): (usize, &Planned<'_>)| {
             let (taken, field) = (&group.samples[of[number]], &fields[planned.field]);
-            // Pictures of a mosaic become one image here, and its sample is not decoded again.
+            // Pictures that are joined become one image here, and its sample is not decoded again.
             let picture = planned.picture.as_ref().filter(|_| results[number].is_ok() && taken.others.is_empty())?;
             let (plan, start) = (&planned.plan, Instant::now());
             let left = guarded(|| {

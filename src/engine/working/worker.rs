@@ -15,7 +15,7 @@ use crate::engine::reading::{Fetched, Waits, Watch};
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Result, guarded, panicked};
-use crate::field::{ImageField, MixScratch};
+use crate::field::{ImageField, MixScratch, Pasted};
 #[cfg(test)]
 use crate::order::Entry;
 use crate::recipe::{Planned, Recipe};
@@ -36,6 +36,8 @@ pub(crate) struct Worker {
     pixels: [Pixels; MAX_PLANNED],
     image: Vec<u8>,
     resizer: Resizer,
+    /// The objects that are pasted into an image.
+    pasted: Pasted,
     mixing: MixScratch,
     /// Boxes of a sample whose plan depends on them.
     boxes: Vec<[f32; 4]>,
@@ -51,6 +53,7 @@ impl Worker {
             pixels: Default::default(),
             image: vec![0; recipe.fields.largest_image()],
             resizer: Resizer::new(),
+            pasted: Pasted::default(),
             mixing: MixScratch::default(),
             boxes: Vec::new(),
             bitstream: Bitstream::default(),
@@ -216,11 +219,12 @@ impl Worker {
     /// Fills the next of `places`: one per buffer, or fewer if their encoded bytes are large.
     /// Returns the time in ns that reading waited.
     fn round(&mut self, part: &mut Part, fetched: Option<&Fetched>, places: &mut Range<usize>, leave: bool) -> u64 {
-        let Worker { recipe, run, index, encoded, pixels, image, resizer, boxes, bitstream, .. } = self;
+        let Worker { recipe, run, index, encoded, pixels, image, resizer, pasted, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
         let leaves = leave && recipe.fields.images.iter().any(ImageField::may_be_left);
-        let mut filler = PartFiller { recipe, run, pixels, image, resizer, boxes, bitstream, leaves, part, meter };
+        let mut filler =
+            PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, leaves, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
         let mut group = filler.read(encoded, fetched, places);
         let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));

@@ -1,0 +1,201 @@
+//! Promise: pasted objects are a function of (seed, epoch, sample). Their samples come from the
+//! samples of the epoch, follow neither workers nor ranks, and a bad one is a fault that names it.
+
+use std::collections::BTreeMap;
+
+use crate::annotated;
+use crate::follow::{npy, picture};
+use warpfeed::decode::Size;
+use warpfeed::field::{Boxes, Map, Mask, Points};
+use warpfeed::order::Rng;
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::transform::{CopyPaste, Mosaic};
+use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
+
+const LEN: u64 = 30;
+
+/// Pictures of one colour each, whose red is their number, with an object in the middle.
+fn samples() -> Vec<OwnedSample> {
+    let sample = |number: u64| {
+        let mut rng = Rng::new(number, 4, 4);
+        let (width, height) = (20 + rng.below(60), 20 + rng.below(60));
+        let colour = [number as u8, 200, 100].repeat((width * height) as usize);
+        let (x, y) = (rng.below(width / 2), rng.below(height / 2));
+        let (u, v) = (x + 8, y + 8);
+        OwnedSample::new(format!("key{number}"))
+            .field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), &colour))
+            .field("boxes.txt", format!("{x} {y} {u} {v}"))
+            .field("boxes.class.txt", number.to_string())
+            .field("boxes.masks.json", format!("[[[{x},{y},{u},{y},{u},{v},{x},{v}]]]"))
+    };
+    (0..LEN).map(sample).collect()
+}
+
+fn plain() -> Augment {
+    Augment::scale_jitter(32, 0.8, 1.5).flip(0.5)
+}
+
+fn with(samples: Vec<OwnedSample>) -> Loader {
+    with_boxes(samples, Boxes::new(4))
+}
+
+fn with_boxes(samples: Vec<OwnedSample>, boxes: Boxes) -> Loader {
+    let loader = Loader::source(Memory::new(samples)).without("label").shuffle(7).batch_size(4);
+    let boxes = boxes.column("class", Dtype::I64).masks();
+    loader.augment(plain().copy_paste(CopyPaste::new())).field("boxes", boxes)
+}
+
+fn loader() -> Loader {
+    with(samples())
+}
+
+/// The image, classes and masks of each sample of a batch.
+fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
+    batch.ids().enumerate().map(|(place, sample)| {
+        let of = ["image", "boxes.class", "boxes.masks"].map(|name| {
+            let all = batch.field(name).unwrap().bytes();
+            let each = all.len() / batch.len();
+            all[place * each..][..each].to_vec()
+        });
+        (sample, of)
+    })
+}
+
+fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
+    let mut batches = loader.host().unwrap();
+    batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
+}
+
+/// The classes of the boxes that an image has.
+fn classes(of: &[Vec<u8>; 3]) -> Vec<i64> {
+    let all = of[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
+    all.filter(|&class| class >= 0).collect()
+}
+
+#[test]
+fn what_is_pasted_does_not_depend_on_workers_batches_or_ranks() {
+    let one = epoch(loader().workers(1), 3);
+    assert_eq!(one.len() as u64, LEN);
+    let pasted = one.iter().filter(|(sample, of)| classes(of).iter().any(|&class| class != **sample as i64)).count();
+    assert!(pasted > 20, "{pasted}");
+    assert!(one == epoch(loader().workers(3).prefetch(5), 3));
+    assert!(one == epoch(loader().batch_size(23), 3));
+    let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
+    assert!(one == ranks);
+    for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
+        assert!(one.iter().filter(|(sample, of)| other[sample] != **of).count() > 25);
+    }
+    let few = vec![3, 8, 9, 20];
+    let found = epoch(loader().subset(few.clone()), 0);
+    assert!(found.values().flat_map(classes).all(|class| few.contains(&(class as u64))));
+}
+
+#[test]
+fn a_run_resumes_among_pasted_objects() {
+    let mut batches = loader().host().unwrap();
+    let all: Vec<_> = batches.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    let mut batches = loader().host().unwrap();
+    assert_eq!(batches.epoch(0).take(3).count(), 3);
+    let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
+    let rest: Vec<_> = again.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    assert!(rest == all[all.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
+}
+
+/// Geometric effects move the image as a whole. The last object hides what is behind it, so its
+/// mask has its colour.
+#[test]
+fn pasted_objects_follow_the_effects_of_the_whole_image() {
+    let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
+    let mut compared = 0;
+    for (sample, of) in epoch(loader().augment(augment(1.0)), 0) {
+        let classes = classes(&of);
+        for (number, &class) in classes.iter().enumerate().filter(|(_, class)| **class != sample as i64) {
+            for (pixel, inside) in of[0].chunks(3).zip(&of[2][number * 1024..][..1024]) {
+                assert!(*inside == 0 || pixel == [class as u8, 200, 100], "sample {sample}: {pixel:?}");
+                compared += u32::from(*inside);
+            }
+        }
+        if let [own, other] = classes[..] {
+            let overlap = of[2][..1024].iter().zip(&of[2][1024..2048]).filter(|(a, b)| **a > 0 && **b > 0).count();
+            assert_eq!(overlap, 0, "{own} {other}");
+        }
+    }
+    assert!(compared > 500, "{compared}");
+}
+
+#[test]
+fn hidden_objects_are_dropped_below_their_visible_share() {
+    let counts = |boxes: Boxes| {
+        let found = epoch(with_boxes(samples(), boxes), 1);
+        found.iter().filter(|(sample, of)| classes(of).contains(&(**sample as i64))).count()
+    };
+    let plain = epoch(loader().augment(plain()), 1);
+    let all = plain.values().filter(|of| !classes(of).is_empty()).count();
+    let (some, most) = (counts(Boxes::new(4)), counts(Boxes::new(4).min_visible(0.9)));
+    assert!(most < some && some <= all, "{most} {some} {all}");
+}
+
+#[test]
+fn other_samples_stay_as_they_are_and_pasting_ends_with_its_epoch() {
+    let without = epoch(loader().augment(plain()), 5);
+    let always = epoch(loader(), 5);
+    let half = epoch(loader().augment(plain().copy_paste(CopyPaste::new().probability(0.5))), 5);
+    let (mut same, mut changed) = (0, 0);
+    for (sample, found) in &half {
+        assert!(*found == without[sample] || *found == always[sample]);
+        same += usize::from(*found == without[sample]);
+        changed += usize::from(*found != without[sample]);
+    }
+    assert!(same > 5 && changed > 5, "{same} {changed}");
+    let closed = || loader().augment(plain().copy_paste(CopyPaste::new()).from_epoch(5, plain()));
+    assert!(epoch(closed(), 5) == without && epoch(closed(), 4) == epoch(loader(), 4));
+}
+
+#[test]
+fn a_bad_partner_is_a_fault_that_names_it() {
+    let mut bad = samples();
+    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no picture".to_vec()).field("boxes.txt", "");
+    let mut batches = with(bad).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
+    for number in 0..6 {
+        batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
+    }
+    let faults = batches.faults();
+    let others = faults.iter().filter(|fault| fault.error.sample() != Some(11)).count();
+    assert!(others >= 2, "{faults:?}");
+    for fault in faults {
+        let named = fault.error.cause().starts_with("sample 11 (key11), its partner: ");
+        assert_eq!(named, fault.error.sample() != Some(11), "{}", fault.error);
+    }
+    let mut wrong = samples();
+    wrong[11] = OwnedSample::new("key11").field("rgb.npy", picture(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
+    wrong[11] = wrong[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
+    let e = with(wrong).host().unwrap().epoch(0).find_map(Result::err).unwrap();
+    assert!(e.to_string().contains("has 0 masks, there are 1 boxes"), "{e}");
+}
+
+#[test]
+fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
+    let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
+    let paste = || plain().copy_paste(CopyPaste::new());
+    let bare = || Loader::source(Memory::new(samples())).without("label").augment(paste());
+    assert!(refused(bare()).contains("copy_paste needs one field with the masks of the objects, and the loader has 0"));
+    assert!(refused(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" follows one picture"));
+    assert!(refused(loader().field("more", Boxes::new(4).masks())).contains("the loader has 2"));
+    assert!(refused(loader().field("depth", Map::new())).contains("\"depth\" follows one picture"));
+    assert!(refused(loader().field("points", Points::new(3))).contains("\"points\" follows one picture"));
+    assert!(refused(loader().views([paste()])).contains("leave out Augment::copy_paste"));
+    let labelled = Loader::source(Memory::new(samples())).augment(paste()).field("boxes", Boxes::new(4).masks());
+    assert!(refused(labelled).contains("(copy_paste), but each label is the class of one"));
+    let both = refused(loader().augment(paste().mosaic(Mosaic::new())));
+    assert!(both.contains("mosaic and copy_paste in one epoch"), "{both}");
+    for (step, words) in [
+        (CopyPaste::new().probability(1.5), "copy_paste: 1.5 is not a probability"),
+        (CopyPaste::new().margin(65), "copy_paste: a margin of 65 pixels; at most 64"),
+    ] {
+        let e = refused(loader().augment(plain().copy_paste(step)));
+        assert!(e.contains(words), "{e}");
+    }
+    let decoder = annotated::refused(bare().decoder().host()).to_string();
+    assert!(decoder.contains("augment joins pictures (copy_paste)"), "{decoder}");
+    assert!(loader().field("mask", Mask::new(Dtype::U8)).host().is_ok());
+}
