@@ -113,6 +113,11 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
             let (probability, margin) = args.extract()?;
             augment.copy_paste(CopyPaste::new().probability(probability).margin(margin))
         }
+        "zoom_out" => {
+            let (probability, low, high) = args.extract()?;
+            augment.zoom_out(probability, low, high)
+        }
+        "photometric_distort" => augment.photometric_distort(args.extract::<(_,)>()?.0),
         "three_augment" => augment.three_augment(),
         "simclr" => augment.simclr(),
         "dino" => {

@@ -39,6 +39,8 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
     "from_epoch": (Augment.train(32), lambda a: Augment.resize(32, 32).from_epoch(1, a)),
     "mosaic": (Augment.letterbox(32, 32), lambda a: a.mosaic(1.0, (0.8, 1.2), 0.2)),
+    "zoom_out": (Augment.iou_crop(32, 32), lambda a: a.zoom_out(1.0, 1.5, 3.0)),
+    "photometric_distort": (Augment.train(32), lambda a: a.photometric_distort(0.95)),
     "copy_paste": (Augment.scale_jitter(32, 0.9, 1.5), lambda a: a.copy_paste(0.9, 1)),
     "scale": (Augment.train(32), lambda a: a.scale(0.3, 0.5)),
     "ratio": (Augment.train(32), lambda a: a.ratio(2.0, 3.0)),

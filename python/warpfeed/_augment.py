@@ -317,9 +317,21 @@ class Augment(_Calls):
         shows enough of the sample's boxes. It needs a field of :class:`Boxes`."""
         return cls._make((("iou_crop", (_size("Augment.iou_crop", size, other, height, width),)),))  # type: ignore[no-any-return]
 
+    def zoom_out(self, probability: float = 0.5, low: float = 1.0, high: float = 4.0) -> Augment:
+        """torchvision's ``RandomZoomOut`` before its ``RandomIoUCrop``: places the picture on a canvas
+        with sides of ``low`` to ``high`` times those of the picture. The rest is filled. Only for
+        ``iou_crop``."""
+        return self._with("zoom_out", float(probability), float(low), float(high))  # type: ignore[no-any-return]
+
+    def photometric_distort(self, probability: float = 0.5) -> Augment:
+        """torchvision's ``RandomPhotometricDistort``: brightness, contrast, saturation, hue and the order
+        of the channels, each with this probability."""
+        return self._with("photometric_distort", float(probability))  # type: ignore[no-any-return]
+
     def fill(self, red: int, green: int, blue: int) -> Augment:
         """The colour where the picture does not cover the output; black by default. Only for
-        ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize`` and ``shortest_size``."""
+        ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize`` and ``shortest_size``, and
+        after ``zoom_out`` and ``mosaic``."""
         return self._with("fill", *_colour((red, green, blue)))  # type: ignore[no-any-return]
 
     def padding(self, pixels: int) -> Augment:

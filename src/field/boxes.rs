@@ -3,7 +3,7 @@ use std::cell::RefCell;
 use super::columns::Column;
 use super::corners::{BoxFormat, BoxReader};
 use super::encoded;
-use super::pasted::Pasted;
+use super::pasted::{Objects, Pasted};
 use super::segments::Segments;
 use super::skeleton::Skeleton;
 use super::{Input, Kind, Pastes, Place, Tile};
@@ -420,35 +420,6 @@ impl Boxes {
         Ok(())
     }
 
-    /// Chooses the objects of `sample`, whose picture has `plan`, that are pasted into an image,
-    /// with a margin in pixels. `rng` is that of the image's own sample.
-    pub(super) fn paste(
-        &self,
-        name: &str,
-        sample: &Sample<'_>,
-        plan: &Plan,
-        (rng, margin): (&Rng, u32),
-        pasted: &mut Pasted,
-    ) -> Result<()> {
-        pasted.clear(plan.output);
-        SCRATCH.with_borrow_mut(|scratch| {
-            let (frame, units) = self.keep(name, sample, plan, scratch)?;
-            let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
-            if kept.is_empty() {
-                return Ok(());
-            }
-            pasted.choose(kept.iter().map(|kept| kept.index), rng);
-            let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
-            plane.resize(plan.output.area() as usize, 0);
-            for place in 0..pasted.len() {
-                paint(&field, pasted.object(place), (plan, frame, units), (segments, drawn), plane)?;
-                pasted.add(plane);
-            }
-            pasted.widen(margin, plan.output);
-            Ok(())
-        })
-    }
-
     /// Drops the kept boxes of which pasted objects leave too little, and fits the others around
     /// what they leave.
     fn hide(
@@ -492,6 +463,35 @@ impl Boxes {
             }
         }
         Ok(())
+    }
+}
+
+impl Objects for Boxes {
+    fn paste(
+        &self,
+        name: &str,
+        sample: &Sample<'_>,
+        plan: &Plan,
+        (rng, margin): (&Rng, u32),
+        pasted: &mut Pasted,
+    ) -> Result<()> {
+        pasted.clear(plan.output);
+        SCRATCH.with_borrow_mut(|scratch| {
+            let (frame, units) = self.keep(name, sample, plan, scratch)?;
+            let Scratch { corners, kept, name: full, segments, drawn, plane, .. } = scratch;
+            if kept.is_empty() {
+                return Ok(());
+            }
+            pasted.choose(kept.iter().map(|kept| kept.index), rng);
+            let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
+            plane.resize(plan.output.area() as usize, 0);
+            for place in 0..pasted.len() {
+                paint(&field, pasted.object(place), (plan, frame, units), (segments, drawn), plane)?;
+                pasted.add(plane);
+            }
+            pasted.widen(margin, plan.output);
+            Ok(())
+        })
     }
 }
 

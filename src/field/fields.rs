@@ -4,8 +4,8 @@ use std::sync::Arc;
 use super::corners::BoxReader;
 use super::image::{ImageField, MixScratch, Written};
 use super::kind::Shown;
-use super::pasted::Pasted;
-use super::{Boxes, FieldKind, Image, Input, Kind, Label, Maker, Pastes, Place};
+use super::pasted::{Objects, Pasted};
+use super::{FieldKind, Image, Input, Kind, Label, Maker, Pastes, Place};
 use crate::batch::{Dtype, Field, Full, Part, Role, Row, Writer};
 use crate::cuda::{DecodeOps, SampleOps};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
@@ -310,9 +310,9 @@ impl Fields {
     }
 
     /// The fields whose masks say which pixels are pasted, by name.
-    fn objects(&self) -> impl Iterator<Item = (&str, &Boxes)> {
+    fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
-            Pastes::Gives(boxes) => Some((&*field.name, boxes)),
+            Pastes::Gives(objects) => Some((&*field.name, objects)),
             _ => None,
         })
     }
@@ -326,8 +326,8 @@ impl Fields {
         chosen: (&Rng, u32),
         pasted: &mut Pasted,
     ) -> Result<()> {
-        let (name, boxes) = self.objects().next().expect("checked when the loader was opened");
-        boxes.paste(name, sample, plan, chosen, pasted)
+        let (name, objects) = self.objects().next().expect("checked when the loader was opened");
+        objects.paste(name, sample, plan, chosen, pasted)
     }
 
     /// Makes the sample at `place` of a full batch black, and its other fields zero.

@@ -1,9 +1,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::Boxes;
 use super::corners::BoxReader;
-use super::pasted::Pasted;
+use super::pasted::{Objects, Pasted};
 use crate::batch::{Field, Row};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -77,7 +76,7 @@ pub trait Kind: Send + Sync + Debug {
 
     /// Part of the field in an image into which objects of another sample are pasted
     /// ([`Augment::copy_paste`]). A loader that pastes refuses kinds that follow the picture and
-    /// have none, which is the default. A kind that wraps [`Boxes`] or [`Mask`](super::Mask), and
+    /// have none, which is the default. A kind that wraps [`Boxes`](super::Boxes) or [`Mask`](super::Mask), and
     /// gives it the whole input, returns that of the wrapped kind.
     fn pastes(&self) -> Pastes<'_> {
         Pastes::Not
@@ -145,7 +144,7 @@ pub enum Pastes<'a> {
     /// The field shows the pasted objects.
     Shows,
     /// The field shows the pasted objects, and its masks say which pixels they have.
-    Gives(&'a Boxes),
+    Gives(&'a dyn Objects),
 }
 
 /// The plan of the image that fields follow, the further pictures that it shows, and the objects

@@ -1,11 +1,30 @@
+use std::fmt::Debug;
+
 use crate::decode::{Rect, Size};
+use crate::error::Result;
 use crate::order::Rng;
-use crate::transform::Pasting;
+use crate::source::Sample;
+use crate::transform::{Pasting, Plan};
+
+/// A field whose masks say which pixels objects have.
+pub trait Objects: Debug {
+    /// Chooses the objects of `sample`, whose picture has `plan`, that are pasted into an image,
+    /// with a margin in pixels. `name` is that of the field, and `rng` that of the image's own
+    /// sample.
+    fn paste(
+        &self,
+        name: &str,
+        sample: &Sample<'_>,
+        plan: &Plan,
+        chosen: (&Rng, u32),
+        pasted: &mut Pasted,
+    ) -> Result<()>;
+}
 
 /// The objects of another sample that are pasted into an image. A worker keeps its memory from
 /// sample to sample.
 #[derive(Debug, Default)]
-pub(crate) struct Pasted {
+pub struct Pasted {
     /// Numbers of the chosen boxes in their sample, in ascending order.
     chosen: Vec<usize>,
     /// For each pixel of the output, before geometric operations, 1 where the objects are pasted.

@@ -3,6 +3,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::crop::Crop;
 use crate::transform::ops::{Drawn, Op};
+use crate::transform::zoom::Zoom;
 use crate::transform::{Border, CopyPaste, Filter, Mix, Mixing, Mosaic, Plan};
 
 /// Largest side of the output in pixels.
@@ -169,24 +170,45 @@ impl Augment {
     /// Boxes whose centre lies outside are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
     pub fn iou_crop(width: u32, height: u32) -> Self {
-        Self::new(Crop::Iou, width, height)
+        Self::new(Crop::Iou(None), width, height)
+    }
+
+    /// Places the picture with this probability at a random place of a canvas whose sides are
+    /// `low` to `high` times those of the picture, and crops the canvas: torchvision's
+    /// `RandomZoomOut(side_range=(low, high), p=probability)` before its `RandomIoUCrop`. The rest
+    /// is [filled](Augment::fill). The place of the picture in the output is rounded to whole
+    /// pixels. Only for [`iou_crop`](Augment::iou_crop).
+    #[must_use]
+    pub fn zoom_out(mut self, probability: f64, low: f64, high: f64) -> Self {
+        match &mut self.crop {
+            Crop::Iou(zoom) => *zoom = Some(Zoom { probability, sides: [low, high] }),
+            _ => self.misuse = Some(("zoom_out", "Augment::iou_crop")),
+        }
+        self
     }
 
     /// Red, green and blue of the area that the picture does not cover; black by default. Only for
     /// beginnings that leave such an area: [`letterbox`](Augment::letterbox),
     /// [`scale_jitter`](Augment::scale_jitter), [`random_crop`](Augment::random_crop),
     /// [`random_resize`](Augment::random_resize) and [`shortest_size`](Augment::shortest_size), and
-    /// after [`mosaic`](Augment::mosaic).
+    /// after [`zoom_out`](Augment::zoom_out) and [`mosaic`](Augment::mosaic).
     #[must_use]
     pub fn fill(mut self, colour: [u8; 3]) -> Self {
         match self.crop {
-            Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Resized(_) | Crop::Shortest { .. } => {
+            Crop::Letterbox
+            | Crop::Jitter(_)
+            | Crop::Padded { .. }
+            | Crop::Resized(_)
+            | Crop::Iou(Some(_))
+            | Crop::Shortest { .. } => {
                 self.fill = colour;
             }
             _ if self.mosaic.is_some() => self.fill = colour,
             _ => {
-                self.misuse =
-                    Some(("fill", "letterbox, scale_jitter, random_crop, random_resize, shortest_size or mosaic"))
+                self.misuse = Some((
+                    "fill",
+                    "letterbox, scale_jitter, random_crop, random_resize, shortest_size, zoom_out or mosaic",
+                ))
             }
         }
         self
@@ -488,7 +510,7 @@ impl Augment {
 
     /// Whether plans depend on the sample's boxes in some epoch.
     pub(crate) fn sees_boxes(&self) -> bool {
-        self.all().any(|augment| matches!(augment.crop, Crop::Iou))
+        self.all().any(|augment| matches!(augment.crop, Crop::Iou(_)))
     }
 
     /// Whether batches may be mixed.
@@ -574,6 +596,10 @@ mod tests {
         refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
         refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
         refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
+        refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
+        refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out of 1.5: a probability");
+        refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out of 0.5 to 4: needs 1 <= low");
+        refused(Augment::train(32).photometric_distort(2.0), "photometric_distort: 2 is not a probability");
         refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
         refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
         refused(Augment::shortest_size(&[], 640), "sides of []");

@@ -2,8 +2,8 @@ use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::geometry::{self, Interval};
-use crate::transform::iou;
 use crate::transform::plan::Plan;
+use crate::transform::zoom::{self, Zoom};
 use crate::transform::{Border, Filter};
 
 /// Largest side that a picture is resized to, in pixels.
@@ -27,8 +27,9 @@ pub(super) enum Crop {
     /// The whole picture, as large as fits, times a random factor. Then a random part of the
     /// output's size, or the picture in the upper left corner.
     Jitter(Interval),
-    /// A random box that shows enough of the sample's boxes, resized to the output.
-    Iou,
+    /// A random box that shows enough of the sample's boxes, resized to the output. It may be one
+    /// of a larger canvas.
+    Iou(Option<Zoom>),
     /// A random part of the picture and a border around it, without resizing.
     Padded { padding: u32, border: Border, if_needed: bool },
     /// The shorter side becomes a random length, from the first to before the second. Then a random
@@ -48,6 +49,7 @@ impl Crop {
             Crop::Resized([low, high]) if !(0 < *low && low < high && *high <= MAX_SIDE) => Err(Error::config(
                 format!("augment: random_resize of {low} to {high}: needs 0 < low < high <= {MAX_SIDE}"),
             )),
+            Crop::Iou(Some(zoom)) => zoom.check(),
             Crop::Shortest { sides, longest } => check_sides(sides, *longest, output),
             Crop::Random { scale: [low, high], .. } if !(0.0 < *low && low <= high && *high <= 1.0) => {
                 Err(Error::config(format!("augment: scale of {low} to {high}: needs 0 < low <= high <= 1")))
@@ -120,10 +122,7 @@ impl Crop {
                 Plan::resized_crop(size, whole, output, Rect::full(resized))
             }
             Crop::Padded { padding, border, if_needed } => padded(size, output, (*padding, *border, *if_needed), rng)?,
-            Crop::Iou => match iou::draw(size, boxes, rng) {
-                Some(rect) => Plan { centred: true, ..Plan::resized_crop(size, rect, output, all) },
-                None => Plan::resized_crop(size, whole, output, all),
-            },
+            Crop::Iou(zoom) => zoom::plan(*zoom, size, output, boxes, rng),
         };
         Ok(Plan { interpolation: filter, ..plan })
     }

@@ -19,6 +19,7 @@
 //! 14. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
 //! 15. `transform`: [`Transform`], a function of the user on the image.
 //! 16. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
+//! 17. `zoom`: a larger canvas around the picture, from which `iou` crops.
 //!
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
 //! [`Augment::plan`], then the user's transforms.
@@ -42,6 +43,7 @@ mod tiles;
 #[allow(clippy::module_inception)]
 mod transform;
 mod view;
+mod zoom;
 
 pub use augment::Augment;
 pub use border::Border;

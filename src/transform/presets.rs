@@ -5,7 +5,7 @@ use crate::transform::Mix;
 use crate::transform::ops::{AutoAugment, ColorJitter, Interpolation, Policy, RandomErasing};
 
 /// Names of the presets, for [`Augment::preset`].
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "classification",
     "classification-eval",
     "classification-ra",
@@ -19,6 +19,7 @@ const NAMES: [&str; 15] = [
     "detection-hflip",
     "detection-multiscale",
     "detection-lsj",
+    "detection-ssd",
     "detection-ssdlite",
     "segmentation",
 ];
@@ -40,6 +41,7 @@ impl Augment {
     /// | `detection-multiscale` | the same with shorter sides of 480, 512, ... to 800 of 1333 |
     /// | `detection-eval` | `detection-hflip` without the flip |
     /// | `detection-lsj` | [`scale_jitter`](Augment::scale_jitter)`(side, 0.1, 2)`, filled with the mean colour; flip |
+    /// | `detection-ssd` | [`photometric_distort`](Augment::photometric_distort)`(0.5)` and [`zoom_out`](Augment::zoom_out)`(0.5, 1, 4)`, filled with the mean colour; then `detection-ssdlite` |
     /// | `detection-ssdlite` | [`iou_crop`](Augment::iou_crop)`(side, side)`, flip |
     /// | `segmentation` | [`random_resize`](Augment::random_resize) of half to twice `side * 13 / 12`; flip |
     ///
@@ -76,6 +78,10 @@ impl Augment {
             "detection-hflip" => shortest(&[800]).flip(0.5),
             "detection-multiscale" => shortest(&[480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800]).flip(0.5),
             "detection-lsj" => Self::scale_jitter(side, 0.1, 2.0).fill(MEAN).flip(0.5),
+            "detection-ssd" => {
+                let crop = Self::iou_crop(side, side).zoom_out(0.5, 1.0, 4.0).fill(MEAN);
+                crop.photometric_distort(0.5).flip(0.5)
+            }
             "detection-ssdlite" => Self::iou_crop(side, side).flip(0.5),
             "segmentation" => Self::random_resize(side, scaled(13, 24), scaled(13, 6)).flip(0.5),
             unknown => {

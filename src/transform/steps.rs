@@ -2,7 +2,7 @@
 
 use crate::transform::Augment;
 use crate::transform::ops::{
-    AutoAugment, ColorJitter, Op, Policy, RandomAffine, RandomErasing, Sampling, Sometimes, What,
+    AutoAugment, ColorJitter, Distort, Op, Policy, RandomAffine, RandomErasing, Sampling, Sometimes, What,
 };
 
 impl Augment {
@@ -10,6 +10,14 @@ impl Augment {
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
         self.with(jitter)
+    }
+
+    /// Changes brightness, contrast, saturation, hue and the order of the channels, each with this
+    /// probability: torchvision's `RandomPhotometricDistort(p=probability)` with its default
+    /// ranges.
+    #[must_use]
+    pub fn photometric_distort(self, probability: f64) -> Self {
+        self.with(Distort { probability })
     }
 
     /// Fills a random rectangle of the image after normalisation; off by default. A second call

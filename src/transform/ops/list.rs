@@ -4,7 +4,7 @@
 use super::halving;
 use super::operation::Operation;
 use super::registry::{Drawn, EFFECTS_ON_PIXELS};
-use super::{erasing, jitter, policy, sometimes};
+use super::{distort, erasing, jitter, policy, sometimes};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
@@ -78,6 +78,7 @@ macro_rules! operations {
 
 operations! {
         jitter::ColorJitter,
+        distort::Distort,
         erasing::RandomErasing,
         sometimes::Sometimes,
         policy::Policy,

@@ -7,7 +7,7 @@
 //! 4. `erase`, `noise`: effects on values. `halve`: an effect without device code, for tests.
 //! 5. `registry`: the list of effects, and [`Drawn`], the effects that were drawn for one sample.
 //! 6. `operation`: [`Operation`], which the operations below implement.
-//! 7. `jitter`: [`ColorJitter`]. `erasing`: [`RandomErasing`]. `halving`: for tests.
+//! 7. `jitter`: [`ColorJitter`]. `distort`: each effect of colours with its own decision. `erasing`: [`RandomErasing`]. `halving`: for tests.
 //! 8. `sometimes`: single effects with a probability, and [`RandomAffine`].
 //! 9. `policy`: [`Policy`], such as RandAugment.
 //! 10. `list`: the list of operations.
@@ -42,6 +42,7 @@
 mod arithmetic;
 mod blend;
 mod blur;
+mod distort;
 mod effect;
 
 mod erase;
@@ -83,6 +84,7 @@ pub(crate) fn numbers() -> String {
     [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()
 }
 
+pub(super) use distort::Distort;
 pub use sometimes::{Interpolation, RandomAffine};
 pub(super) use sometimes::{Sometimes, What};
 pub(super) use warp::{Sampling, Warp};

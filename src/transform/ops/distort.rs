@@ -1,0 +1,141 @@
+use super::operation::{Operation, check_probability};
+use super::registry::Drawn;
+use super::tint::Tint;
+use super::tone::Tone;
+use crate::decode::Size;
+use crate::error::Result;
+use crate::order::Rng;
+use crate::transform::geometry::Interval;
+
+const BRIGHTNESS: Interval = [0.875, 1.125];
+const CONTRAST: Interval = [0.5, 1.5];
+const SATURATION: Interval = [0.5, 1.5];
+const HUE: Interval = [-0.05, 0.05];
+
+/// torchvision's `RandomPhotometricDistort` with its default ranges: each effect has its own
+/// decision.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Distort {
+    pub(crate) probability: f64,
+}
+
+/// The values that were drawn for one sample.
+#[derive(Debug, Default)]
+struct Params {
+    brightness: Option<f64>,
+    contrast: Option<f64>,
+    saturation: Option<f64>,
+    hue: Option<f64>,
+    /// Whether the contrast changes before the saturation, instead of after the hue.
+    contrast_first: bool,
+    channels: Option<[u32; 3]>,
+}
+
+impl Params {
+    /// Adds the effects in torchvision's order.
+    fn push(&self, to: &mut Drawn) {
+        let contrast = |to: &mut Drawn| {
+            if let Some(factor) = self.contrast {
+                to.push(Tone::contrast(factor));
+            }
+        };
+        if let Some(factor) = self.brightness {
+            to.push(Tone::brightness(factor));
+        }
+        if self.contrast_first {
+            contrast(to);
+        }
+        if let Some(factor) = self.saturation {
+            to.push(Tint::saturation(factor));
+        }
+        if let Some(turn) = self.hue {
+            to.push(Tint::hue(turn));
+        }
+        if !self.contrast_first {
+            contrast(to);
+        }
+        if let Some(channels) = self.channels {
+            to.push(Tint::permuted(channels));
+        }
+    }
+}
+
+impl Operation for Distort {
+    fn changes_colours(&self) -> Option<&'static str> {
+        Some("photometric_distort")
+    }
+
+    fn check(&self) -> Result<()> {
+        check_probability("photometric_distort", self.probability)
+    }
+
+    fn most(&self) -> usize {
+        5
+    }
+
+    /// Draws one number for each decision, followed by those of its effect, and one for the place
+    /// of the contrast.
+    fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
+        let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
+        let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
+        let (saturation, hue) = (factor(SATURATION), factor(HUE));
+        let contrast_first = rng.chance(0.5);
+        let channels = rng.chance(self.probability).then(|| {
+            let mut channels = [0, 1, 2];
+            for last in (1..3).rev() {
+                channels.swap(last, rng.below(last as u64 + 1) as usize);
+            }
+            channels
+        });
+        Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::ImageMut;
+
+    /// A picture of `tests/fixtures/parity`.
+    fn fixture(name: &str) -> Vec<u8> {
+        let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
+        image::open(path).unwrap().into_rgb8().into_raw()
+    }
+
+    #[test]
+    fn a_distortion_has_the_levels_of_torchvision() {
+        // The values of `tests/fixtures/parity/distort.py`.
+        for (name, contrast_first) in [("before", true), ("after", false)] {
+            let params = Params {
+                brightness: Some(1.1),
+                contrast: Some(0.7),
+                saturation: Some(1.4),
+                hue: Some(-0.04),
+                contrast_first,
+                channels: Some([2, 0, 1]),
+            };
+            let (mut ours, theirs) = (fixture("colour"), fixture(&format!("distort.{name}")));
+            let mut drawn = Drawn::default();
+            params.push(&mut drawn);
+            drawn.run(&mut ImageMut::new(&mut ours, 32, 24));
+            let far = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+            let off = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
+            assert!(far <= 1 && off * 100 <= ours.len(), "{name}: {off} of {} differ, by up to {far}", ours.len());
+        }
+        assert_ne!(fixture("distort.before"), fixture("distort.after"));
+    }
+
+    #[test]
+    fn each_effect_has_a_decision_of_its_own() {
+        let count = |probability: f64| {
+            let drawn = |sample| {
+                let mut drawn = Drawn::default();
+                Distort { probability }.draw(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut drawn);
+                drawn.pixels.len()
+            };
+            (0..2000).map(drawn).sum::<usize>()
+        };
+        assert_eq!((count(0.0), count(1.0)), (0, 10_000));
+        assert!((4800..5200).contains(&count(0.5)), "{}", count(0.5));
+    }
+}

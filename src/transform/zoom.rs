@@ -1,0 +1,166 @@
+//! The canvas of torchvision's `RandomZoomOut`, with its rounding.
+
+use crate::decode::{Rect, Size};
+use crate::error::{Error, Result};
+use crate::order::Rng;
+use crate::transform::{Plan, iou};
+
+/// Largest factor of the canvas.
+const MOST: f64 = 100.0;
+
+/// Places pictures on a larger canvas.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Zoom {
+    pub(super) probability: f64,
+    /// Sides of the canvas, in sides of the picture.
+    pub(super) sides: [f64; 2],
+}
+
+impl Zoom {
+    pub(super) fn check(&self) -> Result<()> {
+        let Zoom { probability, sides: [low, high] } = self;
+        if !(0.0..=1.0).contains(probability) {
+            return Err(Error::config(format!("augment: zoom_out of {probability}: a probability must be 0 to 1")));
+        }
+        if !(1.0 <= *low && low <= high && *high <= MOST) {
+            return Err(Error::config(format!(
+                "augment: zoom_out of {low} to {high}: needs 1 <= low <= high <= {MOST}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The place of a picture of `size` on its canvas, and the canvas. Draws one number for the
+    /// decision, one for the size and two for the place.
+    fn draw(&self, size: Size, rng: &mut Rng) -> (Rect, Size) {
+        if !rng.chance(self.probability) {
+            return (Rect::full(size), size);
+        }
+        let factor = rng.range(self.sides[0], self.sides[1]);
+        let side = |length: u32| ((f64::from(length) * factor) as u32).max(length);
+        let canvas = Size::new(side(size.width), side(size.height));
+        let x = (f64::from(canvas.width - size.width) * rng.unit()) as u32;
+        let y = (f64::from(canvas.height - size.height) * rng.unit()) as u32;
+        (Rect::new(x, y, size.width, size.height), canvas)
+    }
+}
+
+/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` of a picture of `size` with
+/// `boxes`.
+pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
+    let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
+    let crop = if canvas == size {
+        iou::draw(canvas, boxes, rng)
+    } else {
+        let (x, y) = (place.x as f32, place.y as f32);
+        let moved: Vec<[f32; 4]> = boxes.iter().map(|[x1, y1, x2, y2]| [x1 + x, y1 + y, x2 + x, y2 + y]).collect();
+        iou::draw(canvas, &moved, rng)
+    };
+    let (x, width) = along((place.x, size.width), crop.map_or((0, canvas.width), |of| (of.x, of.width)), output.width);
+    let (y, height) =
+        along((place.y, size.height), crop.map_or((0, canvas.height), |of| (of.y, of.height)), output.height);
+    let part = Rect::new(x.0, y.0, x.1, y.1);
+    let target = Rect::new(width.0, height.0, width.1, height.1);
+    Plan { centred: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
+}
+
+/// Along one axis, the start and length of the part of a picture that a crop of its canvas shows,
+/// and those of its place in the `output`, rounded to whole pixels.
+fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
+    let first = start.saturating_sub(place).min(length - 1);
+    let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
+    let edge = |at: u32| {
+        let at = (f64::from(place + at) - f64::from(start)) * f64::from(output) / f64::from(shown);
+        at.round().clamp(0.0, f64::from(output)) as u32
+    };
+    let from = edge(first).min(output - 1);
+    ((first, last - first), (from, edge(last).max(from + 1) - from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZOOM: Zoom = Zoom { probability: 0.5, sides: [1.0, 4.0] };
+
+    /// torchvision's chain in exact numbers, with the draws of [`plan`]: the box after the zoom, the
+    /// crop, its removal or clip, and the resize.
+    fn chain(size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Vec<Option<[f64; 4]>> {
+        let (mut canvas, mut left, mut top) = (size, 0, 0);
+        if rng.chance(0.5) {
+            let r = 1.0 + 3.0 * rng.unit();
+            canvas = Size::new((f64::from(size.width) * r) as u32, (f64::from(size.height) * r) as u32);
+            left = (f64::from(canvas.width - size.width) * rng.unit()) as u32;
+            top = (f64::from(canvas.height - size.height) * rng.unit()) as u32;
+        }
+        let moved = |[x1, y1, x2, y2]: [f32; 4]| [x1 + left as f32, y1 + top as f32, x2 + left as f32, y2 + top as f32];
+        let moved: Vec<_> = boxes.iter().map(|&of| moved(of)).collect();
+        let crop = iou::draw(canvas, &moved, rng);
+        let shown = crop.unwrap_or(Rect::full(canvas));
+        let (w, h) = (f64::from(shown.width), f64::from(shown.height));
+        let after = |of: &[f32; 4]| {
+            let [x1, y1, x2, y2] = of.map(f64::from);
+            let (cx, cy) = ((x1 + x2) / 2.0 - f64::from(shown.x), (y1 + y2) / 2.0 - f64::from(shown.y));
+            if crop.is_some() && !(0.0 < cx && cx < w && 0.0 < cy && cy < h) {
+                return None;
+            }
+            let x = [x1, x2].map(|v| (v - f64::from(shown.x)).clamp(0.0, w) * f64::from(output.width) / w);
+            let y = [y1, y2].map(|v| (v - f64::from(shown.y)).clamp(0.0, h) * f64::from(output.height) / h);
+            Some([x[0], y[0], x[1], y[1]])
+        };
+        moved.iter().map(after).collect()
+    }
+
+    #[test]
+    fn boxes_lie_where_torchvisions_chain_puts_them() {
+        let (output, mut kept, mut removed, mut smaller) = (Size::new(300, 280), 0, 0, 0);
+        for sample in 0..3000 {
+            let mut rng = Rng::new(8, 1, sample);
+            let size = Size::new(20 + rng.below(600) as u32, 20 + rng.below(600) as u32);
+            let mut side = |length: u32| {
+                let (a, b) = (rng.unit() * f64::from(length), rng.unit() * f64::from(length));
+                (a.min(b) as f32, a.max(b) as f32 + 1.0)
+            };
+            let boxes: Vec<[f32; 4]> = (0..sample % 3)
+                .map(|_| {
+                    let ((x1, x2), (y1, y2)) = (side(size.width), side(size.height));
+                    [x1, y1, x2.min(size.width as f32), y2.min(size.height as f32)]
+                })
+                .collect();
+            let draws = || Rng::new(3, 0, sample);
+            let plan = plan(Some(ZOOM), size, output, &boxes, &mut draws());
+            assert!(plan.crop.fits(size) && plan.target.fits(output) && plan.target.size().area() > 0, "{plan:?}");
+            smaller += u32::from(plan.target.size() != output);
+            for (of, expected) in boxes.iter().zip(chain(size, output, &boxes, &mut draws())) {
+                let found = plan.clip_box(of.map(f64::from)).map(|found| found.corners);
+                match (found, expected) {
+                    (Some(found), Some(expected)) => {
+                        let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1.0);
+                        assert!(near, "{found:?} {expected:?} {plan:?}");
+                        kept += 1;
+                    }
+                    (None, Some(of)) => assert!(of[2] - of[0] < 1.0 || of[3] - of[1] < 1.0, "{of:?}"),
+                    (found, None) => {
+                        assert_eq!(found, None);
+                        removed += 1;
+                    }
+                }
+            }
+        }
+        assert!(kept > 1500 && removed > 100 && smaller > 800, "{kept} {removed} {smaller}");
+    }
+
+    #[test]
+    fn a_canvas_without_zoom_is_the_picture() {
+        let (size, output) = (Size::new(90, 70), Size::new(32, 32));
+        let never = Zoom { probability: 0.0, ..ZOOM };
+        for sample in 0..100 {
+            let boxes = [[10.0, 10.0, 40.0, 60.0_f32]];
+            let mut rng = Rng::new(1, 0, sample);
+            let _ = rng.chance(0.0);
+            let plain = plan(None, size, output, &boxes, &mut rng);
+            assert_eq!(plan(Some(never), size, output, &boxes, &mut Rng::new(1, 0, sample)), plain);
+            assert_eq!(plain.target, Rect::full(output));
+        }
+    }
+}
