@@ -11,7 +11,7 @@
 //! 8. `mosaic`: [`Mosaic`], which puts the pictures of several samples into one image.
 //! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of another.
 //! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`]. Each
-//!    is one file for the host and the device.
+//!     is one file for the host and the device.
 //! 11. `plan`: [`Plan`], the decisions for one sample, made before it is decoded, and the mapping
 //!     of points, boxes and pixels.
 //! 12. `record`: values that Rust writes and CUDA reads.
