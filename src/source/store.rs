@@ -172,7 +172,7 @@ pub trait Store: Send + Sync {
         let _ = (base, objects, read);
         Err(Error::config(
             "this format needs files of this machine, and the loader has no cache to bring them to: give it one (Python: \
-             cache_bytes, Rust: warpfeed_stores::Cache), or copy the data set to this machine",
+             cache_bytes, Rust: the Cache of warpfeed-stores), or copy the data set to this machine",
         ))
     }
 }
