@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -165,6 +166,10 @@ impl Source for Numbered {
 
     fn check(&self) -> Result<()> {
         self.source.check()
+    }
+
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        self.source.verify(samples, found);
     }
 
     fn is_unchanged(&self) -> bool {

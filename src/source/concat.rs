@@ -1,4 +1,5 @@
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -204,6 +205,15 @@ impl Source for Concat {
 
     fn check(&self) -> Result<()> {
         self.parts.iter().try_for_each(|part| part.check())
+    }
+
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        let mut start = 0;
+        for (part, &end) in self.parts.iter().zip(&self.ends) {
+            let within = |index: usize| index.clamp(start, end) - start;
+            part.verify(within(samples.start)..within(samples.end), found);
+            start = end;
+        }
     }
 
     fn is_unchanged(&self) -> bool {

@@ -1,11 +1,12 @@
 //! [`Source`]: maps an index to a sample.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::lookahead::{Follow, Lookahead};
 use super::sample::Sample;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::trace::NetworkStats;
 
 /// A data set: `len` samples that can be read in any order, from many threads at once.
@@ -131,6 +132,15 @@ pub trait Source: Send + Sync {
         Ok(())
     }
 
+    /// Compares whole files with their checksums, if the data set has some beyond those that each
+    /// read checks, such as the `hashes` of MDS shards. Each file belongs to its first sample, and
+    /// those of `samples` are read. `found` gets an error with the path for each file that is
+    /// damaged or cannot be read. `warpfeed verify` calls it; a loader never does. By default
+    /// nothing is read.
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        let _ = (samples, found);
+    }
+
     /// Whether samples that were read before the last [`check`](Source::check) are still the same.
     /// The loader calls it after `check` if it has prepared batches of the requested epoch. If the
     /// answer is `false`, it prepares them again. It should take no longer than `check`. `true` by
@@ -219,6 +229,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn check(&self) -> Result<()> {
         (**self).check()
+    }
+
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        (**self).verify(samples, found);
     }
 
     fn is_unchanged(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use warpfeed::source::{Options, TableOptions, open};
+use warpfeed::source::{Concat, Options, Source, TableOptions, open};
 use warpfeed::{ErrorKind, Loader};
 
 use crate::formats::{agrees, copy, fixture, owned};
@@ -18,6 +18,35 @@ fn mds_shards_give_the_batches_of_the_folder() {
     agrees(fixture("mds/index.json"), |loader| loader);
     agrees(fixture("mds"), |loader| loader.mmap(false));
     assert_eq!(open(fixture("mds")).unwrap().kind(), "mds");
+}
+
+#[test]
+fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
+    let folder = copy("mds");
+    let verify = |samples: std::ops::Range<usize>| {
+        let mut found = Vec::new();
+        let source = open(folder.path()).unwrap();
+        source.verify(samples, &mut |e| found.push(e));
+        found
+    };
+    assert!(verify(0..12).is_empty());
+    let shard = folder.path().join("shard.00001.mds");
+    let mut bytes = fs::read(&shard).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    let found = verify(0..12);
+    assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
+    assert!(found[0].cause().starts_with("damaged: its xxh64 is "), "{}", found[0]);
+    // Each shard belongs to the part with its first sample.
+    let parts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
+    assert_eq!(parts.iter().sum::<usize>(), 1);
+    let first = parts.iter().position(|&count| count == 1).unwrap();
+    let joined = Concat::new(vec![open(fixture("mds")).unwrap(), open(folder.path()).unwrap()]).unwrap();
+    let mut found = Vec::new();
+    joined.verify(12 + first..13 + first, &mut |e| found.push(e));
+    joined.verify(first..first + 1, &mut |e| found.push(e));
+    assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use std::io::Write as _;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,12 +18,12 @@ use crate::{Outcome, progress};
 
 /// Decode every sample and list the bad ones
 ///
-/// Also checks boxes, masks and points against their picture.
+/// Also checks boxes, masks and points against their picture, and the hashes of MDS shards.
 ///
 /// Prints one line to stdout for each bad sample, in the order of the data set: its number, key,
 /// file and cause. The cause of a sample that decodes but is damaged begins with 'damaged: '. The
-/// totals go to stderr. The exit code is 1 if a sample does not decode. Damage alone changes it
-/// only with --strict.
+/// totals go to stderr. The exit code is 1 if a sample does not decode or a shard differs from its
+/// hash. Damage alone changes it only with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,8 +33,8 @@ Examples:
 
 Exit codes:
   0  every sample decodes
-  1  a sample does not decode (or is damaged, with --strict),
-     or the data set cannot be opened
+  1  a sample does not decode (or is damaged, with --strict), a shard
+     differs from its hash, or the data set cannot be opened
   2  the command line is wrong")]
 pub(crate) struct Args {
     /// Data set
@@ -77,6 +77,16 @@ impl Args {
         };
         let bar = progress::bar(samples.len());
         let (mut out, mut bad, mut damaged) = (std::io::stdout().lock(), 0u64, 0u64);
+        let mut files = 0_u64;
+        let mut broken = Ok(());
+        source.verify(samples.clone(), &mut |e| {
+            files += 1;
+            let found = Found { error: e, tolerated: false };
+            if broken.is_ok() {
+                broken = bar.suspend(|| found.write(&mut out, self.json));
+            }
+        });
+        broken?;
         for first in samples.clone().step_by(BLOCK) {
             let block = first..samples.end.min(first + BLOCK);
             let found: Vec<Option<Found>> = pool.install(|| {
@@ -87,23 +97,19 @@ impl Args {
                 };
                 block.into_par_iter().map_init(Vec::new, check).collect()
             });
-            for Found { error: e, tolerated } in found.into_iter().flatten() {
-                *(if tolerated { &mut damaged } else { &mut bad }) += 1;
+            for found in found.into_iter().flatten() {
+                *(if found.tolerated { &mut damaged } else { &mut bad }) += 1;
                 // The bar is hidden while a result is written to the same terminal.
-                bar.suspend(|| match self.json {
-                    true => writeln!(
-                        out,
-                        "{}",
-                        json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string(), "tolerated": tolerated})
-                    ),
-                    false => writeln!(out, "{}", in_flags(&e.to_string())),
-                })?;
+                bar.suspend(|| found.write(&mut out, self.json))?;
             }
         }
         bar.finish_and_clear();
-        let more = if damaged > 0 { format!(", {damaged} damaged that decode") } else { String::new() };
+        let mut more = if damaged > 0 { format!(", {damaged} damaged that decode") } else { String::new() };
+        if files > 0 {
+            more += &format!(", damaged files: {files}");
+        }
         say(format_args!("{}: {} samples, {bad} bad{more}", self.path.display(), samples.len()));
-        let failed = bad > 0 || (self.strict && damaged > 0);
+        let failed = bad > 0 || files > 0 || (self.strict && damaged > 0);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
@@ -113,6 +119,20 @@ pub(crate) struct Found {
     pub(crate) error: Error,
     /// Whether the sample still decodes.
     pub(crate) tolerated: bool,
+}
+
+impl Found {
+    fn write(&self, out: &mut impl Write, json: bool) -> std::io::Result<()> {
+        let Found { error: e, tolerated } = self;
+        match json {
+            true => writeln!(
+                out,
+                "{}",
+                json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string(), "tolerated": tolerated})
+            ),
+            false => writeln!(out, "{}", in_flags(&e.to_string())),
+        }
+    }
 }
 
 /// Checks boxes, masks and points against the picture `image` and the classes of the set.

@@ -6,7 +6,9 @@
 //! 4. `offsets`: the head of a file, a table of offsets of 32 bits.
 //! 5. `unpack`: compressed files, which are decompressed once.
 //! 6. `rows`: [`Rows`], the source of samples with typed columns.
+//! 7. `checksum`: hashes of whole files.
 
+mod checksum;
 mod convert;
 mod offsets;
 mod part;
@@ -14,6 +16,7 @@ mod rows;
 mod set;
 mod unpack;
 
+pub(super) use checksum::Checksum;
 pub(super) use convert::{decimal, pil, widened, widened_brain};
 pub(super) use offsets::read_offsets;
 pub(super) use part::{Part, Place};

@@ -274,6 +274,10 @@ impl<L: Layout> Source for Rows<L> {
         Ok(())
     }
 
+    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        self.items.verify(samples, found);
+    }
+
     fn is_unchanged(&self) -> bool {
         self.items.is_unchanged()
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Checksum;
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::bytes::room;
@@ -18,6 +19,8 @@ pub(in crate::source) struct Items {
     looks: AtomicU64,
     /// The store of all files, if they are in one.
     remote: Option<Remote>,
+    /// The hash of each file, if the index has them.
+    checksums: Vec<Option<Checksum>>,
 }
 
 struct Set {
@@ -91,7 +94,19 @@ impl Items {
             starts.push(starts[starts.len() - 1] + samples);
         }
         let files = files.into_iter().map(|(file, samples)| ItemFile { file, samples }).collect();
-        Ok(Items { set: Arc::new(Set { files, starts }), looks: AtomicU64::new(0), remote })
+        Ok(Items { set: Arc::new(Set { files, starts }), looks: AtomicU64::new(0), remote, checksums: Vec::new() })
+    }
+
+    /// The same with the hash of each file.
+    pub(in crate::source) fn with_checksums(self, checksums: Vec<Option<Checksum>>) -> Self {
+        Items { checksums, ..self }
+    }
+
+    /// Checks the hashes of the files that begin in `samples`.
+    pub(in crate::source) fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+        let files = self.set.files.iter().zip(&self.set.starts).zip(&self.checksums);
+        let chosen = files.filter(|((_, start), _)| samples.contains(start));
+        chosen.filter_map(|((file, _), sum)| sum.as_ref()?.check(&file.file).err()).for_each(found);
     }
 
     pub(in crate::source) fn len(&self) -> usize {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::encoding::Encoding;
@@ -32,6 +34,9 @@ pub(super) struct Info {
     /// Path relative to the index.
     pub(super) basename: String,
     pub(super) bytes: u64,
+    /// Hexadecimal hashes by their names in Python.
+    #[serde(default)]
+    pub(super) hashes: BTreeMap<String, String>,
 }
 
 /// The shards of a data set, and the columns that all of them have.
