@@ -276,6 +276,7 @@ fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
 /// Threads of the loader may be inside a driver call when the program exits.
 #[test]
 fn a_program_may_exit_at_any_time_while_a_loader_works() {
+    let _alone = alone();
     if std::env::var_os("WARPFEED_EXIT").is_some() {
         let stream = stream().expect("the parent process has a device");
         let open = || loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();
@@ -285,7 +286,6 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
         drop(dropped);
         std::process::exit(7);
     }
-    let _alone = alone();
     if stream().is_none() {
         return;
     }
