@@ -1,9 +1,17 @@
-"""Trains ResNet-50 on one or more GPUs with DistributedDataParallel, and records each rank's part.
+"""Trains on one or more GPUs with DistributedDataParallel, fed in different ways, and records each
+rank's part.
 
+    torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --folder imagenet/train --cores 2
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --sums two.json
     torchrun --nproc-per-node 1 benches/ddp.py --data train.lmdb --sums one.json
-    torchrun --nproc-per-node 1 benches/ddp.py --data train.lmdb --steps 0 --stop 7 --state state.json
-    torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --steps 0 --state state.json --sums rest.json
+    torchrun --nproc-per-node 1 benches/ddp.py --data train.lmdb --stop 7 --state state.json
+    torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --state state.json --sums rest.json
+
+The feeds are those of `train.py`. Without `--sums` or `--stop`, each feed trains for `--seconds`, with
+`--cores` processors of its own for each rank. The table has the images/s of all ranks, and the largest
+figure of a rank: processors used (its own and those of its child processes), seconds from opening
+to the first batch, the 99th percentile of the waits for a batch on the step's stream, and the
+page-locked and device memory of warpfeed's plan. torch and DALI shuffle all samples on each rank.
 
 `--sums` writes, for each of the first global batches, the sorted ids of its samples with the sums of
 their pixels. The files are equal for any number of ranks, and the file of a resumed run is the end
@@ -16,12 +24,13 @@ import argparse
 import json
 import os
 import signal
+import statistics
 import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torchvision
+import train as bench
 import warpfeed
 
 
@@ -62,45 +71,141 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
     batches.close()
 
 
-def train(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Images per second of all ranks together, fed by a repeated batch and by the loader."""
-    torch.backends.cudnn.benchmark = True
-    net = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
-    net = torch.nn.parallel.DistributedDataParallel(net, device_ids=[torch.cuda.current_device()])
-    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
-    batches = loader(args, batch_size=args.batch)
+def feeds() -> dict[str, Any]:
+    """The feeds of `train.py`, with a share of the samples for each rank where the loader is ours."""
+    own = {
+        feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
+        for feed in (bench.Warpfeed, bench.WarpfeedAuto, bench.WarpfeedGpu, bench.WarpfeedFolder)
+    }
+    return {feed.name: own.get(feed.name, feed) for feed in bench.FEEDS}
 
-    def repeated() -> Any:
-        images = torch.randn(args.batch, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
-        batch = images.to(memory_format=torch.channels_last), torch.zeros(args.batch, dtype=torch.int64, device="cuda")
+
+def processor_seconds() -> float:
+    """Processor time of this process and of its children, such as the workers of a `DataLoader`."""
+    ours = os.getpid()
+    total = time.process_time()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry.name}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(fields[1]) == ours:
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+class Waits:
+    """Waits for a batch on the step's stream, by events before and after `next()`."""
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+        self.pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def __iter__(self) -> Any:
         while True:
+            pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            pair[0].record()
+            batch = next(self.batches)
+            pair[1].record()
+            self.pairs.append(pair)
             yield batch
+            del batch
 
-    def delivered() -> Any:
-        while True:
-            yield from batches
+    def p99(self) -> float:
+        """99th percentile in ms, of the last 9 tenths of the steps."""
+        times = sorted(begin.elapsed_time(end) for begin, end in self.pairs[len(self.pairs) // 10 :])
+        return times[min(len(times) - 1, int(0.99 * len(times)))]
 
-    for name, feed in [("repeated", repeated()), ("warpfeed", delivered())] * 2:
-        begin, steps = time.monotonic(), -20
-        while steps < args.steps:
-            if steps == 0:
-                torch.cuda.synchronize()
-                begin = time.monotonic()
-            images, labels = next(feed)
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = torch.nn.functional.cross_entropy(net(images), labels.clamp_min(0))
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            steps += 1
+
+def one(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str, Any]:
+    """Figures of one rank, fed in one way for `args.seconds`."""
+    torch.cuda.synchronize()
+    dist.barrier()
+    begin = time.monotonic()
+    source = feed(args)
+    waits = Waits(iter(source))
+    batches = iter(waits)
+    images, labels = next(batches)
+    torch.cuda.synchronize()
+    started = time.monotonic() - begin
+    for _ in range(20):
+        step(images, labels)
+        images, labels = next(batches)
+    dist.barrier()
+    torch.cuda.synchronize()
+    waits.pairs.clear()
+    begin, used, steps = time.monotonic(), processor_seconds(), 0
+    # All ranks take the same number of steps, because each step waits for the gradients of all.
+    go_on = torch.ones(1, device="cuda")
+    while go_on.item() > 0:
+        for _ in range(20):
+            step(images, labels)
             del images, labels
-        torch.cuda.synchronize()
-        rate = args.steps * args.batch * world / (time.monotonic() - begin)
-        if rank == 0:
-            print(f"RESULT {world} ranks, {name}: {rate:.0f} images/s", flush=True)
-    if rank == 0:
-        print(f"    {batches.verdict()}", flush=True)
-    batches.close()
+            images, labels = next(batches)
+            steps += 1
+        go_on.fill_(float(time.monotonic() - begin < args.seconds))
+        dist.all_reduce(go_on, dist.ReduceOp.MIN)
+    torch.cuda.synchronize()
+    took = time.monotonic() - begin
+    loader = getattr(source, "loader", None)
+    plan = loader.memory_plan() if hasattr(loader, "memory_plan") else {}
+    found = {
+        "images/s": steps * args.batch * world / took,
+        "cores": (processor_seconds() - used) / took,
+        "first batch s": started,
+        "stall p99 ms": waits.p99(),
+        "pinned MB": plan.get("pinned_bytes", 0) / 1e6,
+        "device MB": plan.get("device_bytes", 0) / 1e6,
+    }
+    del images, labels, batches, waits
+    if isinstance(source, bench.Warpfeed):
+        source.loader.close()
+    return found
+
+
+def train(args: argparse.Namespace, rank: int, world: int) -> None:
+    """Prints, for each model and feed, the images/s of all ranks and the largest figure of a rank."""
+    every, results = feeds(), []
+    shares: dict[str, list[float]] = {}
+    for model in args.models.split(","):
+        step = bench.Step(model, args)
+        step.model = torch.nn.parallel.DistributedDataParallel(step.model, device_ids=[torch.cuda.current_device()])
+        for turn in range(args.rounds):
+            for name in args.feeds.split(","):
+                found: list[Any] = [None] * world
+                dist.all_gather_object(found, one(every[name], step, args, world))
+                torch.cuda.empty_cache()
+                worst = {key: max(ranks[key] for ranks in found) for key in found[0]}
+                worst["images/s"] = min(ranks["images/s"] for ranks in found)
+                key = f"{model}/{name}"
+                shares.setdefault(key, []).append(worst["images/s"])
+                results.append({"model": model, "feed": name, "round": turn, "ranks": found})
+                if rank == 0:
+                    figures = ", ".join(f"{key} {value:.2f}" for key, value in worst.items())
+                    print(f"RESULT {world} ranks, {args.cores or 'all'} cores each, {key}: {figures}", flush=True)
+    if rank != 0:
+        return
+    for key, rates in shares.items():
+        repeated = shares.get(f"{key.split('/')[0]}/repeated")
+        rate = statistics.median(rates)
+        share = f"{100 * rate / statistics.median(repeated):.1f} % of repeated" if repeated else ""
+        print(f"SHARE {world} ranks, {args.cores or 'all'} cores each, {key}: {rate:.0f} images/s {share}", flush=True)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"ranks": world, "cores": args.cores, "results": results}, file, indent=1)
+
+
+def bind(cores: int, local_rank: int) -> None:
+    """Binds all threads of this process to its own processors, as launchers do."""
+    allowed = sorted(os.sched_getaffinity(0))
+    own = allowed[cores * local_rank : cores * (local_rank + 1)]
+    if len(own) < cores:
+        raise SystemExit(f"rank {local_rank} of this machine needs {cores} processors; {len(allowed)} are available")
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), own)
 
 
 def main() -> None:
@@ -108,18 +213,28 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--batch", type=int, default=256, help="of all ranks for the sums, of one for the training")
     parser.add_argument("--batches", type=int, default=12, help="global batches of which sums are written")
-    parser.add_argument("--steps", type=int, default=150, help="steps of each part of the training; 0 leaves it out")
+    parser.add_argument("--folder", help="class folders, for torch, DALI and `warpfeed folder`")
+    parser.add_argument("--models", default="resnet18,resnet50")
+    parser.add_argument("--feeds", default="repeated,warpfeed,warpfeed gpu,warpfeed auto")
+    parser.add_argument("--side", type=int, default=224)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=5, help="of training for each model, feed and round")
+    parser.add_argument("--cores", type=int, default=0, help="processors of each rank; 0 does not bind it")
+    parser.add_argument("--json")
     parser.add_argument("--workers", type=int, default=0, help="threads of each rank; 0 is one per core of its share")
     parser.add_argument("--sums")
     parser.add_argument("--state")
     parser.add_argument("--stop", type=int, default=0)
     args = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if args.cores:
+        bind(args.cores, local_rank)
+    torch.cuda.set_device(local_rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     rank, world = dist.get_rank(), dist.get_world_size()
     if args.sums or args.stop:
         sums(args, rank, world)
-    if args.steps:
+    else:
         train(args, rank, world)
     dist.destroy_process_group()
 

@@ -56,6 +56,8 @@ class Warpfeed:
     name = "warpfeed"
     path = "data"
     decode_on = "cpu"
+    # Further options of the loader.
+    more: dict[str, Any] = {}
 
     def __init__(self, args: argparse.Namespace) -> None:
         import warpfeed
@@ -63,7 +65,7 @@ class Warpfeed:
         self.loader = warpfeed.Loader(
             getattr(args, self.path), batch_size=args.batch, shuffle=42, augment=warpfeed.Augment.train(args.side),
             device="cuda", dtype="bf16", normalize="imagenet", drop_last=True, num_workers=args.workers,
-            unlabelled=True, decode_on=self.decode_on,
+            unlabelled=True, decode_on=self.decode_on, **self.more,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -142,7 +144,9 @@ class Dali:
 
         threads = args.workers or len(os.sched_getaffinity(0))
 
-        @pipeline_def(batch_size=args.batch, num_threads=threads, device_id=0, prefetch_queue_depth=4)
+        device = torch.cuda.current_device()
+
+        @pipeline_def(batch_size=args.batch, num_threads=threads, device_id=device, prefetch_queue_depth=4)
         def pipeline() -> Any:
             files, labels = fn.readers.file(
                 file_root=args.folder, random_shuffle=True, name="files", prefetch_queue_depth=2
