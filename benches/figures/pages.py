@@ -1,14 +1,13 @@
 """Renders the tables of the Markdown pages from benches/figures/*.json."""
 
-import json
 import pathlib
 import re
-import statistics
 import sys
-import textwrap
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HERE = ROOT / "benches" / "figures"
+import compare
+from group import HERE, Group, table
+
+ROOT = HERE.parents[1]
 PAGES = ["README.md", "python/README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"<!-- figures:(\w+) -->\n(.*?)<!-- /figures -->", re.S)
 # Rates, latencies and speed-ups in prose.
@@ -18,81 +17,43 @@ CLAIM = re.compile(
 )
 
 
-def number(value, unit):
-    if unit == "images/s":
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 20 else f"{value:.2f}"
-
-
-class Group:
-    """Figures of one record. A figure that was not measured is None."""
-
-    def __init__(self, name):
-        self.about = json.loads((HERE / f"{name}.json").read_text())
-        for key, figure in self.about["figures"].items():
-            rounds = figure["rounds"]
-            said = [figure["median"], figure["min"], figure["max"]]
-            found = [statistics.median(rounds), min(rounds), max(rounds)]
-            if said != found:
-                raise SystemExit(f"{name}.json: {key}: median, min, max are {said}, but the rounds give {found}")
-
-    def rounds(self, key):
-        return self.about["figures"].get(key, {}).get("rounds")
-
-    def unit(self, key):
-        return self.about["figures"][key]["unit"]
-
-    def most_cores(self):
-        return max(int(key.rsplit("/", 1)[1]) for key in self.about["figures"])
-
-    def median(self, key):
-        rounds = self.rounds(key)
-        return number(statistics.median(rounds), self.unit(key)) if rounds else ""
-
-    def cell(self, key):
-        rounds = self.rounds(key)
-        if not rounds:
-            return ""
-        middle = self.median(key)
-        low, high = (number(value, self.unit(key)) for value in (min(rounds), max(rounds)))
-        return middle if low == high else f"{middle} ({low} to {high})"
-
-    def ratio(self, key, base, of="{:.1f}"):
-        """Median of the ratios of the rounds."""
-        ours, theirs = self.rounds(key), self.rounds(base)
-        if not ours or not theirs:
-            return ""
-        return of.format(statistics.median(a / b for a, b in zip(ours, theirs)))
-
-    def caption(self, measured):
-        about = self.about
-        where = ", ".join(filter(None, [about["gpu"], about["machine"]]))
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(about["versions"].items()))
-        most = max(len(figure["rounds"]) for figure in about["figures"].values())
-        spread = f" Medians of {most} rounds in turns, lowest and highest in brackets." if most > 1 else ""
-        load = f"load {about['load']} before" if about["load"] else ""
-        run = ", ".join(filter(None, [where, load, about["data"], versions, about["date"], f"commit {about['commit']}"]))
-        note = f" {about['note']}" if "note" in about else ""
-        text = f"{measured}{spread}{note} {run}. Command: `{about['command']}`."
-        return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
-
-
-def table(head, rows):
-    """Formats a Markdown table, without rows that have no figures."""
-    lines = [head, ["---"] * len(head), *(row for row in rows if any(row[1:]))]
-    return "\n".join("".join(f"| {cell} " if cell else "| " for cell in line) + "|" for line in lines)
+# Rows of the tables: their name, and the figure.
+HOST = [
+    ("**warpfeed**, packed LMDB", "packed"),
+    ("**warpfeed**, class folders", "folder"),
+    ("torch `DataLoader` + torchvision", "torch"),
+    ("FFCV, its own JPEGs of quality 90", "ffcv"),
+    ("DALI, on the CPU", "dali"),
+]
+DEVICE = [
+    ("**warpfeed**, packed LMDB, decoded by the GPU", "packed/gpu"),
+    ("**warpfeed**, class folders, decoded by the GPU", "folder/gpu"),
+    ("**warpfeed**, packed LMDB, decoded by the workers", "packed/cpu"),
+    ("**warpfeed**, class folders, decoded by the workers", "folder/cpu"),
+    ("DALI, `mixed` decoder", "dali"),
+    ("torch `DataLoader` + torchvision", "torch"),
+]
+REQUESTS = [
+    ("**warpfeed** `Decoder`, one request at a time: median, ms", "warpfeed", "ms"),
+    ("torchvision's `decode_jpeg(device=\"cuda\")` and transforms: median, ms", "nvjpeg", "ms"),
+    ("**warpfeed** `Decoder`: 99th percentile, ms", "warpfeed", "99"),
+    ("torchvision: 99th percentile, ms", "nvjpeg", "99"),
+    ("**warpfeed** `Decoder`, one request at a time: images/s", "warpfeed", "rate"),
+    ("torchvision, one request at a time: images/s", "nvjpeg", "rate"),
+    ("**warpfeed** `Decoder`, four requests in flight: images/s", "warpfeed", "four"),
+]
+TRAINING = [
+    ("one batch on the device, repeated", "repeated"),
+    ("**warpfeed**, packed LMDB", "warpfeed"),
+    ("**warpfeed**, packed LMDB, `decode_on=\"auto\"`", "warpfeed auto"),
+    ("DALI, `mixed` decoder", "dali 0.9"),
+    ("torch `DataLoader` + torchvision", "torch"),
+]
 
 
 def host():
     group = Group("host")
-    rows = [
-        ("**warpfeed**, packed LMDB", "packed"),
-        ("**warpfeed**, class folders", "folder"),
-        ("torch `DataLoader` + torchvision", "torch"),
-        ("FFCV, its own JPEGs of quality 90", "ffcv"),
-        ("DALI, on the CPU", "dali"),
-    ]
-    body = [[label, group.cell(key), group.ratio(key, "torch")] for label, key in rows]
+    body = [[label, group.cell(key), group.ratio(key, "torch")] for label, key in HOST]
     caption = group.caption(
         "Random-resized crop 224 and flip, `u8` batches of 64 in host memory, one worker per core."
         " The ratio is the median of the ratios of each round."
@@ -103,15 +64,7 @@ def host():
 def device():
     group = Group("device")
     cores = [n for n in (16, 4, 1) if group.rounds(f"packed/gpu/{n}")]
-    rows = [
-        ("**warpfeed**, packed LMDB, decoded by the GPU", "packed/gpu"),
-        ("**warpfeed**, class folders, decoded by the GPU", "folder/gpu"),
-        ("**warpfeed**, packed LMDB, decoded by the workers", "packed/cpu"),
-        ("**warpfeed**, class folders, decoded by the workers", "folder/cpu"),
-        ("DALI, `mixed` decoder", "dali"),
-        ("torch `DataLoader` + torchvision", "torch"),
-    ]
-    body = [[label, *(group.cell(f"{key}/{n}") for n in cores)] for label, key in rows]
+    body = [[label, *(group.cell(f"{key}/{n}") for n in cores)] for label, key in DEVICE]
     for store, label in (("packed", "packed LMDB"), ("folder", "class folders")):
         key = f"{store}/device-time"
         body.append([f"GPU time to decode and convert a batch, {label}, ms", *(group.cell(f"{key}/{n}") for n in cores)])
@@ -124,16 +77,7 @@ def device():
 def requests():
     group = Group("requests")
     sizes = [n for n in (1, 8, 64, 256) if group.rounds(f"warpfeed/{n}/ms")]
-    rows = [
-        ("**warpfeed** `Decoder`, one request at a time: median, ms", "warpfeed", "ms"),
-        ("torchvision's `decode_jpeg(device=\"cuda\")` and transforms: median, ms", "nvjpeg", "ms"),
-        ("**warpfeed** `Decoder`: 99th percentile, ms", "warpfeed", "99"),
-        ("torchvision: 99th percentile, ms", "nvjpeg", "99"),
-        ("**warpfeed** `Decoder`, one request at a time: images/s", "warpfeed", "rate"),
-        ("torchvision, one request at a time: images/s", "nvjpeg", "rate"),
-        ("**warpfeed** `Decoder`, four requests in flight: images/s", "warpfeed", "four"),
-    ]
-    body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in rows]
+    body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in REQUESTS]
     caption = group.caption(
         "JPEGs in memory to centre crops of 224 pixels, normalised `f16` NCHW on the device, on all cores."
         " torchvision has no way to keep several requests in flight."
@@ -144,20 +88,13 @@ def requests():
 def training():
     group = Group("training")
     cores = [n for n in (16, 8, 4, 2) if group.rounds(f"resnet18/repeated/{n}")]
-    rows = [
-        ("one batch on the device, repeated", "repeated"),
-        ("**warpfeed**, packed LMDB", "warpfeed"),
-        ("**warpfeed**, packed LMDB, `decode_on=\"auto\"`", "warpfeed auto"),
-        ("DALI, `mixed` decoder", "dali 0.9"),
-        ("torch `DataLoader` + torchvision", "torch"),
-    ]
 
     def cell(feed, n):
         share = group.ratio(f"resnet18/{feed}/{n}", f"resnet18/repeated/{n}", "{:.1%}").replace("%", " %")
         rate = group.cell(f"resnet18/{feed}/{n}")
         return f"{rate}, {share}" if rate and feed != "repeated" else rate
 
-    body = [[label, *(cell(feed, n) for n in cores)] for label, feed in rows]
+    body = [[label, *(cell(feed, n) for n in cores)] for label, feed in TRAINING]
     caption = group.caption(
         "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256; each feed's share of the repeated batch's rate."
     )
@@ -187,7 +124,7 @@ def summary():
     return table([head[i] for i in kept], [[row[i] for i in kept] for row in body])
 
 
-TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training}
+TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training, **compare.TABLES}
 
 
 def rendered(text):

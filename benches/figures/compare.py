@@ -1,0 +1,101 @@
+"""Tables of docs/compare.md: every rival of benches/peers, with its version, the date and the command."""
+
+import ast
+import re
+
+from group import HERE, Group, table
+
+PEERS = HERE.parent / "peers"
+# For each record: the work, and its rivals. A rival has a name, its packages, its script and peer in
+# benches/peers, its figure, and ours from packed data and from plain files. `N` in a figure stands
+# for the number of cores, or of pictures in a request.
+TORCH = "torch `DataLoader` + torchvision"
+NVJPEG = "torchvision's `decode_jpeg` (nvJPEG)"
+RIVALS = {
+    "host": (
+        "`u8` batches in host memory",
+        [
+            (TORCH, ["torch", "torchvision"], "cpu.py torchvision_u8", "torch", "packed", "folder"),
+            ("FFCV", ["ffcv"], "cpu.py ffcv", "ffcv", "packed", "folder"),
+            ("DALI, on the CPU", ["nvidia-dali-cuda130"], "cpu.py dali", "dali", "packed", "folder"),
+        ],
+    ),
+    "device": (
+        "`f16` batches on the GPU, decoded by the GPU; cores: {}",
+        [
+            (TORCH, ["torch", "torchvision"], "gpu.py torchvision", "torch/N", "packed/gpu/N", "folder/gpu/N"),
+            ("DALI, `mixed`", ["nvidia-dali-cuda130"], "gpu.py dali_mixed", "dali/N", "packed/gpu/N", "folder/gpu/N"),
+        ],
+    ),
+    "training": (
+        'ResNet-18 training with `decode_on="auto"`; cores: {}',
+        [
+            (TORCH, ["torch", "torchvision"], None, "resnet18/torch/N", "resnet18/warpfeed auto/N", None),
+            ("DALI, `mixed`", ["nvidia-dali-cuda130"], None, "resnet18/dali 0.9/N", "resnet18/warpfeed auto/N", None),
+        ],
+    ),
+    "requests": (
+        "a `Decoder`, one request at a time; JPEGs in a request: {}",
+        [(NVJPEG, ["torch", "torchvision"], "decoder.py", "nvjpeg/N/rate", None, "warpfeed/N/rate")],
+    ),
+}
+
+
+def measured():
+    """Yields the group, the work, the rival and its figure, with ours, of every measurement."""
+    for name, (work, rivals) in RIVALS.items():
+        group = Group(name)
+        numbers = {int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()}
+        for number in sorted(numbers, reverse=name != "requests") or [""]:
+            for rival, packages, peer, *keys in rivals:
+                figure, packed, same = (key and key.replace("N", str(number)) for key in keys)
+                if group.rounds(figure):
+                    yield group, work.format(number), (rival, packages, peer), figure, packed, same
+
+
+def rivals():
+    rows = []
+    for group, work, (rival, packages, _), figure, packed, same in measured():
+        versions = ", ".join(f"{package} {group.about['versions'][package]}" for package in packages)
+        # A ratio near 1 needs two digits.
+        ratios = [group.ratio(key, figure, "{:#.2g}").rstrip(".") for key in (packed, same)]
+        rows.append([rival, work, *ratios, group.median(figure), versions, group.about["date"]])
+    head = ["rival", "work", "ratio, packed", "ratio, plain files", "its images/s", "its version", "measured"]
+    return table(head, rows)
+
+
+def commands():
+    rows = []
+    for name, (work, _) in RIVALS.items():
+        about = Group(name).about
+        where = ", ".join(filter(None, [about["gpu"], about["machine"]]))
+        work = work.partition(";")[0]
+        rows.append([work, where, about["data"], f"{about['date']}, {about['commit']}", f"`{about['command']}`"])
+    return table(["work", "machine", "data", "date, commit", "command"], rows)
+
+
+def unmeasured():
+    """The peers of benches/peers that have no figure in a record, with the version that its README installs."""
+    done = {peer for *_, (_, _, peer), _, _, _ in measured()}
+    pins = dict(re.findall(r"([\w-]+)==([\w.]+)", (PEERS / "README.md").read_text()))
+    rows = []
+    for script in ("cpu.py", "gpu.py"):
+        for peer, packages, described in peers(script):
+            if f"{script} {peer}" not in done:
+                versions = ", ".join(f"{package} {pins[package]}" for package in packages)
+                rows.append([f"`{script} {peer}`", described.rstrip("."), versions])
+    return table(["peer", "what it is", "version"], rows)
+
+
+def peers(script):
+    """Names, packages and descriptions of a script's table `PEERS`."""
+    tree = ast.parse((PEERS / script).read_text())
+    described = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PEERS":
+            for name, value in zip(node.value.keys, node.value.values):
+                function, packages, _ = value.elts
+                yield name.value, ast.literal_eval(packages), described[function.id]
+
+
+TABLES = {"rivals": rivals, "commands": commands, "unmeasured": unmeasured}
