@@ -539,12 +539,14 @@ class Augment(_Calls):
         masks: Ultralytics' mosaic. Four pictures meet at a random point of a canvas with twice the sides
         of the output, which is then scaled and shifted. Partners are drawn from the samples of the epoch.
 
-        :param probability: share of the samples that become mosaics; the others are cropped as the
-            augmentation begins.
-        :param scale: the factor of the size, uniform between two numbers.
-        :param translate: the largest shift along each axis, as a share of the output's side.
+        End mosaics with ``from_epoch``. A loader with mosaics needs ``without=["label"]``.
 
-        End mosaics with ``from_epoch``. A loader with mosaics needs ``without=["label"]``."""
+        Args:
+            probability: share of the samples that become mosaics; the others are cropped as the
+                augmentation begins.
+            scale: the factor of the size, uniform between two numbers.
+            translate: the largest shift along each axis, as a share of the output's side.
+        """
         low, high = scale
         return self._with(  # type: ignore[no-any-return]
             "mosaic", float(probability), (float(low), float(high)), float(translate)
@@ -555,8 +557,10 @@ class Augment(_Calls):
         masks: torchvision's ``SimpleCopyPaste``. Objects that lie behind them lose the covered pixels,
         and are dropped if none remains.
 
-        :param probability: share of the samples that get objects of another one.
-        :param margin: pixels around the masks that are pasted with the objects, 0 to 64.
+        The loader needs ``without=["label"]`` and a field of :class:`Boxes` with ``masks=True``.
 
-        The loader needs ``without=["label"]`` and a field of :class:`Boxes` with ``masks=True``."""
+        Args:
+            probability: share of the samples that get objects of another one.
+            margin: pixels around the masks that are pasted with the objects, 0 to 64.
+        """
         return self._with("copy_paste", float(probability), int(margin))  # type: ignore[no-any-return]

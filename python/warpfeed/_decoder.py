@@ -144,10 +144,10 @@ class Decoder:
     Args:
         max_batch: maximum number of pictures in a request.
         augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
-        device, dtype, normalize, channels, background, to_8_bits, layout, output, copy: as for :class:`Loader`. Batches on a device
-            are ordered on torch's current stream at the moment they are taken. If the program holds
-            as many batches as the decoder has slots, further ones are copies, which
-            :meth:`memory_plan` does not count.
+        device: as for :class:`Loader`. Batches on a device are ordered on torch's current stream at
+            the moment they are taken. If the program holds as many batches as the decoder has
+            slots, further ones are copies, which :meth:`memory_plan` does not count.
+        dtype, normalize, channels, background, to_8_bits, layout, output, copy: as for :class:`Loader`.
         num_workers, pin_memory, strict: as for :class:`Loader`.
         prefetch: number of requests in progress; 0 is 3. ``prefetch`` + 1 batches may share the
             decoder's memory on a device, and one more in host memory. Untaken answers count

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Builds the documentation site in target/site/html, in a virtual environment of its own. A dead link
+# fails the build. Arguments are mkdocs's: `docs/site/build.sh serve` shows the site while pages change.
+#
+# If `cargo doc --no-deps --all-features` has run, the site contains its output. The native module
+# need not be built, because mkdocstrings reads sources and stubs.
+set -euo pipefail
+cd "$(dirname "$0")"
+venv=${WARPFEED_SITE_VENV:-../../target/site/venv}
+[ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
+# pip takes seconds even if nothing is missing.
+cmp -s requirements.txt "$venv/installed.txt" || {
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt
+    cp requirements.txt "$venv/installed.txt"
+}
+if [ $# -eq 0 ]; then set -- build --strict; fi
+NO_MKDOCS_2_WARNING=1 "$venv/bin/python" -m mkdocs "$1" --config-file mkdocs.yml "${@:2}"

@@ -1,0 +1,49 @@
+"""Docstrings of the package as Markdown: roles become links, and indented examples become code blocks."""
+
+import re
+import textwrap
+
+from griffe import Extension
+
+ROLE = re.compile(r":(?:class|meth|func|attr|mod|data|exc):`~?([\w.]+)`")
+# Several parameters with one description.
+NAMES = re.compile(r"^(    )(\w+(?:, \w+)+)(: .*\n(?:     .*\n)*)", re.M)
+TABLE = re.compile(r"^(=+(?: +=+)+)\n(.*)\n\1\n((?:.*\n)+?)\1\n", re.M)
+EXAMPLE = re.compile(r"^( *)(.*?):?:\n\n((?:\1    .*\n|\n)+)", re.M)
+
+
+class Docstrings(Extension):
+    def on_object(self, *, obj, loader, **_):
+        if obj.docstring:
+            text = ROLE.sub(lambda role: link(obj, role[1]), obj.docstring.value) + "\n\n"
+            text = NAMES.sub(lambda found: "".join(found[1] + name + found[3] for name in found[2].split(", ")), text)
+            obj.docstring.value = EXAMPLE.sub(example, TABLE.sub(table, text)).rstrip()
+
+
+def link(obj, name):
+    """A cross-reference to the object that `name` means at `obj`: a member of its class, or of the package."""
+    place = obj
+    while place is not None and not place.is_module:
+        if place.is_class and name in place.members:
+            return f"[`{name}`][warpfeed.{place.name}.{name}]"
+        place = place.parent
+    if place.name in ("collate", "hf", "jax", "lightning", "ray") and name in place.members and "." not in name:
+        return f"[`{name}`][{place.path}.{name}]"
+    path = name if name.startswith("warpfeed.") else f"warpfeed.{name}"
+    return f"[`{name}`][{path}]"
+
+
+def example(found):
+    indent, before, code = found.groups()
+    code = textwrap.indent(textwrap.dedent(code).strip("\n"), indent)
+    before = f"{indent}{before}:\n\n" if before else ""
+    return f"{before}{indent}```python\n{code}\n{indent}```\n\n"
+
+
+def table(found):
+    """A Markdown table from one whose columns are marked by `=`."""
+    columns = [match.span() for match in re.finditer("=+", found[1])]
+    columns[-1] = (columns[-1][0], None)
+    head, *rows = [[line[slice(*span)].strip() for span in columns] for line in (found[2], *found[3].splitlines())]
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,186 @@
+"""Adds the repository's pages to the site, and adapts their Markdown, which is written for a forge.
+
+A page keeps its relative links: here a link to a page of the site leads there, and a link to any
+other file of the repository leads to the forge. A link to a file that does not exist is a warning,
+which ends a strict build, as every dead link does.
+"""
+
+import ast
+import importlib.util
+import logging
+import posixpath
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RUST = ROOT / "target" / "doc"
+FORGE = "https://github.com/warpfeed/warpfeed"
+log = logging.getLogger("mkdocs.hooks.warpfeed")
+
+
+def module(name):
+    """Imports a module of this folder, also while `mkdocs serve` watches it."""
+    spec = importlib.util.spec_from_file_location(f"site_{name}", HERE / f"{name}.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+plots = module("plots")
+
+# Pages of the repository, and where they are on the site.
+PAGES = {
+    "README.md": "index.md",
+    "docs/README.md": "contents.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    "benches/RESULTS.md": "results.md",
+    "benches/peers/README.md": "peers.md",
+    **{f"docs/{page.name}": page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"},
+    **{f"docs/site/api/{page.name}": f"api/{page.name}" for page in (HERE / "api").glob("*.md")},
+    "docs/site/rust.md": "rust.md",
+}
+SOURCES = {site: source for source, site in PAGES.items()}
+TRACKED = set(
+    subprocess.run(
+        # With files that are not committed yet.
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
+        check=True, capture_output=True, text=True,
+    ).stdout.splitlines()
+)  # fmt: skip
+FOLDERS = {parent.as_posix() for file in TRACKED for parent in Path(file).parents}
+IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$\n?", re.M | re.S)
+RUST_HERE = 'The documentation of every feature: <a href="doc/warpfeed/index.html">open the reference</a>.'
+RUST_ABSENT = "This copy of the site has no reference. `cargo doc --no-deps --all-features --open` makes and shows it."
+TABS = {"rust": "Rust", "python": "Python"}
+
+
+def on_files(files, config):
+    for source, site in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        file = File.generated(config, site, content=text)
+        files.append(file)
+        for image in IMAGE.findall(text):
+            if "://" not in image:
+                image = resolved(source, image)
+                if files.get_file_from_path(image) is None:
+                    files.append(File.generated(config, image, abs_src_path=str(ROOT / image)))
+    files.append(File.generated(config, "palette.css", content=palette()))
+    check_api()
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    source = SOURCES[page.file.src_uri]
+    page.edit_url = f"{FORGE}/edit/main/{source}"
+    # Code is kept apart from prose, so that neither links nor tables in it are replaced.
+    made, end, run = [], 0, []
+    for fence in FENCE.finditer(markdown):
+        between = markdown[end : fence.start()]
+        if between.strip():
+            made += [*tabbed(run), prose(source, page.file.src_uri, between)]
+            run = []
+        # Of "rust,no_run" and "python run" only the language. Lines that rustdoc hides stay hidden.
+        language = re.split(r"[ ,]", fence[1].strip())[0]
+        code = re.sub(r"^# .*\n|^#\n", "", fence[2], flags=re.M) if language == "rust" else fence[2]
+        run.append((language, code))
+        end = fence.end()
+    return "".join([*made, *tabbed(run), prose(source, page.file.src_uri, markdown[end:])])
+
+
+def tabbed(run):
+    """Code blocks that follow each other. One in Rust and the same in Python become tabs."""
+    made = []
+    while run:
+        languages = [language for language, _ in run[:2]]
+        if sorted(languages) == sorted(TABS):
+            for language, code in run[:2]:
+                indented = re.sub(r"^(?=.)", "    ", f"```{language}\n{code}```", flags=re.M)
+                made.append(f'=== "{TABS[language]}"\n\n{indented}\n\n')
+            run = run[2:]
+        else:
+            language, code = run[0]
+            made.append(f"```{language}\n{code}```\n\n")
+            run = run[1:]
+    return made
+
+
+def prose(source, site, text):
+    text = LINK.sub(lambda link: f"]({target(source, site, link[1])})", text)
+    text = text.replace("<!-- rust reference -->", RUST_HERE if built() else RUST_ABSENT)
+    return plots.BLOCK.sub(lambda block: f"\n{plots.plot(block[1])}\n\n{block[2]}", text)
+
+
+def target(source, site, link):
+    """Where a link of a page leads on the site."""
+    if link.startswith(FORGE):
+        path = re.match(rf"{FORGE}/(?:blob|tree)/main/([^#]+)", link)
+        if path and path[1].rstrip("/") not in TRACKED | FOLDERS:
+            log.warning("%s: %s is not in the repository", source, link)
+        return link
+    if re.match(r"[a-z]+:|#", link):
+        return link
+    path, _, heading = link.partition("#")
+    heading = heading and f"#{heading}"
+    path = resolved(source, path)
+    if path in PAGES:
+        return posixpath.relpath(PAGES[path], posixpath.dirname(site) or ".") + heading
+    if IMAGE.search(f"![]({link})") and path.endswith((".png", ".svg", ".jpg")):
+        return posixpath.relpath(path, posixpath.dirname(site) or ".")
+    if path in TRACKED:
+        return f"{FORGE}/blob/main/{path}{heading}"
+    if path in FOLDERS:
+        return f"{FORGE}/tree/main/{path}"
+    log.warning("%s: the link %s leads to no file of the repository", source, link)
+    return link
+
+
+def resolved(source, path):
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+
+
+def palette():
+    """The colours of the report page, as `warpfeed report` writes it, for both schemes of the site."""
+    report = (ROOT / "cli/src/commands/report.html").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", report, re.S)
+    light = re.sub(r"color-scheme:[^;]*;", "", light)
+    return f"[data-md-color-scheme=default] {{{light}}}\n[data-md-color-scheme=slate] {{{dark}}}\n"
+
+
+def built():
+    """Whether `cargo doc` has run."""
+    return (RUST / "warpfeed" / "index.html").exists()
+
+
+def check_api():
+    """Warns of public names of the Python package that no page of the reference shows."""
+    text = "".join(page.read_text(encoding="utf-8") for page in (HERE / "api").glob("*.md"))
+    shown = re.findall(r"^::: (\S+)", text, re.M)
+    package = ROOT / "python" / "warpfeed"
+    for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = [f"warpfeed.{name}" for name in ast.literal_eval(node.value) if name != "__version__"]
+    names += [f"warpfeed.{file.stem}" for file in package.glob("[a-z]*.py")]
+    for name in [*names, "warpfeed.Image"]:
+        if shown.count(name) != 1:
+            log.warning("%s is on %d pages of docs/site/api, not on one", name, shown.count(name))
+
+
+def on_post_build(config):
+    """Copies cargo's documentation, if it was built, and checks every link of the finished pages."""
+    site = Path(config.site_dir)
+    if built():
+        shutil.copytree(RUST, site / "rust" / "doc", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
+    else:
+        log.info("target/doc does not have the crate's documentation: the site is built without it")
+    for dead in module("links").dead(site):
+        log.warning("%s", dead)

@@ -1,0 +1,44 @@
+"""Dead links of the finished site: links and images of its pages that lead to no file or no anchor."""
+
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.anchors = set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.anchors.update(filter(None, [attributes.get("id"), attributes.get("name") if tag == "a" else None]))
+        for name in ("href", "src"):
+            if attributes.get(name):
+                self.links.add(attributes[name])
+
+
+def dead(site):
+    """One line for each dead link. Pages below rust/doc were checked by rustdoc."""
+    generated = site / "rust" / "doc"
+    pages = {file: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html") if generated not in file.parents}
+    for file, page in sorted(pages.items()):
+        for link in sorted(page.links):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or file.name == "404.html":
+                continue
+            found = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            found = found / "index.html" if found.is_dir() else found
+            anchor = unquote(parts.fragment)
+            if not found.exists():
+                yield f"{file.relative_to(site)}: {link} leads to no file"
+            elif anchor and found in pages and anchor not in pages[found].anchors and anchor != "__skip":
+                yield f"{file.relative_to(site)}: {link} leads to no anchor"
+
+
+if __name__ == "__main__":
+    lines = list(dead(Path(sys.argv[1]).resolve()))
+    print("\n".join(lines) or "no dead link")
+    sys.exit(bool(lines))

@@ -1,0 +1,172 @@
+"""Plots of the measured tables, drawn from benches/figures/*.json.
+
+Bars and dots have places in per cent and text in pixels, so that a plot fits any width and its text
+stays readable on a phone. Colours are the variables of the page, which light and dark mode set.
+"""
+
+import math
+import re
+import sys
+from html import escape
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "figures"))
+
+import compare
+import pages
+from group import Group, number
+
+BLOCK = re.compile(r"<!-- figures:(\w+) -->\n(.*?)<!-- /figures -->", re.S)
+ROW = 40
+
+
+def plot(name):
+    """The plot that belongs to a table, or nothing."""
+    drawn = {"host": host, "device": device, "training": training, "requests": requests, "summary": summary}
+    if name == "rivals":
+        return ratios()
+    panels = drawn[name]() if name in drawn else []
+    return figure("".join(bars(*panel) for panel in panels if panel[2])) if panels else ""
+
+
+def figure(content):
+    return f'<figure class="plot"><div class="panels">{content}</div></figure>'
+
+
+def plain(label):
+    """The label of a table's row as text, short enough for a phone."""
+    text = re.sub(r"\*\*|`", "", label)
+    return text.replace("class folders", "folders").replace("decoded by the", "by the").replace('decode_on="auto"', "auto")
+
+
+def cores(n):
+    return f"{n} cores" if n > 1 else "1 core"
+
+
+def rows(group, labelled):
+    """Bars of the figures that were measured: label, class and rounds."""
+    kept = [(plain(label), group.rounds(key)) for label, key in labelled]
+    return [(label, "ours" if "warpfeed" in label else "theirs", rounds) for label, rounds in kept if rounds]
+
+
+def host():
+    group = Group("host")
+    machine = group.about["machine"].partition(" (")[0]
+    return [(f"batches in host memory, {machine}", "images/s", rows(group, pages.HOST))]
+
+
+def numbers(group):
+    """The numbers of cores, or of pictures in a request, that were measured."""
+    return sorted({int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()})
+
+
+def device():
+    group = Group("device")
+    found = []
+    for n in reversed(numbers(group)):
+        labelled = [(label, f"{key}/{n}") for label, key in pages.DEVICE]
+        found.append((f"batches on the GPU, {cores(n)}", "images/s", rows(group, labelled)))
+    return found
+
+
+def training():
+    group = Group("training")
+    found = []
+    for n in [n for n in reversed(numbers(group)) if group.rounds(f"resnet18/repeated/{n}")]:
+        labelled = [(label, f"resnet18/{key}/{n}") for label, key in pages.TRAINING]
+        found.append((f"ResNet-18, {cores(n)}", "images/s", rows(group, labelled)))
+    return found
+
+
+def requests():
+    group = Group("requests")
+    found = []
+    for unit, title, wanted in (
+        ("ms", "median time of a request", [("warpfeed Decoder", "warpfeed", "ms"), ("torchvision, nvJPEG", "nvjpeg", "ms")]),
+        (
+            "images/s",
+            "rate",
+            [
+                ("warpfeed, four in flight", "warpfeed", "four"),
+                ("warpfeed, one at a time", "warpfeed", "rate"),
+                ("torchvision, nvJPEG, one at a time", "nvjpeg", "rate"),
+            ],
+        ),
+    ):
+        for n in numbers(group):
+            labelled = [(label, f"{who}/{n}/{what}") for label, who, what in wanted]
+            size = f"{n} pictures" if n > 1 else "1 picture"
+            found.append((f"{title}, {size}", unit, rows(group, labelled)))
+    return found
+
+
+def summary():
+    """The best row of each loader, for the start page."""
+    groups = Group("host"), Group("device"), Group("training")
+    most = [None, groups[1].most_cores(), groups[2].most_cores()]
+    names = [("warpfeed", "packed"), ("torch + torchvision", "torch"), ("FFCV", "ffcv"), ("DALI", "dali")]
+    panels = [("batches in host memory, " + groups[0].about["machine"].partition(" (")[0], "images/s", rows(groups[0], names))]
+    n = most[1]
+    gpu = (groups[1].about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ")
+    names = [("warpfeed", f"packed/gpu/{n}"), ("torch + torchvision", f"torch/{n}"), ("DALI", f"dali/{n}")]
+    panels.append((f"batches on the GPU, {gpu}, {cores(n)}", "images/s", rows(groups[1], names)))
+    n = most[2]
+    names = [("repeated", "a batch on the device, repeated"), ("warpfeed", "warpfeed"), ("torch", "torch + torchvision")]
+    names = [(label, f"resnet18/{key}/{n}") for key, label in names]
+    panels.append((f"ResNet-18 training, {gpu}, {cores(n)}", "images/s", rows(groups[2], names)))
+    return panels
+
+
+def bars(title, unit, found):
+    """One panel: a bar from 0 for the median, a line from the lowest to the highest round."""
+    most = max(max(rounds) for _, _, rounds in found)
+    drawn, said = [], []
+    for i, (label, kind, rounds) in enumerate(found):
+        rounds = sorted(rounds)
+        middle = (rounds[(len(rounds) - 1) // 2] + rounds[len(rounds) // 2]) / 2
+        top, value = i * ROW, number(middle, unit)
+        low, high, wide = (100 * x / most for x in (rounds[0], rounds[-1], middle))
+        said.append(f"{label}: {value}")
+        drawn.append(
+            f'<text x="0" y="{top + 15}">{escape(label)}</text>'
+            f'<text x="100%" y="{top + 15}" class="value">{value}</text>'
+            f'<rect x="0" y="{top + 22}" width="100%" height="10" rx="2" class="track"/>'
+            f'<rect x="0" y="{top + 22}" width="{wide:.2f}%" height="10" rx="2" class="{kind}"/>'
+            f'<line x1="{low:.2f}%" x2="{high:.2f}%" y1="{top + 27}" y2="{top + 27}" class="spread"/>'
+        )
+    spoken = escape(f"{title}, {unit}. " + "; ".join(said), quote=True)
+    svg = f'<svg width="100%" height="{len(found) * ROW}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
+    return f'<div class="panel"><p>{escape(title)} <span>{unit}</span></p>{svg}</div>'
+
+
+def ratios():
+    """Dots on a logarithmic axis: our rate in units of each rival's, from packed data and from plain files."""
+    found = []
+    for group, work, (rival, _, _), figure_of, packed, same in compare.measured():
+        dots = [(kind, float(group.ratio(key, figure_of, "{:.6g}"))) for kind, key in (("packed", packed), ("plain", same)) if key]
+        found.append((plain(work.replace("; ", ", ")), plain(rival), [(kind, ratio) for kind, ratio in dots if ratio]))
+    reach = [ratio for *_, dots in found for _, ratio in dots]
+    low, high = math.floor(math.log10(min(reach))), math.ceil(math.log10(max(reach)))
+    place = lambda ratio: 1 + 97 * (math.log10(ratio) - low) / (high - low)  # noqa: E731
+    high_of, drawn, said = 58, [], []
+    bottom = len(found) * high_of + 4
+    for power in range(low, high + 1):
+        x = f"{place(10.0**power):.2f}%"
+        anchor = ' text-anchor="end"' if power == high else ' text-anchor="middle"' if power > low else ""
+        # Ticks on each row's line, so that no line crosses the text.
+        kind = "one" if power == 0 else "grid"
+        ticks = ((row * high_of + 38, row * high_of + 54) for row in range(len(found)))
+        drawn += [f'<line x1="{x}" x2="{x}" y1="{y1}" y2="{y2}" class="{kind}"/>' for y1, y2 in ticks]
+        drawn.append(f'<text x="{x}" y="{bottom + 16}"{anchor}>{10.0**power:g}</text>')
+    for i, (work, rival, dots) in enumerate(found):
+        top = i * high_of
+        values = ", ".join(f"{ratio:#.2g}".rstrip(".") for _, ratio in dots)
+        said.append(f"{rival}, {work}: {values}")
+        drawn.append(f'<text x="0" y="{top + 16}">{escape(rival)}</text><text x="100%" y="{top + 16}" class="value">{values}</text>')
+        drawn.append(f'<text x="0" y="{top + 33}" class="small">{escape(work)}</text>')
+        drawn.append(f'<line x1="0" x2="100%" y1="{top + 46}" y2="{top + 46}" class="track"/>')
+        drawn += [f'<circle cx="{place(ratio):.2f}%" cy="{top + 46}" r="5" class="{kind}"/>' for kind, ratio in dots]
+    spoken = escape("warpfeed's rate divided by the rival's. " + "; ".join(said), quote=True)
+    svg = f'<svg width="100%" height="{bottom + 22}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
+    key = '<span class="key"><i class="packed"></i>packed data</span> <span class="key"><i class="plain"></i>plain files</span>'
+    return f'<figure class="plot wide"><p>warpfeed\'s rate divided by the rival\'s, on a logarithmic axis {key}</p>{svg}</figure>'
