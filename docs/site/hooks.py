@@ -67,6 +67,8 @@ TABS = {"rust": "Rust", "python": "Python"}
 def on_files(files, config):
     for source, site in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
+        if site == "api/index.md":
+            text += unplaced()
         file = File.generated(config, site, content=text)
         files.append(file)
         for image in IMAGE.findall(text):
@@ -75,7 +77,6 @@ def on_files(files, config):
                 if files.get_file_from_path(image) is None:
                     files.append(File.generated(config, image, abs_src_path=str(ROOT / image)))
     files.append(File.generated(config, "palette.css", content=palette()))
-    check_api()
     return files
 
 
@@ -161,18 +162,26 @@ def built():
     return (RUST / "warpfeed" / "index.html").exists()
 
 
-def check_api():
-    """Warns of public names of the Python package that no page of the reference shows."""
-    text = "".join(page.read_text(encoding="utf-8") for page in (HERE / "api").glob("*.md"))
-    shown = re.findall(r"^::: (\S+)", text, re.M)
+def public():
+    """The public names of the Python package, with the modules that are imported by name."""
     package = ROOT / "python" / "warpfeed"
     for node in ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names = [f"warpfeed.{name}" for name in ast.literal_eval(node.value) if name != "__version__"]
-    names += [f"warpfeed.{file.stem}" for file in package.glob("[a-z]*.py")]
-    for name in [*names, "warpfeed.Image"]:
-        if shown.count(name) != 1:
-            log.warning("%s is on %d pages of docs/site/api, not on one", name, shown.count(name))
+    return [*names, "warpfeed.Image", *(f"warpfeed.{file.stem}" for file in package.glob("[a-z]*.py"))]
+
+
+def unplaced():
+    """The part of the reference's first page with the names that no page shows, so that none is missing."""
+    shown = []
+    for page in (HERE / "api").glob("*.md"):
+        shown += re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M)
+    for name in {name for name in shown if shown.count(name) > 1}:
+        log.warning("%s is on several pages of docs/site/api", name)
+    missing = [name for name in public() if name not in shown]
+    if missing:
+        log.info("shown on the first page of the Python reference, because no page names them: %s", ", ".join(missing))
+    return "".join(f"\n::: {name}\n" for name in missing)
 
 
 def on_post_build(config):
