@@ -61,7 +61,9 @@ class Group:
         most = max(len(figure["rounds"]) for figure in about["figures"].values())
         spread = f" Medians of {most} rounds in turns, lowest and highest in brackets." if most > 1 else ""
         load = f"load {about['load']} before" if about["load"] else ""
-        run = ", ".join(filter(None, [where, load, about["data"], versions, about["date"], f"commit {about['commit']}"]))
+        run = ", ".join(
+            filter(None, [where, load, about["data"], versions, about["date"], f"commit {about['commit']}"])
+        )
         note = f" {about['note']}" if "note" in about else ""
         text = f"{measured}{spread}{note} {run}. Command: `{about['command']}`."
         return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)

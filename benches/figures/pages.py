@@ -124,7 +124,8 @@ def summary():
     return table([head[i] for i in kept], [[row[i] for i in kept] for row in body])
 
 
-TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training, **compare.TABLES}
+TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training}
+TABLES |= compare.TABLES
 
 
 def rendered(text):

@@ -23,7 +23,9 @@ class Page(HTMLParser):
 def dead(site):
     """One line for each dead link. Pages below rust/doc were checked by rustdoc."""
     generated = site / "rust" / "doc"
-    pages = {file: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html") if generated not in file.parents}
+    pages = {
+        file: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html") if generated not in file.parents
+    }
     for file, page in sorted(pages.items()):
         for link in sorted(page.links):
             parts = urlsplit(link)

@@ -16,7 +16,8 @@ import compare
 import pages
 from group import Group, number
 
-BLOCK = re.compile(r"<!-- figures:(\w+) -->\n(.*?)<!-- /figures -->", re.S)
+BLOCK = pages.BLOCK
+# Height of a bar with its label, in pixels.
 ROW = 40
 
 
@@ -33,10 +34,15 @@ def figure(content):
     return f'<figure class="plot"><div class="panels">{content}</div></figure>'
 
 
+def bare(text):
+    """Markdown without its marks."""
+    return re.sub(r"\*\*|`", "", text)
+
+
 def plain(label):
-    """The label of a table's row as text, short enough for a phone."""
-    text = re.sub(r"\*\*|`", "", label)
-    return text.replace("class folders", "folders").replace("decoded by the", "by the").replace('decode_on="auto"', "auto")
+    """The label of a table's row, short enough for a phone."""
+    label = bare(label).replace("class folders", "folders").replace("decoded by the", "by the")
+    return label.replace('decode_on="auto"', "auto")
 
 
 def cores(n):
@@ -82,7 +88,11 @@ def requests():
     group = Group("requests")
     found = []
     for unit, title, wanted in (
-        ("ms", "median time of a request", [("warpfeed Decoder", "warpfeed", "ms"), ("torchvision, nvJPEG", "nvjpeg", "ms")]),
+        (
+            "ms",
+            "median time of a request",
+            [("warpfeed Decoder", "warpfeed", "ms"), ("torchvision, nvJPEG", "nvjpeg", "ms")],
+        ),
         (
             "images/s",
             "rate",
@@ -105,13 +115,19 @@ def summary():
     groups = Group("host"), Group("device"), Group("training")
     most = [None, groups[1].most_cores(), groups[2].most_cores()]
     names = [("warpfeed", "packed"), ("torch + torchvision", "torch"), ("FFCV", "ffcv"), ("DALI", "dali")]
-    panels = [("batches in host memory, " + groups[0].about["machine"].partition(" (")[0], "images/s", rows(groups[0], names))]
+    panels = [
+        ("batches in host memory, " + groups[0].about["machine"].partition(" (")[0], "images/s", rows(groups[0], names))
+    ]
     n = most[1]
     gpu = (groups[1].about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ")
     names = [("warpfeed", f"packed/gpu/{n}"), ("torch + torchvision", f"torch/{n}"), ("DALI", f"dali/{n}")]
     panels.append((f"batches on the GPU, {gpu}, {cores(n)}", "images/s", rows(groups[1], names)))
     n = most[2]
-    names = [("repeated", "a batch on the device, repeated"), ("warpfeed", "warpfeed"), ("torch", "torch + torchvision")]
+    names = [
+        ("repeated", "a batch on the device, repeated"),
+        ("warpfeed", "warpfeed"),
+        ("torch", "torch + torchvision"),
+    ]
     names = [(label, f"resnet18/{key}/{n}") for key, label in names]
     panels.append((f"ResNet-18 training, {gpu}, {cores(n)}", "images/s", rows(groups[2], names)))
     return panels
@@ -142,31 +158,39 @@ def bars(title, unit, found):
 def ratios():
     """Dots on a logarithmic axis: our rate in units of each rival's, from packed data and from plain files."""
     found = []
-    for group, work, (rival, _, _), figure_of, packed, same in compare.measured():
-        dots = [(kind, float(group.ratio(key, figure_of, "{:.6g}"))) for kind, key in (("packed", packed), ("plain", same)) if key]
-        found.append((plain(work.replace("; ", ", ")), plain(rival), [(kind, ratio) for kind, ratio in dots if ratio]))
-    reach = [ratio for *_, dots in found for _, ratio in dots]
-    low, high = math.floor(math.log10(min(reach))), math.ceil(math.log10(max(reach)))
-    place = lambda ratio: 1 + 97 * (math.log10(ratio) - low) / (high - low)  # noqa: E731
-    high_of, drawn, said = 58, [], []
-    bottom = len(found) * high_of + 4
+    for group, work, (rival, _, _), theirs, packed, same in compare.measured():
+        ratios_of = [
+            (kind, key and group.ratio(key, theirs, "{:.6g}")) for kind, key in (("packed", packed), ("plain", same))
+        ]
+        dots = [(kind, float(ratio)) for kind, ratio in ratios_of if ratio]
+        found.append((bare(work).replace("; ", ", "), bare(rival), dots))
+    logs = [math.log10(ratio) for *_, dots in found for _, ratio in dots]
+    low, high = math.floor(min(logs)), math.floor(max(logs)) + 1
+
+    def place(ratio):
+        return f"{1 + 97 * (math.log10(ratio) - low) / (high - low):.2f}%"
+
+    tall, drawn, said = 58, [], []
+    bottom = len(found) * tall
     for power in range(low, high + 1):
-        x = f"{place(10.0**power):.2f}%"
-        anchor = ' text-anchor="end"' if power == high else ' text-anchor="middle"' if power > low else ""
+        x = place(10.0**power)
+        anchor = "end" if power == high else "middle" if power > low else "start"
         # Ticks on each row's line, so that no line crosses the text.
         kind = "one" if power == 0 else "grid"
-        ticks = ((row * high_of + 38, row * high_of + 54) for row in range(len(found)))
-        drawn += [f'<line x1="{x}" x2="{x}" y1="{y1}" y2="{y2}" class="{kind}"/>' for y1, y2 in ticks]
-        drawn.append(f'<text x="{x}" y="{bottom + 16}"{anchor}>{10.0**power:g}</text>')
-    for i, (work, rival, dots) in enumerate(found):
-        top = i * high_of
+        for top in range(0, bottom, tall):
+            drawn.append(f'<line x1="{x}" x2="{x}" y1="{top + 38}" y2="{top + 54}" class="{kind}"/>')
+        drawn.append(f'<text x="{x}" y="{bottom + 20}" text-anchor="{anchor}">{10.0**power:g}</text>')
+    for top, (work, rival, dots) in zip(range(0, bottom, tall), found):
         values = ", ".join(f"{ratio:#.2g}".rstrip(".") for _, ratio in dots)
         said.append(f"{rival}, {work}: {values}")
-        drawn.append(f'<text x="0" y="{top + 16}">{escape(rival)}</text><text x="100%" y="{top + 16}" class="value">{values}</text>')
+        drawn.append(f'<text x="0" y="{top + 16}">{escape(rival)}</text>')
+        drawn.append(f'<text x="100%" y="{top + 16}" class="value">{values}</text>')
         drawn.append(f'<text x="0" y="{top + 33}" class="small">{escape(work)}</text>')
         drawn.append(f'<line x1="0" x2="100%" y1="{top + 46}" y2="{top + 46}" class="track"/>')
-        drawn += [f'<circle cx="{place(ratio):.2f}%" cy="{top + 46}" r="5" class="{kind}"/>' for kind, ratio in dots]
-    spoken = escape("warpfeed's rate divided by the rival's. " + "; ".join(said), quote=True)
-    svg = f'<svg width="100%" height="{bottom + 22}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
-    key = '<span class="key"><i class="packed"></i>packed data</span> <span class="key"><i class="plain"></i>plain files</span>'
-    return f'<figure class="plot wide"><p>warpfeed\'s rate divided by the rival\'s, on a logarithmic axis {key}</p>{svg}</figure>'
+        drawn += [f'<circle cx="{place(ratio)}" cy="{top + 46}" r="5" class="{kind}"/>' for kind, ratio in dots]
+    title = "warpfeed's rate divided by the rival's"
+    spoken = escape(f"{title}. " + "; ".join(said), quote=True)
+    svg = f'<svg width="100%" height="{bottom + 26}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
+    kinds = (("packed", "packed data"), ("plain", "plain files"))
+    key = " ".join(f'<span class="key"><i class="{kind}"></i>{name}</span>' for kind, name in kinds)
+    return f'<figure class="plot wide"><p>{title}, on a logarithmic axis {key}</p>{svg}</figure>'

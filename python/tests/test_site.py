@@ -40,18 +40,41 @@ def test_a_plot_shows_the_median_of_every_figure_of_its_table(plots: ModuleType,
     medians = {plots.number(figure["median"], figure["unit"]) for figure in record["figures"].values()}
     assert shown and set(shown) <= medians
     assert all(f" {value} " in table or f" {value}," in table for value in shown)
-    assert max(float(width) for width in re.findall(r'width="([\d.]+)%" height="10" rx="2" class="(?:ours|theirs)"', drawn)) <= 100
+    assert (
+        max(
+            float(width) for width in re.findall(r'width="([\d.]+)%" height="10" rx="2" class="(?:ours|theirs)"', drawn)
+        )
+        <= 100
+    )
+
+
+def test_the_plot_of_rivals_has_a_dot_for_each_ratio_of_the_table(plots: ModuleType) -> None:
+    page = (ROOT / "docs" / "compare.md").read_text()
+    table = page.split("<!-- figures:rivals -->")[1].split("<!-- /figures -->")[0].strip().splitlines()[2:]
+    ratios = [[cell.strip() for cell in line.split("|")[3:5] if cell.strip()] for line in table]
+    drawn = plots.plot("rivals")
+    assert re.findall(r'class="value">([^<]*)<', drawn) == [", ".join(row) for row in ratios]
+    assert drawn.count("<circle") == sum(map(len, ratios))
+    # Dots left of the tick at 1 are the ratios below 1.
+    one = float(re.findall(r'x1="([\d.]+)%"[^>]*class="one"', drawn)[0])
+    left = [place for place in re.findall(r'cx="([\d.]+)%"', drawn) if float(place) < one]
+    assert len(left) == sum(float(ratio) < 1 for row in ratios for ratio in row)
 
 
 def test_the_longest_bar_belongs_to_the_highest_median(plots: ModuleType) -> None:
     drawn = plots.bars("title", "images/s", [("a", "ours", [10, 30, 20]), ("b", "theirs", [40])])
-    assert re.findall(r'width="([\d.]+)%" height="10" rx="2" class="(\w+)"', drawn)[1::2] == [("50.00", "ours"), ("100.00", "theirs")]
+    assert re.findall(r'width="([\d.]+)%" height="10" rx="2" class="(\w+)"', drawn)[1::2] == [
+        ("50.00", "ours"),
+        ("100.00", "theirs"),
+    ]
     assert '<line x1="25.00%" x2="75.00%"' in drawn
 
 
 def test_dead_links_and_anchors_of_the_site_are_found(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
-    (tmp_path / "index.html").write_text('<a href="b/#here"></a><a href="b/#gone"></a><img src="no.png"><a href="https://x.org/y">')
+    (tmp_path / "index.html").write_text(
+        '<a href="b/#here"></a><a href="b/#gone"></a><img src="no.png"><a href="https://x.org/y">'
+    )
     (tmp_path / "b" / "index.html").write_text('<h2 id="here"></h2><a href="../#top"></a><a href="..">up</a>')
     assert list(module("links").dead(tmp_path)) == [
         "b/index.html: ../#top leads to no anchor",

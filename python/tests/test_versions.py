@@ -13,7 +13,7 @@ from conftest import ROOT
 
 
 def version(root: Path, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, root / ".ci" / "version", *arguments]
+    command: list[str | Path] = [sys.executable, root / ".ci" / "version", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True)
     return ended.returncode, ended.stdout + ended.stderr
 
