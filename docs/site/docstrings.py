@@ -13,7 +13,11 @@ EXAMPLE = re.compile(r"^( *)(.*?):?:\n\n((?:\1    .*\n|\n)+)", re.M)
 
 
 class Docstrings(Extension):
-    def on_object(self, *, obj, loader, **_):
+    def on_package(self, *, pkg, **_):
+        # `on_object` is called for everything in the package, but not for the package.
+        self.on_object(obj=pkg)
+
+    def on_object(self, *, obj, **_):
         if obj.docstring:
             text = ROLE.sub(lambda role: link(obj, role[1]), obj.docstring.value) + "\n\n"
             text = NAMES.sub(lambda found: "".join(found[1] + name + found[3] for name in found[2].split(", ")), text)
