@@ -2,8 +2,9 @@
 # Builds the documentation site in target/site/html, in a virtual environment of its own. A dead link
 # fails the build. Arguments are mkdocs's: `docs/site/build.sh serve` shows the site while pages change.
 #
-# If `cargo doc --no-deps --all-features` has run, the site contains its output. The native module
-# need not be built, because mkdocstrings reads sources and stubs.
+# If `cargo doc --no-deps --all-features` and `cargo build -p warpfeed-cli` have run, the site contains
+# the first one's output and the program's help. The native module need not be built, because
+# mkdocstrings reads sources and stubs.
 set -euo pipefail
 cd "$(dirname "$0")"
 venv=${WARPFEED_SITE_VENV:-../../target/site/venv}

@@ -19,6 +19,7 @@ from mkdocs.structure.files import File
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RUST = ROOT / "target" / "doc"
+PROGRAM = ROOT / "target" / "debug" / "warpfeed"
 FORGE = "https://github.com/warpfeed/warpfeed"
 log = logging.getLogger("mkdocs.hooks.warpfeed")
 
@@ -46,6 +47,7 @@ PAGES = {
     **{f"docs/{page.name}": page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"},
     **{f"docs/site/api/{page.name}": f"api/{page.name}" for page in (HERE / "api").glob("*.md")},
     "docs/site/rust.md": "rust.md",
+    "docs/site/command-line.md": "command-line.md",
 }
 SOURCES = {site: source for source, site in PAGES.items()}
 TRACKED = set(
@@ -61,6 +63,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$\n?", re.M | re.S)
 RUST_HERE = 'The documentation of every feature: <a href="doc/warpfeed/index.html">open the reference</a>.'
 RUST_ABSENT = "This copy of the site has no reference. `cargo doc --no-deps --all-features --open` makes and shows it."
+HELP_ABSENT = "This copy of the site has no help of the commands. `warpfeed COMMAND --help` shows it."
 TABS = {"rust": "Rust", "python": "Python"}
 
 
@@ -121,6 +124,8 @@ def tabbed(run):
 def prose(source, site, text):
     text = LINK.sub(lambda link: f"]({target(source, site, link[1])})", text)
     text = text.replace("<!-- rust reference -->", RUST_HERE if built() else RUST_ABSENT)
+    if "<!-- help of the program -->" in text:
+        text = text.replace("<!-- help of the program -->", program() if PROGRAM.exists() else HELP_ABSENT)
     return plots.BLOCK.sub(lambda block: f"\n{plots.plot(block[1])}\n\n{block[2]}", text)
 
 
@@ -160,6 +165,18 @@ def palette():
     return f"[data-md-color-scheme=default] {{{light}}}\n[data-md-color-scheme=slate] {{{dark}}}\n"
 
 
+def program():
+    """The help of the program and of each of its commands."""
+
+    def helped(*command):
+        return subprocess.run([PROGRAM, *command, "--help"], check=True, capture_output=True, text=True).stdout
+
+    text = helped()
+    commands = re.findall(r"^  ([a-z-]+) ", text.partition("\nCommands:\n")[2].partition("\n\n")[0], re.M)
+    made = [("warpfeed", text), *((name, helped(name)) for name in commands if name != "help")]
+    return "\n".join(f"## {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in made)
+
+
 def built():
     """Whether `cargo doc` has run."""
     return (RUST / "warpfeed" / "index.html").exists()
@@ -194,5 +211,7 @@ def on_post_build(config):
         shutil.copytree(RUST, site / "rust" / "doc", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
     else:
         log.info("target/doc does not have the crate's documentation: the site is built without it")
+    if not PROGRAM.exists():
+        log.info("target/debug/warpfeed is not built: the page of the command line is without the program's help")
     for dead in module("links").dead(site):
         log.warning("%s", dead)
