@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use warpfeed::order::Rng;
-use warpfeed::source::{DATA_FORMATS, Object, Options, OwnedSample, Source, Store, open};
+use warpfeed::source::{DATA_FORMATS, Lookahead, Object, Options, OwnedSample, Place, Source, Stop, Store, open};
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
@@ -316,6 +316,24 @@ fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
     assert!(e.cause().contains("processes use other files of") && e.to_string().contains("mem://3"), "{e}");
     let held: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
     assert!(held <= limit, "{held}");
+
+    // Blocks make room for files.
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
+    let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
+    let object = store.object("mem://2/x.npy").unwrap();
+    for sample in 0..8 {
+        keep.offer(&object, sample * 300_000, &bytes(1), sample, Place::default());
+    }
+    let found = || {
+        let contents = show(folder.path()).unwrap();
+        (contents.blocks, contents.bytes + contents.files.values().map(|(_, bytes)| bytes).sum::<u64>())
+    };
+    let (blocks, all) = found();
+    assert!(blocks == 8 && all <= limit, "{blocks} blocks of {all} bytes");
+    with(folder.path(), limit, &store).open("mem://1/x.npy").unwrap();
+    let (blocks, all) = found();
+    assert!((1..8).contains(&blocks) && all <= limit, "{blocks} blocks, {all} bytes with the files");
 }
 
 #[test]
@@ -356,4 +374,24 @@ fn a_damaged_file_is_found_by_check_and_fetched_again_while_others_use_the_set()
     assert_eq!(check(folder.path()).unwrap().damaged, 1);
     assert_eq!(check(folder.path()).unwrap().damaged, 0);
     assert!(samples(&*open()) == local && samples(&*used) == local);
+}
+
+/// Another process may be suspended while it makes room.
+#[test]
+fn opening_can_be_given_up_while_another_process_makes_room() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), large());
+    let options = with(folder.path(), 1 << 30, &store);
+    let room = fs::File::create(folder.path().join("files/room.lock")).unwrap();
+    room.lock().unwrap();
+    let given_up = Arc::new(AtomicU64::new(0));
+    let (is_given_up, (send, opened)) = (given_up.clone(), std::sync::mpsc::channel());
+    let stop = Stop::new(move || is_given_up.load(SeqCst) > 0);
+    thread::spawn(move || {
+        let answer = stop.during(|| options.open("mem://set/x.npy").map(|_| ()));
+        send.send(answer)
+    });
+    thread::sleep(Duration::from_millis(200));
+    given_up.store(1, SeqCst);
+    let e = opened.recv_timeout(Duration::from_secs(60)).expect("it is given up").unwrap_err();
+    assert!(e.cause().contains("cancelled"), "{e}");
 }

@@ -17,7 +17,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crc32fast::Hasher;
@@ -26,6 +26,7 @@ use warpfeed::{Error, Result};
 
 use super::folder::{FILES, Folder};
 use super::listing::{self, Listing};
+use crate::runtime::PerProcess;
 
 /// Bytes of one request.
 const PART: u64 = 8 << 20;
@@ -43,7 +44,11 @@ const USED: &str = "used";
 const REMOVED: &str = "removed";
 
 /// The locks of the sets that this process uses, until it ends.
-static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
+static HELD: PerProcess<Mutex<Vec<(PathBuf, File)>>> = PerProcess::new();
+
+fn held() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
+    Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Bytes of all sets of files in the folder.
 pub(super) fn used(folder: &Folder) -> u64 {
@@ -84,8 +89,8 @@ pub(super) fn bring(
         return Err(Error::config(cause).at_path(base));
     }
     let failed = |e: io::Error| Error::io(&set.path, &e);
-    let is_held = || HELD.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(path, _)| *path == set.path);
-    if is_held() && set.is_complete().map_err(failed)? {
+    let is_held = || Ok::<_, Error>(held()?.iter().any(|(path, _)| *path == set.path));
+    if is_held()? && set.is_complete().map_err(failed)? {
         return Ok(set.data());
     }
     let in_use = lock_file(&set.path.with_extension("lock")).map_err(failed)?;
@@ -101,8 +106,8 @@ pub(super) fn bring(
             set.fill(read)?;
         }
     }
-    if !is_held() {
-        HELD.lock().unwrap_or_else(PoisonError::into_inner).push((set.path.clone(), in_use));
+    if !is_held()? {
+        held()?.push((set.path.clone(), in_use));
     }
     Ok(set.data())
 }
@@ -140,7 +145,7 @@ fn make_room(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     let files = folder.path.join(FILES);
     let failed = |e: io::Error| Error::io(&files, &e);
     let room = lock_file(&files.join("room.lock")).map_err(failed)?;
-    room.lock().map_err(failed)?;
+    set.wait(|| alone(&room))?;
     let own = bytes(set.objects);
     let (mut others, mut sum) = (Vec::new(), own);
     for (path, listing) in sets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != set.path) {
