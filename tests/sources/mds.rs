@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use warpfeed::source::{Concat, Options, Source, TableOptions, open};
 use warpfeed::{ErrorKind, Loader};
 
 use crate::formats::{agrees, copy, fixture, owned};
+use crate::warnings::Warnings;
 
 fn cause(opened: warpfeed::Result<impl Sized>) -> String {
     opened.err().unwrap().to_string()
@@ -47,6 +49,27 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     joined.verify(12 + first..13 + first, &mut |e| found.push(e));
     joined.verify(first..first + 1, &mut |e| found.push(e));
     assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
+}
+
+#[test]
+fn hashes_that_cannot_be_compared_are_a_warning_and_no_error() {
+    let folder = copy("mds");
+    let index = folder.path().join("index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    for hashes in [json!({"blake2b": "00"}), json!(null), json!({"sha1": 3})] {
+        let mut changed: Value = serde_json::from_str(&text).unwrap();
+        for shard in changed["shards"].as_array_mut().unwrap() {
+            shard["raw_data"]["hashes"] = hashes.clone();
+        }
+        fs::write(&index, changed.to_string()).unwrap();
+        let (source, warnings) = (open(folder.path()).unwrap(), Warnings::default());
+        let mut found = Vec::new();
+        tracing::subscriber::with_default(warnings.clone(), || source.verify(0..12, &mut |e| found.push(e)));
+        assert!(found.is_empty(), "{found:?}");
+        let warnings = warnings.0.lock().unwrap().concat();
+        let told = warnings.contains("no hash of this file that can be computed here, only blake2b");
+        assert_eq!(told, hashes["blake2b"].is_string(), "{warnings}");
+    }
 }
 
 #[test]

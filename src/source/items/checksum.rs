@@ -69,13 +69,19 @@ impl State {
 }
 
 impl Checksum {
-    /// The fastest of the hashes in an index that is known here.
+    /// The fastest of the hashes in an index that is known here, or else one that is not.
     pub(in crate::source) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
-        let (name, expected) = NAMES.iter().find_map(|name| hashes.get_key_value(*name))?;
+        let known = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
+        let (name, expected) = known.or_else(|| hashes.first_key_value())?;
         Some(Checksum { name: name.clone(), expected: expected.to_lowercase() })
     }
 
-    /// Reads a whole file and compares its hash.
+    /// Whether the hash can be computed here.
+    pub(in crate::source) fn is_known(&self) -> bool {
+        NAMES.contains(&&*self.name)
+    }
+
+    /// Reads a whole file and compares its hash, if it is [known](Checksum::is_known).
     ///
     /// # Errors
     /// If it differs, or the file cannot be read, with the file.
@@ -129,7 +135,11 @@ mod tests {
         };
         assert_eq!(of(&["sha1", "blake2b", "xxh64"]).as_deref(), Some("xxh64"));
         assert_eq!(of(&["blake2b", "sha1"]).as_deref(), Some("sha1"));
-        assert_eq!(of(&["blake2b", "sha3_256"]), None);
+        assert_eq!(of(&["sha3_256", "blake2b"]).as_deref(), Some("blake2b"));
+        assert_eq!(of(&[]), None);
+        let unknown = Checksum { name: "blake2b".to_owned(), expected: "0".to_owned() };
+        assert!(!unknown.is_known());
+        unknown.check(&HeldFile::in_memory(vec![1])).unwrap();
     }
 
     const HASHES: [(&str, &str); 11] = [

@@ -36,7 +36,16 @@ pub(super) struct Info {
     pub(super) bytes: u64,
     /// Hexadecimal hashes by their names in Python.
     #[serde(default)]
-    pub(super) hashes: BTreeMap<String, String>,
+    hashes: serde_json::Value,
+}
+
+impl Info {
+    /// The hashes of the file. Only a check of whole files needs them, so other values are not an
+    /// error.
+    pub(super) fn hashes(&self) -> BTreeMap<String, String> {
+        let hashes = self.hashes.as_object().into_iter().flatten();
+        hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
+    }
 }
 
 /// The shards of a data set, and the columns that all of them have.

@@ -19,7 +19,7 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
     let text = file::read(&index_path, MOST_INDEX).map_err(|e| Error::io(&index_path, &e))?;
     let index = Index::parse(&text).map_err(|e| e.at_path(&index_path))?;
     let files = in_parallel(&index.shards, |shard| open_shard(folder, shard, options.mapped))?;
-    let checksum = |shard: &Shard| Checksum::fastest(&shard.raw.hashes);
+    let checksum = |shard: &Shard| Checksum::fastest(&shard.raw.hashes());
     let items = Items::new(files, None)?.with_checksums(index.shards.iter().map(checksum).collect());
     Ok(Arc::new(Rows::new(path, items, MdsRows::new(&index.columns), options)?))
 }
