@@ -5,9 +5,10 @@
 //! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned
 //!    `Ok` in this process, because cudarc panics if libcuda cannot be opened. A [`Context`] exists
 //!    only after that.
-//! 2. Every raw driver call in this folder runs while an [`Entered`] of its object's context is
-//!    alive on the calling thread.
-//!    It is a call in progress for `ending`, so that no call runs while the process exits.
+//! 2. Every raw driver call for an object in this folder runs while an [`Entered`] of its context
+//!    is alive on the calling thread. It is a call in progress for `ending`, so that no call runs
+//!    while the process exits. The outermost one of a thread may [rest](Entered::resting) between
+//!    calls that enter themselves.
 //! 3. An [`Entered`] restores the state of the thread: the current context and the capture mode.
 //!    The program's own calls on that thread are not affected.
 
@@ -97,7 +98,10 @@ impl Context {
         // The driver has no capture mode to restore before this call. If the call fails, so does
         // the one below.
         let _ = result::init();
-        let _restore = Entered::nowhere();
+        let restore = Entered::nowhere();
+        if restore.is_refused() {
+            return Err(exiting());
+        }
         let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
         ending::before_the_driver();
         Ok(Context(Some(context)))
@@ -140,7 +144,7 @@ impl Context {
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
         if entered.is_refused() {
-            return Err(Error::new(ErrorKind::Cuda, "the process is exiting"));
+            return Err(exiting());
         }
         let here = self.cudarc().cu_ctx();
         if entered.before != here {
@@ -181,6 +185,10 @@ impl Context {
     }
 }
 
+fn exiting() -> Error {
+    Error::new(ErrorKind::Cuda, "the process is exiting")
+}
+
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Context(device {})", self.ordinal())
@@ -199,7 +207,9 @@ pub(crate) struct Entered {
     now: sys::CUcontext,
     /// The previous capture mode. `None` if the driver did not return it, and in a nested scope.
     mode: Option<sys::CUstreamCaptureMode>,
-    /// `None` if the process is exiting. Then nothing was entered, and no call may be made.
+    /// False if the process is exiting. Then nothing was entered, and no call may be made.
+    entered: bool,
+    /// `None` while it rests, and if nothing was entered.
     pass: Option<Pass>,
     _on_this_thread: PhantomData<*const ()>,
 }
@@ -214,13 +224,15 @@ impl Entered {
         let depth = STAYS.replace(STAYS.get() + 1);
         let Some(pass) = ending::pass() else {
             let nowhere = std::ptr::null_mut();
-            return Entered { before: nowhere, now: nowhere, mode: None, pass: None, _on_this_thread: PhantomData };
+            let (mode, pass) = (None, None);
+            return Entered { before: nowhere, now: nowhere, mode, entered: false, pass, _on_this_thread: PhantomData };
         };
         let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
         Entered {
             before,
             now: before,
             mode: (depth == 0).then(|| exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)).flatten(),
+            entered: true,
             pass: Some(pass),
             _on_this_thread: PhantomData,
         }
@@ -228,7 +240,14 @@ impl Entered {
 
     /// Whether the process is exiting, so that no driver call may be made.
     pub(super) fn is_refused(&self) -> bool {
-        self.pass.is_none()
+        !self.entered
+    }
+
+    /// The same for a thread that keeps it while it waits for work. It is no call in progress, so
+    /// the process may exit meanwhile. Each call of the thread enters again.
+    pub(crate) fn resting(mut self) -> Self {
+        self.pass = None;
+        self
     }
 }
 
@@ -238,6 +257,7 @@ impl Drop for Entered {
         if self.is_refused() {
             return;
         }
+        let Some(_pass) = self.pass.take().or_else(ending::pass) else { return };
         self.mode.map(exchange);
         let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
         if now != self.before {
@@ -275,6 +295,30 @@ impl<T> Doing<T> for Result<T, DriverError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Needs a driver.
+    #[test]
+    fn a_context_that_a_thread_keeps_is_no_call_in_progress() {
+        if available().is_err() {
+            return eprintln!("skipped: this machine has no driver");
+        }
+        let context = Context::new(0).unwrap();
+        let current = || result::ctx::get_current().ok().flatten();
+        let before = current();
+        let stay = context.enter().unwrap().resting();
+        let nested = context.enter().unwrap();
+        assert!(ending::calls_in_progress() > 0);
+        drop(nested);
+        assert_eq!(current(), Some(context.cudarc().cu_ctx()));
+        // Other tests make calls, too.
+        let since = std::time::Instant::now();
+        while ending::calls_in_progress() > 0 {
+            assert!(since.elapsed().as_secs() < 60, "the context counts as a call");
+            std::thread::yield_now();
+        }
+        drop(stay);
+        assert_eq!(current(), before);
+    }
 
     /// Has no effect if there is a driver; `tests/gpu/batches.rs` covers that case.
     #[test]

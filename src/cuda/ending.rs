@@ -57,6 +57,11 @@ impl Drop for Pass {
 
 static GATE: Gate = Gate::new();
 
+/// Number of calls in progress, in all threads.
+pub fn calls_in_progress() -> usize {
+    GATE.inside.load(Ordering::SeqCst)
+}
+
 /// Begins a driver call. `None` if the process is exiting.
 pub(super) fn pass() -> Option<Pass> {
     GATE.pass()

@@ -91,6 +91,7 @@ pub mod internal {
         convert::{Convert, Launch, Retouch, SoftLabels},
         decode::{Decode, DecodeAt, Stage},
         driver::Context,
+        ending::calls_in_progress,
         event::Event,
         memory::Memory,
         pinned::Pinned,

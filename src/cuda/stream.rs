@@ -66,7 +66,7 @@ impl Stream {
     /// # Safety
     /// The stream must belong to `context`, and outlive the result.
     pub(crate) unsafe fn borrowed(context: &Context, raw: usize) -> Result<Self> {
-        let _restore = Entered::nowhere();
+        let _here = context.enter()?;
         // SAFETY: guaranteed by the caller.
         Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
     }

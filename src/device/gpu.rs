@@ -18,7 +18,7 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     type Kernels: Send + Sync;
     /// Host memory for the fault flags of decoded pictures.
     type Faults: Send;
-    /// Makes calls of the same thread cheaper while it lives.
+    /// Makes calls of the same thread cheaper while it lives. It does not hold up the exit.
     type Stay;
 
     fn stay(&self) -> Result<Self::Stay>;

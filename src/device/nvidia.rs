@@ -40,7 +40,7 @@ impl Gpu for Nvidia {
     type Stay = Entered;
 
     fn stay(&self) -> Result<Entered> {
-        self.0.enter()
+        self.0.enter().map(Entered::resting)
     }
 
     fn memory(&self, bytes: usize) -> Result<Memory> {

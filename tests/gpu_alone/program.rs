@@ -8,7 +8,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::device::{Probe, loader, stream};
 use crate::process::{alone, child};
@@ -16,6 +16,7 @@ use crate::reference::checksum;
 use warpfeed::ErrorKind;
 use warpfeed::cuda::cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
 use warpfeed::cuda::cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use warpfeed::cuda::internal::calls_in_progress;
 
 const BATCH: usize = 32;
 const BATCHES: usize = 24;
@@ -296,4 +297,25 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
             .status();
         assert_eq!(status.unwrap().code(), Some(7));
     }
+}
+
+/// A call in progress holds up the exit for as long as a second.
+#[test]
+fn a_loader_that_waits_holds_up_no_exit() {
+    let _alone = alone();
+    let Some(stream) = stream() else { return };
+    let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();
+    let ends = |when: &str| {
+        let since = Instant::now();
+        while calls_in_progress() > 0 {
+            assert!(since.elapsed() < Duration::from_secs(60), "{when}, a driver call stays in progress");
+            std::thread::yield_now();
+        }
+    };
+    ends("before the first epoch");
+    let mut epoch = open.epoch(0);
+    let _held = epoch.next().unwrap().unwrap();
+    ends("while all slots are full");
+    epoch.for_each(|batch| drop(batch.unwrap()));
+    ends("after an epoch");
 }
