@@ -203,7 +203,7 @@ mod tests {
             assert!(pause.join().unwrap().is_err() && forever.join().unwrap().is_err());
             let _ = blocked.join().unwrap();
         });
-        assert!(begun.elapsed() < Duration::from_secs(5));
-        assert_eq!(noticed.recv_timeout(Duration::from_secs(5)), Ok(()), "the work sees the stop");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the pause alone is longer");
+        assert_eq!(noticed.recv_timeout(Duration::from_secs(60)), Ok(()), "the work sees the stop");
     }
 }

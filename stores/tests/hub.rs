@@ -130,5 +130,6 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
     let stop = Stop::new(move || begun.elapsed() > Duration::from_millis(300));
     let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];
     assert!(stop.during(|| set("never", vec![commit.clone()], pages)).is_err());
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    // Its attempts alone would take more than a minute.
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }

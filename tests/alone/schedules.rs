@@ -299,8 +299,8 @@ fn run_all(seeds: std::ops::Range<u64>) {
     std::thread::spawn(move || {
         while let Some(current) = watched.upgrade() {
             let (seed, since) = *current.lock().expect("nothing panics while holding it");
-            if since.elapsed() > Duration::from_secs(20) {
-                eprintln!("hang: schedule {seed} is not done after 20 s: {:?}", Schedule::draw(seed));
+            if since.elapsed() > Duration::from_secs(100) {
+                eprintln!("hang: schedule {seed} is not done after 100 s: {:?}", Schedule::draw(seed));
                 std::process::exit(101);
             }
             drop(current);

@@ -267,7 +267,7 @@ fn a_decoder_may_be_dropped_with_requests_in_flight_and_batches_stay_valid() {
             std::thread::sleep(Duration::from_millis(turn % 6));
             let since = Instant::now();
             drop(decoder);
-            assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+            assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
             for answer in pending {
                 match answer.wait() {
                     Ok(batch) => assert!(batch.bytes() == expected),

@@ -304,7 +304,7 @@ impl Trips {
         thread::spawn(move || {
             while let Ok(first) = waiting.recv() {
                 let mut all = vec![first];
-                while let Ok(next) = waiting.recv_timeout(Duration::from_millis(150)) {
+                while let Ok(next) = waiting.recv_timeout(Duration::from_millis(250)) {
                     all.push(next);
                 }
                 counted.fetch_add(1, Ordering::SeqCst);

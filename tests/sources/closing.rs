@@ -13,8 +13,9 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{Follow, Lookahead, Object, Options, Reply, Sample, Source, Stop, Store, is_stopped};
 use warpfeed::{Augment, Epochs, Error, Loader, Result};
 
-/// Most of the time that a user waits.
-const MOMENT: Duration = Duration::from_secs(2);
+/// Far less than the half minute after which a request fails by itself, and far more than a busy
+/// machine needs to close.
+const MOMENT: Duration = Duration::from_secs(20);
 
 /// What the store does.
 const ANSWERS: u8 = 0;

@@ -179,13 +179,13 @@ pub fn run_until(
 /// Waits until the process has `expected` threads started by the crate. A thread takes its name
 /// shortly after it starts, and leaves the list shortly after it is joined.
 pub fn wait_for_threads(expected: usize) {
-    for _ in 0..50_000 {
+    for _ in 0..600_000 {
         if threads() == expected {
             return;
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    assert_eq!(threads(), expected, "threads of the crate, after waiting 5 s");
+    assert_eq!(threads(), expected, "threads of the crate, after waiting a minute");
 }
 
 fn threads() -> usize {
