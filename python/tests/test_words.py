@@ -1,5 +1,5 @@
-"""Promise: no message has Rust spelling. These tests convert every text of the crate's source that
-may become a message, so a new text that is not covered fails."""
+"""Promise: no message has Rust spelling. These tests convert every text of the source of the crate, of the
+stores and of the package that may become a message, so a new text that is not covered fails."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def source(path: str) -> str:
 
 def messages() -> set[str]:
     found = set()
-    for path in sorted((ROOT / "src").rglob("*.rs")):
-        if path.name == "tests.rs" or "sim" in path.parts:
+    files = [path for folder in ("src", "stores/src", "python/src") for path in sorted((ROOT / folder).rglob("*.rs"))]
+    for path in files:
+        # `words.rs` has the texts that are replaced.
+        if path.name in ("tests.rs", "words.rs") or "sim" in path.parts:
             continue
         for _, raw, text in TOKEN.findall(source(str(path.relative_to(ROOT)))):
             text = raw or re.sub(r"\\\n\s*", "", text).replace('\\"', '"')

@@ -302,8 +302,8 @@ impl Fields {
         let objects = self.objects().count();
         if step == "copy_paste" && objects != 1 {
             return Err(Error::config(format!(
-                "augment: copy_paste needs one field with the masks of the objects, and the loader has {objects}: add \
-                 .field(\"boxes\", Boxes::new(100).masks())"
+                "augment: copy_paste needs one field with the masks of the objects, and the loader has {objects}: give it \
+                 one field of boxes with masks"
             )));
         }
         Ok(())
