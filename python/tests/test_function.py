@@ -51,7 +51,7 @@ def pids_of(loader: Loader) -> list[int]:
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while alive(pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not alive(pids)
@@ -245,12 +245,12 @@ def test_a_function_that_never_returns_is_ended_with_the_loader(
     pids = pids_of(loader)
     in_stuck_calls(loader, tmp_path)
     assert len(alive(pids)) == 3
-    start = time.monotonic()
+    # The function would never return. `SIGALRM` ends a test that waits for it.
+    signal.alarm(120)
     if how == "close":
         loader.close()
     del loader
-    # Half a second of grace for all processes together.
-    assert time.monotonic() - start < 2.0
+    signal.alarm(0)
     assert not alive(pids)
 
 
@@ -381,28 +381,34 @@ def test_processes_in_the_function_end_when_the_program_is_killed_although_a_chi
 
 
 STARTS = """
-import sys, time
+import os, pathlib, time
 import warpfeed._function
 from functions import Large
 
-time.sleep(3)
+folder, until = pathlib.Path(__file__).parent / "begun", time.monotonic() + 60
 if __name__ == "__main__":
-    before = time.monotonic()
+    folder.mkdir()
     function = warpfeed._function.Function(Large(), 4)
-    print(time.monotonic() - before)
+else:
+    (folder / str(os.getpid())).touch()
+while len(list(folder.iterdir())) < 4:
+    assert time.monotonic() < until, "the other processes do not begin"
+    time.sleep(0.01)
+if __name__ == "__main__":
+    print("all at once")
     function.end()
 """
 
 
 def test_processes_start_at_the_same_time(tmp_path: Path) -> None:
-    # Each process imports the program, which takes three seconds.
+    # Each process imports the program, which waits until all of them do.
     (tmp_path / "program.py").write_text(STARTS)
     path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
     said = subprocess.run(
         [sys.executable, str(tmp_path / "program.py")], env={**os.environ, "PYTHONPATH": path}, check=True, text=True,
         capture_output=True, timeout=120,
     ).stdout  # fmt: skip
-    assert float(said) < 9, "one after the other they need 12 s and more"
+    assert said == "all at once\n"
 
 
 def test_a_program_ends_while_its_loader_is_open(mini: str, tmp_path: Path) -> None:

@@ -83,8 +83,17 @@ def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
     (tmp_path / "photos" / "x.jpg").write_bytes(b"")
     with pytest.raises(ConfigError, match='this one contains "x.jpg": choose an empty folder'):
         next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "photos", cache_bytes=10**9)))
-    next(iter(Loader(mini, output="numpy", augment=Augment.train(32), cache_dir=tmp_path / "new", cache_bytes=10**9)))
+    cache = {"output": "numpy", "augment": Augment.train(32), "cache_dir": tmp_path / "new", "cache_bytes": 10**9}
+    next(iter(Loader(mini, **cache)))
     assert (tmp_path / "new" / "warpfeed-cache").exists()
+    listing = tmp_path / "new" / "files" / f"{0:032x}.listing"
+    listing.write_bytes(b"")
+    Loader(mini, cache_refresh=False, **cache).close()
+    assert listing.exists()
+    Loader(mini, cache_refresh=True, **cache).close()
+    assert not listing.exists()
+    with pytest.raises(TypeError, match="^cache_refresh='yes': want True or False"):
+        Loader(mini, cache_refresh="yes", **cache)  # type: ignore[arg-type]
 
 
 def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:
