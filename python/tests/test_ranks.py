@@ -151,6 +151,44 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
     assert all("train_dataloader()" in rank["early"] for rank in ranks), ranks[0]["early"]
 
 
+def test_ranks_that_would_read_other_samples_are_an_error(mini: str, torch: Any, tmp_path: Path) -> None:
+    """A rank with another seed, another data set or another position takes shares of another order."""
+    more = tmp_path / "more" / Path(mini).name
+    (more / "other").mkdir(parents=True)
+    for folder in Path(mini).iterdir():
+        (more / folder.name).symlink_to(folder)
+    (more / "other" / "picture.jpg").symlink_to(next(Path(mini).rglob("*.jpg")))
+    code = """
+        import torch.multiprocessing as mp
+        def work(rank, argv):
+            sys.argv = argv
+            dist.init_process_group("gloo", init_method=f"file://{argv[2]}/store", rank=rank, world_size=2)
+            def tried(data=argv[1], **told):
+                augment = warpfeed.Augment.resize(32, 32)
+                loader = warpfeed.Loader(data, batch_size=8, augment=augment, distributed=True, **told)
+                epoch = loader.epoch_from(0, 0)
+                # One rank begins after the other, which waits for none.
+                if rank:
+                    dist.barrier()
+                answer = said(lambda: next(epoch))
+                if not rank:
+                    dist.barrier()
+                dist.barrier()
+                return answer
+            more = os.path.join(argv[2], "more", os.path.basename(argv[1]))
+            note(same=tried(shuffle=3), again=tried(shuffle=3), seed=tried(shuffle=rank + 1),
+                 data=tried(more if rank else argv[1], shuffle=3), subset=tried(subset=range(rank, 40 + rank)))
+            dist.destroy_process_group()
+        if __name__ == "__main__":
+            mp.start_processes(work, (sys.argv,), nprocs=2, start_method="spawn")
+    """
+    first, second = noted(tmp_path, mini, code)
+    assert set(first.values()) == {"no error"}
+    assert second["same"] == second["again"] == "no error"
+    for name, word in (("seed", "seed (2 and 1)"), ("data", "samples (65 and 64)"), ("subset", "order")):
+        assert word in second[name] and "the run of rank 1 is not that of the rank" in second[name], second
+
+
 def test_a_loader_that_disagrees_with_torch_distributed_is_refused(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")

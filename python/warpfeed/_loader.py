@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import threading
 from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
 
@@ -312,6 +313,8 @@ class Loader:
         self._pictures = {"image", *self._views, *pictures, *maps}
         # Labels that the program did not ask for may be missing in a batch with more fields.
         self._wants_label = unlabelled or soft_labels is not None or "label" in (fields or {})
+        # Whether the run was compared with that of another rank.
+        self._compared = False
         # Whether this process has a given share of the samples, has asked for one, or neither.
         self._share = "given" if rank is not None or distributed is False else "asked" if distributed else None
         if processes is not None and transform is None:
@@ -377,7 +380,17 @@ class Loader:
         """Begins the next epoch, or starts at ``at`` (epoch, batch). Returns its turn and the number
         of its batches."""
         self._check_world()
+        if self._share == "asked" and self.world_size > 1 and not self._compared:
+            self._compared = True
+            self._check_same(self.epoch if at is None else at[0])
         return self._core.begin(at)
+
+    def _check_same(self, epoch: int) -> None:
+        """Raises an error if another rank begins with other samples or at another place."""
+        data, state = self._arguments["data"], self.state_dict()
+        name = os.path.basename(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else type(data).__name__
+        run = {what: state[what] for what in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}
+        _ranks.check_same(name, self.rank, self.world_size, {**run, "epoch": epoch})
 
     def _check_world(self) -> None:
         """Raises an error if this rank is one of several, and its share is not given."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import sys
-from typing import Any, NamedTuple
+from collections import defaultdict
+from typing import Any, Mapping, NamedTuple
 
 from . import _warpfeed
 from ._error import ConfigError, WarpfeedError
@@ -163,3 +166,50 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
             + _LATER
         )
     raise ConfigError(f"{place}, but the loader was opened as rank {rank} of {world_size}: {_LATER}")
+
+
+#: Numbers of the loaders of each name that have begun in this process.
+_begun: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+
+
+def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) -> None:
+    """Compares the run of a loader with that of the rank whose loader began first. Waits for no rank.
+
+    Each rank takes its share of an order that it computes itself, so runs that differ would give some
+    samples to several ranks and others to none. Runs are compared if ``torch.distributed`` has the
+    ranks of the loader, through the store where its ranks met.
+
+    Raises:
+        ConfigError: if the seed, the data set, the order or the position differs.
+    """
+    store, found = _store(), of_torch()
+    if store is None or found is None or found[:2] != (rank, world_size):
+        return
+    # The loaders of a program begin in the same order on every rank.
+    key = f"warpfeed/{name}/{next(_begun[name])}"
+    try:
+        first = json.loads(store.compare_set(key, "", json.dumps(run)))
+    except RuntimeError:
+        # The process with the store has ended, or this kind of store cannot compare.
+        return
+    differs = [
+        f"{what} ({own} and {first.get(what)})" if isinstance(own, int) and what != "order" else what
+        for what, own in run.items()
+        if own != first.get(what)
+    ]
+    if differs:
+        raise ConfigError(
+            f"the run of rank {rank} is not that of the rank that began first; these differ: {', '.join(differs)}. "
+            "Some samples would go to several ranks, and others to none: give every rank the same data, seed and state. "
+            "If the data set is in a store, `warpfeed cache refresh` makes a machine list it again. Loaders with rank and "
+            "world_size in place of distributed=True are not compared"
+        )
+
+
+def _store() -> Any:
+    """The store where the ranks of ``torch.distributed`` met; None if this version has none that can compare."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    try:
+        return module._get_default_store()  # type: ignore[union-attr]
+    except (AttributeError, ValueError, RuntimeError):
+        return None
