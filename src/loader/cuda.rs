@@ -135,7 +135,7 @@ impl Loader {
         if is_asked {
             ring.order_when_taken();
         }
-        begin_trace(trace, &shared.run)?;
+        begin_trace(trace, &shared)?;
         let _ = shared.device.set(ring.gauge());
         Ok(OnDevice { ring, shared })
     }

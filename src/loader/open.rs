@@ -11,11 +11,11 @@ use crate::cuda::Devices;
 use crate::device::Handoff;
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MakeKeeper, MemoryPlan,
-    OnError, Parts, Run, Scratch, ScratchPlan, Settings, some_batches,
+    OnError, Parts, Run, Scratch, ScratchPlan, Settings, Shared, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, guarded};
 use crate::field::{Device, Fields, Pasted, Written};
 use crate::order::Schedule;
 use crate::recipe::{Damaged, Recipe};
@@ -53,7 +53,7 @@ impl Loader {
         let trace = parts.trace.take();
         let engine = Engine::to_host(parts, slots, keeper)?;
         let shared = engine.shared().clone();
-        begin_trace(trace, &shared.run)?;
+        begin_trace(trace, &shared)?;
         Ok(Batches::new(engine, &shared))
     }
 
@@ -206,9 +206,11 @@ impl Loader {
 
 /// Creates the trace file and starts tracing. This is the last step of opening, so that a refused
 /// loader does not touch an existing file.
-pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, run: &Run) -> Result<()> {
+pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Shared) -> Result<()> {
     if let Some((path, schedule)) = trace {
-        run.counters.trace_to(Trace::new(&path, schedule, run.settings.workers, MOST_READERS)?);
+        let (run, source) = (&shared.run, shared.recipe.source.clone());
+        let network = Box::new(move || guarded(|| Ok(source.network())).unwrap_or_default());
+        run.counters.trace_to(Trace::new(&path, schedule, (run.settings.workers, MOST_READERS), network)?);
     }
     Ok(())
 }

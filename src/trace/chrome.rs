@@ -1,8 +1,8 @@
 //! Spans, and their file of Chrome trace events.
 //!
 //! The format is <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>,
-//! complete events (`"ph": "X"`) in a JSON object. After every window the file is a complete JSON
-//! document.
+//! complete events (`"ph": "X"`) and counters (`"ph": "C"`) in a JSON object. After every window
+//! the file is a complete JSON document.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,9 +17,9 @@ use crossbeam::utils::CachePadded;
 use serde::Serialize;
 use serde_json::json;
 
-use super::Schedule;
 use super::schedule::Phase;
 use super::span::{self, Listener};
+use super::{NetworkStats, Schedule};
 use crate::error::{Error, Result};
 
 /// The consumer's time with a batch. It is written as `ProfilerStep#` with the batch's number;
@@ -98,6 +98,17 @@ struct Complete<'a> {
     args: &'a Args,
 }
 
+/// What the source asked of the network so far.
+pub(crate) type AskNetwork = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
+
+/// What the network did in one interval.
+struct Counted {
+    /// In ns after the trace began.
+    begin: u64,
+    end: u64,
+    did: NetworkStats,
+}
+
 /// The spans of one loader, and the file they go to.
 pub(crate) struct Trace {
     /// Whether a window is open. Outside of windows a thread reads only this.
@@ -109,6 +120,7 @@ pub(crate) struct Trace {
     /// the last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
+    network: AskNetwork,
     machine: Mutex<Machine>,
 }
 
@@ -121,6 +133,9 @@ struct Machine {
     /// End of the window, and the number of batches after which it is written. The device's times
     /// arrive a little later.
     closed: Option<(u64, u64)>,
+    /// The counts of the network at the end of the last interval, and the intervals.
+    network: Option<(u64, NetworkStats)>,
+    counted: Vec<Counted>,
     path: PathBuf,
     /// `None` after a failed write.
     file: Option<File>,
@@ -132,8 +147,13 @@ struct Machine {
 }
 
 impl Trace {
-    /// Creates the file.
-    pub(crate) fn new(path: &Path, schedule: Schedule, workers: usize, readers: usize) -> Result<Arc<Self>> {
+    /// Creates the file. `network` is called once per batch while a window is open.
+    pub(crate) fn new(
+        path: &Path,
+        schedule: Schedule,
+        (workers, readers): (usize, usize),
+        network: AskNetwork,
+    ) -> Result<Arc<Self>> {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
         let other = json!({ "program": program });
@@ -152,11 +172,14 @@ impl Trace {
             zero: Instant::now(),
             events: (0..=workers + readers).map(|_| CachePadded::default()).collect(),
             workers,
+            network,
             machine: Mutex::new(Machine {
                 schedule,
                 phase: Phase::Off,
                 begin: 0,
                 closed: None,
+                network: None,
+                counted: Vec::new(),
                 path: path.to_owned(),
                 file: Some(file),
                 named: BTreeMap::new(),
@@ -209,9 +232,12 @@ impl Trace {
     /// Notes that the consumer, on this thread, requests a batch at `now` after `delivered` others.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
+        let phase = self.machine().schedule.phase(delivered);
+        // The source may be the user's code, so no lock is held.
+        let network = (self.is_on() || phase != Phase::Off).then(|| (self.network)()).flatten();
         let mut machine = self.machine();
         let mut written = None;
-        let phase = machine.schedule.phase(delivered);
+        machine.count(now, network);
         if phase != machine.phase {
             let was = std::mem::replace(&mut machine.phase, phase);
             if matches!(was, Phase::Active(_)) {
@@ -241,8 +267,10 @@ impl Trace {
 
     /// Ends the trace. An open window is written up to here.
     pub(crate) fn end(&self) {
+        let network = self.is_on().then(|| (self.network)()).flatten();
         let now = self.at(Instant::now());
         let mut machine = self.machine();
+        machine.count(now, network);
         if self.on.swap(false, Relaxed) {
             span::closed();
         }
@@ -261,12 +289,15 @@ impl Trace {
         let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
         let mut events: Vec<Event> = Vec::new();
         lists.for_each(|mut list| events.append(&mut list));
+        let mut counted = std::mem::take(&mut machine.counted);
         let (end, _) = machine.closed.take()?;
         let mut file = machine.file.take()?;
         events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
         // Outer spans before those inside them.
         events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
-        let text = machine.format(&events);
+        counted.retain(|interval| machine.begin <= interval.begin && interval.end <= end);
+        let mut text = machine.format(&events);
+        machine.format_network(&mut text, counted);
         let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|_| {
             file.write_all(&text)?;
             file.write_all(TAIL)?;
@@ -332,11 +363,41 @@ impl Machine {
         text
     }
 
+    /// Ends an interval of the network at `now`, with the counts so far.
+    fn count(&mut self, now: u64, network: Option<NetworkStats>) {
+        let Some(counts) = network else {
+            self.network = None;
+            return;
+        };
+        if let Some((begin, before)) = self.network.replace((now, counts.clone())) {
+            self.counted.push(Counted { begin, end: now, did: counts.since(&before) });
+        }
+    }
+
+    /// Adds counters of the network. The value of a counter holds until its next event, so each
+    /// interval's values are at its beginning, and zeros end the window.
+    fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<Counted>) {
+        let Some(&Counted { end, ref did, .. }) = counted.last() else { return };
+        let did = NetworkStats { cached: did.cached, ..NetworkStats::default() };
+        counted.push(Counted { begin: end, end, did });
+        for Counted { begin, end, did } in counted {
+            for (name, args) in did.counters((end - begin) as f64 * 1e-9) {
+                let event = json!({ "name": name, "ph": "C", "ts": micros(begin), "pid": 1, "tid": 0, "args": args });
+                self.line(text, &event);
+            }
+        }
+    }
+
     fn line(&mut self, text: &mut Vec<u8>, event: &impl Serialize) {
         text.extend(if self.empty { &b"\n"[..] } else { b",\n" });
         self.empty = false;
         serde_json::to_writer(text, event).expect("a Vec takes everything");
     }
+}
+
+/// Microseconds. An f64 holds 52 days of them exact to the nanosecond.
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
 }
 
 impl Event {
@@ -352,8 +413,6 @@ impl Event {
             (STEP, Some(batch)) => Cow::Owned(format!("{STEP}{batch}")),
             (name, _) => Cow::Borrowed(name),
         };
-        // An f64 holds 52 days of microseconds exact to the nanosecond.
-        let micros = |ns: u64| ns as f64 / 1e3;
         let (ts, dur) = (micros(self.begin), micros(self.end - self.begin));
         Complete { name, cat: category, ph: "X", ts, dur, pid, tid, args: &self.args }
     }

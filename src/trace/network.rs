@@ -1,6 +1,7 @@
 //! [`NetworkStats`]: what a source that reads from a store asked of the network.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::StageStats;
 use super::tally::ratio;
@@ -84,6 +85,33 @@ impl NetworkStats {
             folder_bytes: self.folder_bytes.saturating_sub(earlier.folder_bytes),
             cached: self.cached,
         }
+    }
+
+    /// What the network did in `seconds`, as counters of a trace: names and values.
+    pub(super) fn counters(&self, seconds: f64) -> Vec<(&'static str, Value)> {
+        let each = |bytes: u64| ratio(bytes as f64, seconds) / 1e6;
+        let mut counters = vec![
+            ("network, MB/s", json!({ "arrived": each(self.bytes), "used": each(self.used_bytes) })),
+            ("requests/s", json!({ "sent": ratio(self.requests as f64, seconds) })),
+            (
+                "requests in flight, mean of those answered",
+                json!({ "in flight": ratio(self.answers.seconds, seconds) }),
+            ),
+            (
+                "requests again",
+                json!({ "repeated": self.retries, "sent twice": self.hedges, "refused": self.refusals }),
+            ),
+            (
+                "time to first byte, ms",
+                json!({ "p50": 1e3 * self.first_bytes.p50_seconds, "p99": 1e3 * self.first_bytes.p99_seconds }),
+            ),
+        ];
+        if self.cached {
+            let cache = json!({ "memory": each(self.memory_bytes), "folder": each(self.folder_bytes) });
+            counters.push(("cache, MB/s", cache));
+            counters.push(("cache, % of the bytes", json!({ "hits": 100.0 * self.hit_rate().unwrap_or(0.0) })));
+        }
+        counters
     }
 
     /// What the network did in `seconds`, in one line each.

@@ -1,17 +1,19 @@
 //! Promise: the statistics say what the network did, request by request, and the verdict names the
-//! network when the loader waits for it.
+//! network when the loader waits for it. A trace has the same counts as counters over time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::support::{Draw, Numbers, no_hang};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Concat, Object, Options, Reply, Source, Store};
-use warpfeed::trace::Limit;
+use warpfeed::trace::{Limit, Schedule};
 use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
@@ -147,4 +149,52 @@ fn joined_and_renumbered_sources_report_the_sum_of_their_parts_and_local_ones_no
     let (network, parts) = (all.network().unwrap(), [one.network().unwrap(), other.network().unwrap()]);
     assert_eq!(network, parts[0].plus(&parts[1]));
     assert!(parts[0].used_bytes > 0 && network.requests == store.requests.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_trace_counts_what_the_network_did_between_two_batches() {
+    no_hang(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        let store = Throttled::new(120, 300_000.0, true);
+        let source = Options::new().store("mem", Arc::new(store)).open("mem://set").unwrap();
+        let schedule = Schedule { wait: 0, warmup: 0, active: 1_000, repeat: 1 };
+        let mut batches = loader(source).epochs(1).trace(&path, schedule).host().unwrap();
+        let opened = batches.stats().network.unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let stats = batches.stats();
+        drop(batches);
+        let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let mut tracks = BTreeMap::<&str, Vec<&Value>>::new();
+        for event in document["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "C") {
+            assert!(event["pid"] == 1 && event["tid"] == 0, "{event}");
+            tracks.entry(event["name"].as_str().unwrap()).or_default().push(event);
+        }
+        let sum = |track: &str, value: &str, rate: bool| -> f64 {
+            let of = |event: &Value, what: &str| event[what].as_f64().unwrap();
+            let events = &tracks[track];
+            let last = &events.last().unwrap()["args"][value];
+            assert_eq!(last.as_f64(), Some(0.0), "the last event of {track} ends the window");
+            let each = events.windows(2).map(|two| {
+                let seconds = (of(two[1], "ts") - of(two[0], "ts")) / 1e6;
+                assert!(seconds >= 0.0, "{:?}", two[1]);
+                of(&two[0]["args"], value) * if rate { seconds } else { 1.0 }
+            });
+            each.sum()
+        };
+        let network = stats.network.clone().unwrap();
+        let near = |found: f64, expected: f64, what: &str| {
+            assert!((found - expected).abs() <= 1e-6 * expected.max(1.0), "{what}: {found} instead of {expected}");
+        };
+        near(1e6 * sum("network, MB/s", "arrived", true), (network.bytes - opened.bytes) as f64, "bytes");
+        near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
+        near(sum("requests/s", "sent", true), (network.requests - opened.requests) as f64, "requests");
+        near(sum("requests again", "refused", false), network.refusals as f64, "refusals");
+        near(sum("requests again", "repeated", false), network.retries as f64, "retries");
+        assert!(network.refusals > 0 && stats.batches > 20 && tracks["requests/s"].len() > 20);
+        let first: Vec<_> = tracks["time to first byte, ms"].iter().filter_map(|e| e["args"]["p50"].as_f64()).collect();
+        assert!(first.iter().any(|&ms| ms >= 0.9e3 * DELAY.as_secs_f64()), "{first:?}");
+        let names: BTreeSet<_> = tracks.keys().copied().collect();
+        assert!(!names.iter().any(|name| name.starts_with("cache")), "this store has no cache: {names:?}");
+    });
 }

@@ -271,7 +271,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     let path = dir.path().join("trace.json");
     let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
     let sim = Sim::new(Mistake::None, 20);
-    drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, 0, 0).unwrap())));
+    drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, (0, 0), Box::new(|| None)).unwrap())));
     let [copies, conversions, waits] = device_rows(&path);
     for (name, row) in [("copies", &copies), ("conversions", &conversions), ("waits", &waits)] {
         // A window cuts off work that begins before it or ends after it.
@@ -296,7 +296,7 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
     let path = dir.path().join("trace.json");
     let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
     let sim = Sim::new(Mistake::None, 20);
-    let trace = trace::Trace::new(&path, schedule, 0, 0).unwrap();
+    let trace = trace::Trace::new(&path, schedule, (0, 0), Box::new(|| None)).unwrap();
     let (mut ring, times) = open_timed(&sim, CONVERTED, Some(trace));
     let slots = SLOTS as u64;
     times.begin();
