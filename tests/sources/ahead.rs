@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::{Content, Draw, Numbers, no_hang};
+use warpfeed::order::{Order, Windowed};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Lookahead, Memory, Object, Options, OwnedSample, Place, Reply, Source, Store, open};
 use warpfeed::{Augment, Error, Loader, Result};
@@ -407,6 +408,41 @@ fn a_cold_epoch_fetches_hardly_more_bytes_than_it_uses_and_neighbours_are_one_re
             let used = (len * size) as f64;
             assert!(bytes as f64 <= 1.02 * used, "{bytes} bytes fetched for {used}, shuffled {shuffled}");
             assert!(requests <= most, "{requests} requests for {len} samples, shuffled {shuffled}");
+        }
+    });
+}
+
+#[test]
+fn a_block_of_a_windowed_shuffle_is_one_request_if_the_window_fits_the_bytes() {
+    no_hang(|| {
+        let (len, size, block) = (768u64, 30_000, 8);
+        let root = shards(len as usize, size);
+        // A window has 8 blocks.
+        let window = 8 * block * size as u64;
+        // 96 blocks. Some are cut by the end of a shard or of a round, and some follow each other.
+        for (bytes, expected) in [(4 * window, 70..=110), (5 * window / 2, 70..=110), (window / 4, 300..=len)] {
+            let store = Trips::new(Files::of(&root));
+            let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+            let order = Windowed::with_block(len, 5, 8 * block, block);
+            let batch = move |place: Place| {
+                Some(
+                    (place.batch * 32..place.batch * 32 + 32)
+                        .map(|at| order.index(place.epoch, at))
+                        .collect::<Vec<u64>>(),
+                )
+            };
+            let batches = move |epoch| if epoch == 0 { len / 32 } else { 0 };
+            let follow = source.follow(Lookahead::new(bytes as usize, batches, batch)).unwrap();
+            follow.start(Place::default());
+            for number in 0..len / 32 {
+                let place = Place { epoch: 0, batch: number };
+                for sample in batch(place).unwrap() {
+                    source.read(sample as usize, &mut Vec::new()).unwrap();
+                }
+                follow.done(place);
+            }
+            let sent = store.requests.load(Ordering::SeqCst) as u64;
+            assert!(expected.contains(&sent), "{sent} requests with {bytes} bytes for windows of {window}");
         }
     });
 }

@@ -1,11 +1,13 @@
 //! Follows the order of one loader and keeps requests in flight.
 //!
-//! Samples are planned in rounds: whenever half of the bytes are free, the next samples of the
-//! order become **pieces**, each one request. A piece waits in the queue until the number of
+//! Samples are planned in rounds ([`round`]): whenever half of the bytes are free, the next samples
+//! of the order become **pieces**, each one request. A piece waits in the queue until the number of
 //! requests in flight allows it, so the queue empties without any reader. Its bytes are returned
 //! when all its samples were read. A reader waits for pieces only, and every piece is answered:
 //! with bytes, with an error after the last attempt, or by being dropped, after which the sample is
 //! read directly.
+
+mod round;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -16,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use super::pace::Pace;
 use super::piece::{Flight, LOST, Outcome, Piece};
-use super::plan::{Wanted, allowance, pieces};
 use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
 use crate::error::{Error, Result};
 use crate::source::store::Reply;
@@ -26,10 +27,6 @@ use crate::source::{Follow, Keep, Lookahead, Place, Stop, Store, stop};
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum number of threads for a store whose requests block.
 const THREADS: usize = 128;
-/// Maximum number of samples looked at in one round.
-const ROUND: usize = 1 << 16;
-/// Maximum number of planned batches that need nothing.
-const EMPTY: usize = 256;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
@@ -304,86 +301,6 @@ impl Fetcher {
         }
         state.release(number);
         self.go_on(guard);
-    }
-
-    /// Plans another round if half of the bytes are free.
-    fn plan(&self, state: &mut State) {
-        let bytes = self.order.bytes();
-        let mut room = bytes.saturating_sub(state.held + state.kept.values().sum::<usize>());
-        if state.closed || state.batches.is_none() || (room < bytes / 2 && !state.pieces.is_empty()) {
-            return;
-        }
-        let (mut wanted, mut gaps, mut ended) = (Vec::new(), 0, true);
-        for _ in 0..ROUND {
-            let Some((place, sample)) = state.pending.pop_front() else {
-                if state.empty.len() >= EMPTY {
-                    ended = false;
-                    break;
-                }
-                match state.batches.as_mut().and_then(Iterator::next) {
-                    Some((place, samples)) => {
-                        state.next = self.order.after(place);
-                        if samples.is_empty() {
-                            ended = false;
-                            // A batch that was read before it was planned does not end again.
-                            if place >= state.reached {
-                                state.empty.insert(place);
-                            }
-                        }
-                        state.pending.extend(samples.into_iter().map(|sample| (place, sample)));
-                        continue;
-                    }
-                    None => break,
-                }
-            };
-            // A sample that never fits is read directly.
-            let Some((object, range)) = self.parts.part(sample) else { continue };
-            let len = (range.end - range.start) as usize;
-            if len == 0 || len > bytes {
-                continue;
-            }
-            if len > room {
-                state.pending.push_front((place, sample));
-                break;
-            }
-            room -= len;
-            let kept = |keep: &Arc<dyn Keep>| keep.has(self.parts.object(object), range.start, len as u64);
-            if self.keep.as_ref().is_some_and(kept) {
-                *state.kept.entry(place).or_default() += len;
-                continue;
-            }
-            // Requests may also contain bytes between samples.
-            let gap = allowance(len).min(room);
-            room -= gap;
-            gaps += gap as u64;
-            wanted.push(Wanted { place, sample, object, range });
-        }
-        if wanted.is_empty() && self.keep.is_none() && ended {
-            // The order ends here, or none of its samples fits.
-            state.batches = None;
-        }
-        for piece in pieces(wanted, gaps + room as u64) {
-            let number = state.number();
-            for part in &piece.wanted {
-                let planned = state.samples.entry(part.sample).or_default();
-                let at = planned.partition_point(|(place, _)| *place <= part.place);
-                planned.insert(at, (part.place, number));
-            }
-            state.held += (piece.range.end - piece.range.start) as usize;
-            state.queue.insert((piece.place, number));
-            let piece = Piece {
-                object: piece.object,
-                range: piece.range,
-                place: piece.place,
-                left: piece.wanted.len(),
-                answer: Arc::default(),
-                answered: false,
-                attempts: 0,
-                flying: 0,
-                hedged: false,
-            };
-            state.pieces.insert(number, piece);
-        }
     }
 
     /// Repeats requests that were never answered.

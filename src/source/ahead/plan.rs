@@ -37,6 +37,22 @@ pub(super) fn allowance(len: usize) -> usize {
     len.min(FREE as usize) + len / WASTE as usize
 }
 
+/// Whether each of `later` is joined to one of `wanted` by parts that lie next to each other.
+pub(super) fn neighbours(wanted: &[Wanted], later: &[Wanted]) -> Vec<bool> {
+    let mut all: Vec<(&Wanted, Option<usize>)> = wanted.iter().map(|part| (part, None)).collect();
+    all.extend(later.iter().enumerate().map(|(number, part)| (part, Some(number))));
+    all.sort_by_key(|(part, _)| (part.object, part.range.start));
+    let mut joined = vec![false; later.len()];
+    let next_to =
+        |(a, _): &(&Wanted, _), (b, _): &(&Wanted, _)| a.object == b.object && b.range.start <= a.range.end + FREE;
+    for run in all.chunk_by(next_to) {
+        if run.iter().any(|(_, number)| number.is_none()) {
+            run.iter().filter_map(|(_, number)| *number).for_each(|number| joined[number] = true);
+        }
+    }
+    joined
+}
+
 /// The requests for `wanted`, in the order in which they are needed, with at most `room` bytes that
 /// nobody needs.
 pub(super) fn pieces(mut wanted: Vec<Wanted>, mut room: u64) -> Vec<Piece> {
@@ -77,6 +93,22 @@ mod tests {
     fn found(wanted: &[Wanted]) -> Vec<(u32, Range<u64>, u64, usize)> {
         let pieces = pieces(wanted.to_vec(), u64::MAX);
         pieces.into_iter().map(|p| (p.object, p.range, p.place.batch, p.wanted.len())).collect()
+    }
+
+    #[test]
+    fn later_samples_are_neighbours_if_parts_without_gaps_lead_to_them() {
+        let k = 1 << 10;
+        let wanted = [want(0, 0, 0, 0..10 * k), want(0, 1, 1, 0..k)];
+        let later = [
+            want(5, 2, 0, 40 * k..50 * k),
+            want(5, 3, 0, 14 * k..20 * k),
+            want(6, 4, 0, 24 * k + 1..30 * k),
+            want(7, 5, 1, k..2 * k),
+            want(7, 6, 2, 0..k),
+            want(8, 7, 0, 20 * k..23 * k),
+        ];
+        assert_eq!(neighbours(&wanted, &later), [false, true, true, true, false, true]);
+        assert_eq!(neighbours(&[], &later), [false; 6]);
     }
 
     #[test]
