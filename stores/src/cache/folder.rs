@@ -324,9 +324,18 @@ pub(super) struct Journal {
     read: u64,
 }
 
+/// Blocks with their bytes and owners.
+type Known = HashMap<Key, (u64, Owner)>;
+
+/// What a journal says that a process does not know yet.
+pub(super) enum News {
+    Changes(Vec<Record>),
+    All(Known),
+}
+
 impl Journal {
-    /// Brings `index` up to date. The folder must be locked.
-    pub(super) fn sync(&mut self, folder: &Folder, index: &mut Index) -> io::Result<()> {
+    /// Reads what has changed, for [`Index::learn`]. The folder must be locked.
+    pub(super) fn news(&mut self, folder: &Folder) -> io::Result<News> {
         let path = folder.path.join(JOURNAL);
         let mut bytes = Vec::new();
         let mut sound = false;
@@ -351,40 +360,36 @@ impl Journal {
             bytes.chunks(RECORD).map(|r| (r.len() == RECORD).then(|| Record::decode(r))?).collect();
         let Some(records) = records.filter(|_| sound) else {
             // The journal is new, or power loss damaged it.
-            let (blocks, _) = folder.scan()?;
-            return self.write(
-                folder,
-                index,
-                blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect(),
-            );
+            return Ok(News::All(self.rebuild(folder)?));
         };
-        if self.read == 0 {
-            let mut all = HashMap::new();
-            for record in records {
-                match record {
-                    Record::Add(key, bytes, owner) => all.insert(key, (bytes, owner)),
-                    Record::Remove(key) => all.remove(&key),
-                };
-            }
-            replace(index, &all);
-        } else {
-            index.apply(&records);
-        }
+        let is_first = self.read == 0;
         self.read = self.read.max(16) + bytes.len() as u64;
-        if self.read > 1 << 16 && self.read / RECORD as u64 > SPARSE * index.len() as u64 {
-            let all = index.iter().map(|(key, bytes, owner)| (key, (bytes, owner))).collect();
-            self.write(folder, index, all)?;
+        if !is_first {
+            return Ok(News::Changes(records));
         }
-        Ok(())
+        let mut all = Known::new();
+        for record in records {
+            match record {
+                Record::Add(key, bytes, owner) => all.insert(key, (bytes, owner)),
+                Record::Remove(key) => all.remove(&key),
+            };
+        }
+        Ok(News::All(all))
+    }
+
+    /// Whether so many of the records are past that the journal should be written again for
+    /// `blocks` blocks.
+    pub(super) fn is_sparse(&self, blocks: usize) -> bool {
+        self.read > 1 << 16 && self.read / RECORD as u64 > SPARSE * blocks as u64
     }
 
     /// Rewrites the journal.
-    fn write(&mut self, folder: &Folder, index: &mut Index, all: HashMap<Key, (u64, Owner)>) -> io::Result<()> {
+    pub(super) fn write(&mut self, folder: &Folder, all: &Known) -> io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let generation = (now.as_nanos() as u64).max(self.generation.wrapping_add(1));
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&generation.to_le_bytes());
-        for (&key, &(size, owner)) in &all {
+        for (&key, &(size, owner)) in all {
             bytes.extend_from_slice(&Record::Add(key, size, owner).encode());
         }
         let partial = folder.partial();
@@ -393,12 +398,11 @@ impl Journal {
             let _ = fs::remove_file(partial);
         }
         written?;
-        replace(index, &all);
         *self = Journal { generation, read: bytes.len() as u64 };
         Ok(())
     }
 
-    /// Adds records after [`sync`](Journal::sync), under the same lock. The caller applies them to
+    /// Adds records after [`news`](Journal::news), under the same lock. The caller applies them to
     /// the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
@@ -424,10 +428,12 @@ impl Journal {
         added.collect()
     }
 
-    /// Writes a journal of the blocks in the folder, which must be locked.
-    pub(super) fn rebuild(&mut self, folder: &Folder, index: &mut Index) -> io::Result<()> {
+    /// Writes a journal of the blocks in the folder, which must be locked. Returns the blocks.
+    pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<Known> {
         let (blocks, _) = folder.scan()?;
-        self.write(folder, index, blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect())
+        let all = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
+        self.write(folder, &all)?;
+        Ok(all)
     }
 }
 
@@ -441,14 +447,20 @@ impl Index {
             }
         }
     }
-}
 
-fn replace(index: &mut Index, all: &HashMap<Key, (u64, Owner)>) {
-    let gone: Vec<_> = index.iter().map(|(key, ..)| key).filter(|key| !all.contains_key(key)).collect();
-    gone.into_iter().for_each(|key| index.remove(key));
-    for (&key, &(bytes, owner)) in all {
-        if !index.contains(key) {
-            index.add(key, bytes, owner);
+    /// Takes what a journal says.
+    pub(super) fn learn(&mut self, news: &News) {
+        match news {
+            News::Changes(records) => self.apply(records),
+            News::All(all) => {
+                let gone: Vec<_> = self.iter().map(|(key, ..)| key).filter(|key| !all.contains_key(key)).collect();
+                gone.into_iter().for_each(|key| self.remove(key));
+                for (&key, &(bytes, owner)) in all {
+                    if !self.contains(key) {
+                        self.add(key, bytes, owner);
+                    }
+                }
+            }
         }
     }
 }

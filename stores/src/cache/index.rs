@@ -8,6 +8,10 @@
 //!
 //! Next uses of several data sets are compared by their distance in epochs: training and validation
 //! alternate once per epoch.
+//!
+//! When a loader comes, goes or steps back, the next uses of its set's blocks are unknown. They are
+//! found in small steps, because a cache has millions of blocks, and reads wait meanwhile. Until
+//! all are known, no block is removed, and none is added that would need it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,6 +23,9 @@ pub(super) type Key = u128;
 /// Number of epochs that are searched for the next use of a sample. On n machines a sample comes
 /// back to the same machine after n epochs on average.
 const EPOCHS: u64 = 256;
+/// Maximum number of blocks whose next use is found for one new block. On 128 machines they take
+/// about 5 ms.
+const RANKED: usize = 256;
 
 /// The sample that a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,12 +40,14 @@ struct Entry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
+    /// The state of its set for which the rank was found.
+    state: u64,
 }
 
 /// Rank of a block for removal.
 #[derive(Debug, Clone, Copy)]
 enum Rank {
-    /// Number of the last use. The next use is unknown.
+    /// Number of the last use. The next use cannot be known.
     Used(u64),
     /// Time of the next use by the set of the owner; see [`Follower::time`].
     Next(u64),
@@ -74,15 +83,31 @@ impl Follower {
     }
 }
 
-/// The blocks of one data set whose next use is known.
+/// The blocks of one data set.
 #[derive(Default)]
 struct Set {
     /// Loaders that read the set. The last one counts.
     followers: Vec<Follower>,
-    /// Whether the followers changed after the blocks were ranked.
-    stale: bool,
-    /// Blocks by the time of their next use.
+    /// Number of times that the followers changed.
+    state: u64,
+    /// Blocks by their last use, and blocks by the time of their next use.
+    used: BTreeSet<(u64, Key)>,
     queue: BTreeSet<(u64, Key)>,
+    /// Blocks that were ranked for an earlier state, by that rank.
+    old: Vec<BTreeSet<(u64, Key)>>,
+}
+
+impl Set {
+    /// Notes that the ranks of all blocks may be wrong now.
+    fn outdate(&mut self) {
+        self.state += 1;
+        let old = [std::mem::take(&mut self.used), std::mem::take(&mut self.queue)];
+        self.old.extend(old.into_iter().filter(|blocks| !blocks.is_empty()));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.followers.is_empty() && self.used.is_empty() && self.queue.is_empty() && self.old.is_empty()
+    }
 }
 
 /// The blocks of one tier, and the order of their removal.
@@ -91,8 +116,6 @@ pub(super) struct Index {
     limit: u64,
     bytes: u64,
     entries: HashMap<Key, Entry>,
-    /// Blocks whose next use is unknown, by their last use.
-    used: BTreeSet<(u64, Key)>,
     sets: HashMap<u64, Set>,
     uses: u64,
     followers: u64,
@@ -100,15 +123,7 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn new(limit: u64) -> Self {
-        Index {
-            limit,
-            bytes: 0,
-            entries: HashMap::new(),
-            used: BTreeSet::new(),
-            sets: HashMap::new(),
-            uses: 0,
-            followers: 0,
-        }
+        Index { limit, bytes: 0, entries: HashMap::new(), sets: HashMap::new(), uses: 0, followers: 0 }
     }
 
     pub(super) fn set_limit(&mut self, limit: u64) {
@@ -146,7 +161,7 @@ impl Index {
         let follower = Follower { number, order, now: Place::default() };
         let set = self.sets.entry(set).or_default();
         set.followers.push(follower);
-        set.stale = true;
+        set.outdate();
         number
     }
 
@@ -154,36 +169,45 @@ impl Index {
     pub(super) fn unfollow(&mut self, set: u64, number: u64) {
         if let Some(set) = self.sets.get_mut(&set) {
             set.followers.retain(|follower| follower.number != number);
-            set.stale = true;
+            set.outdate();
         }
     }
 
     /// Notes that the loader with this number has reached `now`.
     pub(super) fn start(&mut self, set: u64, number: u64, now: Place) {
-        let Some(Set { followers, stale, .. }) = self.sets.get_mut(&set) else { return };
-        let Some(follower) = followers.iter_mut().find(|follower| follower.number == number) else { return };
-        // Passed uses are updated one by one. After a step back, earlier uses lie ahead again, so
-        // all blocks are ranked again.
-        *stale |= now < follower.now;
+        let Some(set) = self.sets.get_mut(&set) else { return };
+        let Some(follower) = set.followers.iter_mut().find(|follower| follower.number == number) else { return };
+        // Passed uses are updated one by one. After a step back, earlier uses lie ahead again.
+        let back = now < follower.now;
         follower.now = now;
+        if back {
+            set.outdate();
+        }
     }
 
-    /// Updates the next use of all blocks of the sets whose followers have changed. This takes long
-    /// for millions of blocks, so it waits until a block has to be removed.
-    fn rank_stale(&mut self) {
-        if !self.sets.values().any(|set| set.stale) {
-            return;
+    /// Ranks some of the blocks whose rank may be wrong. Returns whether all are ranked.
+    fn settle(&mut self) -> bool {
+        let mut passed = Vec::new();
+        for set in self.sets.values() {
+            let Some(follower) = set.followers.last() else { continue };
+            let now = follower.time(follower.now);
+            // The others count as those that are used soonest.
+            passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(RANKED).map(|(_, key)| *key));
         }
-        let is_stale = |owner: Owner| self.sets.get(&owner.set).is_some_and(|set| set.stale);
-        let keys: Vec<_> = self.iter().filter(|(_, _, owner)| is_stale(*owner)).map(|(key, ..)| key).collect();
-        for key in keys {
+        for key in passed {
             self.rank(key);
         }
-        self.sets.retain(|_, set| !set.followers.is_empty());
-        self.sets.values_mut().for_each(|set| set.stale = false);
+        for _ in 0..RANKED {
+            let Some(key) = self.sets.values().find_map(|set| set.old.last()?.last().map(|(_, key)| *key)) else {
+                self.sets.retain(|_, set| !set.is_empty());
+                return true;
+            };
+            self.rank(key);
+        }
+        self.sets.values().all(|set| set.old.is_empty())
     }
 
-    /// Updates the next use of a block.
+    /// Updates the rank of a block.
     fn rank(&mut self, key: Key) {
         let Some(mut entry) = self.take(key) else { return };
         let follower = self.sets.get(&entry.owner.set).and_then(|set| set.followers.last());
@@ -201,10 +225,12 @@ impl Index {
         self.uses
     }
 
-    fn put(&mut self, key: Key, entry: Entry) {
+    fn put(&mut self, key: Key, mut entry: Entry) {
+        let set = self.sets.entry(entry.owner.set).or_default();
+        entry.state = set.state;
         match entry.rank {
-            Rank::Used(used) => self.used.insert((used, key)),
-            Rank::Next(next) => self.sets.entry(entry.owner.set).or_default().queue.insert((next, key)),
+            Rank::Used(used) => set.used.insert((used, key)),
+            Rank::Next(next) => set.queue.insert((next, key)),
         };
         self.bytes += entry.bytes;
         self.entries.insert(key, entry);
@@ -212,17 +238,16 @@ impl Index {
 
     fn take(&mut self, key: Key) -> Option<Entry> {
         let entry = self.entries.remove(&key)?;
-        match entry.rank {
-            Rank::Used(used) => {
-                self.used.remove(&(used, key));
-            }
-            Rank::Next(next) => {
-                if let Some(set) = self.sets.get_mut(&entry.owner.set) {
-                    set.queue.remove(&(next, key));
-                }
-            }
-        }
         self.bytes -= entry.bytes;
+        let set = self.sets.get_mut(&entry.owner.set).expect("a set stays as long as its blocks");
+        match entry.rank {
+            Rank::Used(rank) | Rank::Next(rank) if entry.state != set.state => {
+                let _ = set.old.iter_mut().any(|blocks| blocks.remove(&(rank, key)));
+                set.old.retain(|blocks| !blocks.is_empty());
+            }
+            Rank::Used(used) => _ = set.used.remove(&(used, key)),
+            Rank::Next(next) => _ = set.queue.remove(&(next, key)),
+        }
         Some(entry)
     }
 
@@ -231,8 +256,11 @@ impl Index {
         if let Some(Entry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
             && let Some(entry) = self.take(key)
         {
-            let rank = Rank::Used(self.tick());
+            let (is_old, rank) = (self.sets[&entry.owner.set].state != entry.state, Rank::Used(self.tick()));
             self.put(key, Entry { rank, ..entry });
+            if is_old {
+                self.rank(key);
+            }
         }
     }
 
@@ -240,7 +268,7 @@ impl Index {
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
         self.take(key);
         let rank = Rank::Used(self.tick());
-        self.put(key, Entry { bytes, owner, rank });
+        self.put(key, Entry { bytes, owner, rank, state: 0 });
         self.rank(key);
     }
 
@@ -249,7 +277,8 @@ impl Index {
     }
 
     /// Returns the blocks to remove so that a new block fits. `None` if the new block would be
-    /// removed before them. The new block's next use is searched from `from` on, or from now on.
+    /// removed before them, or if the next uses of some blocks are not known yet. The new block's
+    /// next use is searched from `from` on, or from now on.
     /// Only the ranks of blocks change.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<Place>) -> Option<Vec<Key>> {
         if bytes > self.limit {
@@ -259,8 +288,9 @@ impl Index {
         if excess == 0 {
             return Some(Vec::new());
         }
-        self.rank_stale();
-        self.pass();
+        if !self.settle() {
+            return None;
+        }
         let follower = self.sets.get(&owner.set).and_then(|set| set.followers.last());
         let next =
             follower.and_then(|follower| Some((follower, follower.next(owner.sample, from.unwrap_or(follower.now))?)));
@@ -269,15 +299,19 @@ impl Index {
             next => follower.distance(next),
         });
         let mut going = Vec::new();
-        let mut used = self.used.iter();
+        let mut used: Vec<_> = self.sets.values().map(|set| set.used.iter().peekable()).collect();
         let mut queues: Vec<_> = self
             .sets
             .values()
             .filter_map(|set| Some((set.followers.last()?, set.queue.iter().rev().peekable())))
             .collect();
         while excess > 0 {
-            let key = match (used.next(), distance) {
-                (Some((_, key)), _) => *key,
+            let oldest = (0..used.len()).filter_map(|i| Some((**used[i].peek()?, i))).min();
+            let key = match (oldest, distance) {
+                (Some(((_, key), i)), _) => {
+                    used[i].next();
+                    key
+                }
                 (None, None) => return None,
                 (None, Some(distance)) => {
                     let last = |(follower, queue): &mut (&Follower, std::iter::Peekable<_>)| {
@@ -297,24 +331,12 @@ impl Index {
         }
         Some(going)
     }
-
-    /// Updates the next use of blocks whose known next use has passed.
-    fn pass(&mut self) {
-        let mut passed = Vec::new();
-        for set in self.sets.values() {
-            let Some(follower) = set.followers.last() else { continue };
-            let now = follower.time(follower.now);
-            passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).map(|(_, key)| *key));
-        }
-        for key in passed {
-            self.rank(key);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use warpfeed::order::{Order, Position, Shuffled};
 
@@ -437,5 +459,57 @@ mod tests {
         assert_eq!(index.admit(1, again, None), Some(vec![3]), "its use has passed");
         index.unfollow(6, followers.1);
         assert_eq!(index.admit(1, late, None), Some(vec![2]), "nobody reads the set any more");
+    }
+
+    #[test]
+    fn next_uses_are_found_in_small_steps_and_nothing_is_removed_before_all_are_known() {
+        let (len, searched) = (2_000, Arc::new(AtomicUsize::new(0)));
+        let (_, order) = order(len, 3, 0, 1, 1);
+        let (of, inverse, count) = (order.clone(), order.clone(), searched.clone());
+        let samples = move |at: Place| Some(vec![of.index(at.epoch, at.batch)]);
+        let next = move |epoch, sample, batch| {
+            count.fetch_add(1, Ordering::Relaxed);
+            inverse.position(epoch, sample, batch)
+        };
+        let loader = Lookahead::new(0, move |_| len, samples).with_next(next);
+        // A restarted job finds the second half of the epoch.
+        let half = len / 2;
+        let key = |position: u64| Key::from(order.index(0, position));
+        let mut index = Index::new(half);
+        for position in half..len {
+            index.add(key(position), 1, Owner { set: 7, sample: order.index(0, position) });
+        }
+        let number = index.follow(7, loader.clone());
+        let first = Owner { set: 7, sample: order.index(0, 0) };
+        let settle = |index: &mut Index, answer: Option<Vec<Key>>| {
+            let mut steps = 0;
+            loop {
+                let before = searched.load(Ordering::Relaxed);
+                let admitted = index.admit(1, first, None);
+                let asked = searched.load(Ordering::Relaxed) - before;
+                // Two for each block at most: this epoch and the next one.
+                assert!(asked <= 2 * (RANKED + 1), "{asked} searches in one step");
+                steps += 1;
+                if steps == half as usize / RANKED + 1 || admitted.is_some() {
+                    assert_eq!(admitted, answer, "after {steps} steps");
+                    return steps;
+                }
+            }
+        };
+        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the one that is read last");
+        // After a step of one epoch and back, the blocks are ranked again.
+        index.start(7, number, Place { epoch: 1, batch: 0 });
+        index.start(7, number, Place::default());
+        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4);
+        // A block that is used or removed in between is found wherever it is.
+        index.unfollow(7, number);
+        index.used(key(half));
+        index.remove(key(half + 1));
+        assert_eq!(index.len() as u64, half - 1);
+        assert_eq!(index.admit(1, first, None), Some(vec![]), "there is room");
+        index.add(key(0), 1, first);
+        index.follow(7, loader);
+        settle(&mut index, Some(vec![key(len - 1)]));
+        assert_eq!(index.iter().map(|(_, bytes, _)| bytes).sum::<u64>(), half);
     }
 }

@@ -145,9 +145,21 @@ impl Kept {
         let changed = folder.lock().and_then(|lock| {
             // Another process was suspended while it held the lock, so this change is skipped.
             let Some(_lock) = lock else { return Ok(()) };
-            journal.sync(folder, &mut self.disk().index)?;
-            // Whole files come before blocks.
-            self.disk().index.set_limit(self.limit.saturating_sub(files::used(folder)));
+            // Reads need the index, so it is not held while files are read and written.
+            let (news, used) = (journal.news(folder)?, files::used(folder));
+            let sparse = {
+                let mut disk = self.disk();
+                let index = &mut disk.index;
+                index.learn(&news);
+                // Whole files come before blocks.
+                index.set_limit(self.limit.saturating_sub(used));
+                journal
+                    .is_sparse(index.len())
+                    .then(|| index.iter().map(|(key, size, owner)| (key, (size, owner))).collect())
+            };
+            if let Some(all) = sparse {
+                journal.write(folder, &all)?;
+            }
             change(folder, &mut journal, &self.disk)
         });
         drop(journal);
@@ -451,4 +463,44 @@ pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
 
 fn warn(path: &Path, e: &io::Error, result: &str) {
     tracing::warn!("the cache {}: {result}, and everything is read from the store ({e})", path.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn reads_from_the_folder_do_not_wait_while_its_journal_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept::open(folder.path(), 1 << 30, 0).unwrap();
+        let object = Object { url: "mem://b/x".to_owned(), len: 99, tag: Some("1".to_owned()), server: None };
+        let offer = |at: u64| kept.offer(&object, at, &[at as u8; 9], Owner { set: 7, sample: at }, None);
+        offer(0);
+        // A pipe stands for a slow disk: opening it waits for a writer.
+        let journal = folder.path().join("journal");
+        fs::remove_file(&journal).unwrap();
+        assert!(Command::new("mkfifo").arg(&journal).status().unwrap().success());
+        thread::scope(|scope| {
+            let writes = scope.spawn(|| offer(9));
+            // If a read waited, it would wait for this.
+            scope.spawn(|| {
+                thread::sleep(Duration::from_secs(3));
+                drop(OpenOptions::new().write(true).open(&journal));
+            });
+            thread::sleep(Duration::from_millis(200));
+            let (begun, mut found) = (Instant::now(), [1; 9]);
+            assert!(kept.has(&object, 0, 9) && !kept.has(&object, 9, 9));
+            assert_eq!(kept.get(&object, 0, &mut found), Some(Tier::Folder));
+            kept.start(7, kept.follow(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))), Place::default());
+            assert!(!writes.is_finished() && begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            assert_eq!(found, [0; 9]);
+        });
+        // The journal was written again.
+        assert!(journal.is_file() && kept.has(&object, 9, 9));
+        assert_eq!(kept.get(&object, 9, &mut [0; 9]), Some(Tier::Folder));
+    }
 }
