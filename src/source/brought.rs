@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use super::ahead::Remote;
 use super::options::Options;
-use super::parallel::on_threads;
+use super::parallel::in_order;
 use super::{Object, Store};
 use crate::error::{Error, Result};
 
-/// Number of requests in flight. Small files wait for the delay of the store, not for its rate.
+/// Number of requests in flight, and the bytes that they ask for together. Small files wait for the
+/// delay of the store, not for its rate.
 const REQUESTS: usize = 64;
+const BYTES: u64 = 128 << 20;
 
 /// Brings the files of the data set at `url` to this machine: one file, with the files that belong
 /// to it, or all files below the URL. Returns its path, and the last part of the URL if nothing is
@@ -109,8 +111,10 @@ impl From<'_> {
 
     fn all(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
         let remote = &self.remote;
-        let read = |parts: &[(&Object, Range<u64>)]| {
-            on_threads(REQUESTS, parts, |(object, range)| remote.bytes(object, range.start, range.end - range.start))
+        let read = |parts: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {
+            let bytes =
+                |(object, range): &(&Object, Range<u64>)| remote.bytes(object, range.start, range.end - range.start);
+            in_order((REQUESTS, BYTES), parts, |(_, range)| range.end - range.start, bytes, take)
         };
         self.store.bring(base, objects, &read)
     }

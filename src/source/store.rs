@@ -177,8 +177,9 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// Reads these ranges of objects.
-pub type ReadParts<'a> = dyn Fn(&[(&Object, Range<u64>)]) -> Result<Vec<Vec<u8>>> + 'a;
+/// Reads these ranges of objects, and gives the bytes of each to the function, in this order. Later
+/// ranges arrive meanwhile.
+pub type ReadParts<'a> = dyn Fn(&[(&Object, Range<u64>)], &mut dyn FnMut(Vec<u8>) -> Result<()>) -> Result<()> + 'a;
 
 /// An object that is being written. It appears whole when it is [completed](Upload::complete), or
 /// never.

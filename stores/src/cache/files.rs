@@ -30,9 +30,6 @@ use crate::runtime::PerProcess;
 
 /// Bytes of one request.
 const PART: u64 = 8 << 20;
-/// Bytes and requests that are in memory at a time.
-const WAVE: u64 = 16 * PART;
-const REQUESTS: usize = 256;
 /// Interval at which a process asks whether another one has filled a set.
 const SLICE: Duration = Duration::from_millis(20);
 /// Time without a new part after which a process no longer waits for the one that fills a set.
@@ -391,50 +388,35 @@ impl<'a> Set<'a> {
         let mut news = Instant::now();
         let journal = self.path.join("arrived");
         let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
-        let mut first = 0;
-        loop {
-            let mut wave: Vec<(usize, Range<u64>)> = Vec::new();
-            let mut bytes = 0;
-            while first < count && have[first].0 == self.objects[first].len {
-                first += 1;
+        let mut parts: Vec<(usize, Range<u64>)> = Vec::new();
+        for (number, object) in self.objects.iter().enumerate() {
+            let starts = (have[number].0..object.len).step_by(PART as usize);
+            parts.extend(starts.map(|at| (number, at..object.len.min(at + PART))));
+        }
+        let wanted: Vec<_> = parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
+        let mut next = parts.iter();
+        read(&wanted, &mut |bytes| {
+            let more = || Error::in_source("more parts came than were asked for").at_path(self.base);
+            let (number, range) = next.next().cloned().ok_or_else(more)?;
+            if bytes.len() as u64 != range.end - range.start {
+                let cause = format!("{} bytes came instead of {}", bytes.len(), range.end - range.start);
+                return Err(Error::in_source(cause).at_path(&self.objects[number].url));
             }
-            'wave: for (number, object) in self.objects.iter().enumerate().skip(first) {
-                let mut at = have[number].0;
-                while at < object.len {
-                    if bytes >= WAVE || wave.len() >= REQUESTS {
-                        break 'wave;
-                    }
-                    let end = object.len.min(at + PART);
-                    wave.push((number, at..end));
-                    (bytes, at) = (bytes + end - at, end);
-                }
-            }
-            if wave.is_empty() {
-                break;
-            }
-            let parts: Vec<_> = wave.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
-            let read = read(&parts)?;
-            if read.len() != wave.len() {
-                let cause = format!("{} parts came instead of {}", read.len(), wave.len());
-                return Err(Error::in_source(cause).at_path(self.base));
-            }
-            for ((number, range), bytes) in wave.into_iter().zip(read) {
-                if bytes.len() as u64 != range.end - range.start {
-                    let cause = format!("{} bytes came instead of {}", bytes.len(), range.end - range.start);
-                    return Err(Error::in_source(cause).at_path(&self.objects[number].url));
-                }
-                have[number].1.update(&bytes);
-                have[number].0 = range.end;
-                let path = self.data().join(&self.names[number]);
-                append(&path, range.start, &bytes).map_err(|e| Error::io(&path, &e))?;
-                let record = record(number, range.end, have[number].1.clone().finalize());
-                journal.write_all(&record).map_err(failed)?;
-                arrived += bytes.len() as u64;
-            }
+            have[number].1.update(&bytes);
+            have[number].0 = range.end;
+            let path = self.data().join(&self.names[number]);
+            append(&path, range.start, &bytes).map_err(|e| Error::io(&path, &e))?;
+            let record = record(number, range.end, have[number].1.clone().finalize());
+            journal.write_all(&record).map_err(failed)?;
+            arrived += bytes.len() as u64;
             if news.elapsed() > NEWS {
                 news = Instant::now();
                 tracing::info!("{}: {arrived} of {all} bytes are here", self.base);
             }
+            Ok(())
+        })?;
+        if next.next().is_some() {
+            return Err(Error::in_source("fewer parts came than were asked for").at_path(self.base));
         }
         let mut complete = Vec::new();
         for ((name, object), (_, hasher)) in self.names.iter().zip(self.objects).zip(have) {
