@@ -47,8 +47,11 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
         error,
         E::NotFound { .. } | E::Precondition { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. }
     );
+    // A server or proxy that is ending may send a part of the range with an honest header.
+    let other_range = text.contains("Requested ") && text.contains(", got ");
     let transient = match status {
         _ if final_answer => false,
+        _ if other_range => true,
         Some(408 | 425 | 429 | 500..) => true,
         Some(_) => false,
         None => http.is_some_and(|http| http.kind() != HttpErrorKind::Decode) || text.contains("response body"),
@@ -68,6 +71,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             }
             (_, Some(416)) => "the object is shorter than when it was opened; open the loader again".to_owned(),
             (_, Some(429 | 503)) => "the server has too many requests".to_owned(),
+            _ if other_range => "the server sent another range than the one that was asked for".to_owned(),
             _ if text.contains("non-partial") => {
                 "this server does not support byte ranges: use another server, or copy the data set".to_owned()
             }

@@ -16,6 +16,14 @@ pub struct Server {
     /// Every so many requests for bytes is refused, cut short, or answered with other bytes'
     /// length.
     pub faults: AtomicU64,
+    /// Seed of random faults of requests for bytes, or 0. The third attempt at a range succeeds.
+    pub schedule: AtomicU64,
+    /// Attempts at the ranges of objects.
+    pub attempts: Mutex<BTreeMap<(String, usize), u64>>,
+    /// Faults of the schedule that happened, by their number.
+    pub happened: Mutex<BTreeMap<u64, u64>>,
+    /// Whether the credentials have expired.
+    pub expired: AtomicBool,
     pub requests: AtomicU64,
     /// Whether listings have ETags without quotes, as those of Azure.
     pub bare: AtomicBool,
@@ -29,6 +37,54 @@ pub struct Server {
     pub seen: Mutex<Vec<String>>,
     /// Uploads in parts that have begun, with their parts by number.
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
+}
+
+/// The first number that is not the number of a fault.
+pub const SOUND: u64 = 10;
+
+/// The answer with a fault, and whether the connection stays open. `body` begins at `start` of `len`
+/// bytes.
+fn faulty(
+    fault: u64,
+    body: &[u8],
+    start: usize,
+    len: usize,
+    more: &str,
+    head: &dyn Fn(&str, &str, usize) -> Vec<u8>,
+) -> (Vec<u8>, bool) {
+    let partial = |body: &[u8], said: usize| {
+        let range = format!("{more}Content-Range: bytes {start}-{}/{len}\r\n", start + body.len() - 1);
+        [&head("206 Partial Content", &range, said)[..], body].concat()
+    };
+    let half = &body[..body.len().div_ceil(2)];
+    match fault {
+        0 => (head("503 Slow Down", "", 0), true),
+        1 => (head("429 Too Many Requests", "", 0), true),
+        2 => (head("500 Internal Server Error", "", 0), true),
+        // No answer, half of an answer, and half of a body.
+        3 => (Vec::new(), false),
+        4 => (b"HTTP/1.1 206 Part".to_vec(), false),
+        5 => {
+            let whole = partial(body, body.len());
+            (whole[..whole.len() - body.len() / 2 - 1].to_vec(), false)
+        }
+        // Another range than the one that was asked for, without and with an honest header.
+        6 => (partial(half, half.len()), true),
+        7 => {
+            let range = format!("{more}Content-Range: bytes {start}-{}/{len}\r\n", start + body.len() - 1);
+            ([&head("206 Partial Content", &range, half.len())[..], half].concat(), true)
+        }
+        8 => {
+            thread::sleep(std::time::Duration::from_millis(60));
+            (partial(body, body.len()), true)
+        }
+        // The body ends the connection early after a late beginning.
+        9 => {
+            thread::sleep(std::time::Duration::from_millis(20));
+            (partial(half, body.len()), false)
+        }
+        _ => (partial(body, body.len()), true),
+    }
 }
 
 impl Server {
@@ -180,6 +236,18 @@ impl Server {
         let (start, end) =
             range.map_or((0, bytes.len()), |(start, end)| (start.parse().unwrap(), end.parse::<usize>().unwrap() + 1));
         let body = &bytes[start..end];
+        if self.expired.load(Ordering::SeqCst) {
+            let text = "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>";
+            return ([&head("403 Forbidden", "", text.len())[..], text.as_bytes()].concat(), true);
+        }
+        let seed = self.schedule.load(Ordering::SeqCst);
+        if seed > 0 {
+            let fault = self.fault(seed, path, start);
+            // The object's lock is released while the answer is late.
+            let (body, len) = (body.to_vec(), bytes.len());
+            drop(objects);
+            return faulty(fault, &body, start, len, &more, &head);
+        }
         let partial = format!("{more}Content-Range: bytes {start}-{}/{}\r\n", end - 1, bytes.len());
         let number = self.requests.fetch_add(1, Ordering::SeqCst);
         match (self.faults.load(Ordering::SeqCst), number % 7) {
@@ -190,6 +258,21 @@ impl Server {
             (1.., 5) => (Vec::new(), false),
             _ => ([&head("206 Partial Content", &partial, body.len())[..], body].concat(), true),
         }
+    }
+
+    /// Number of the fault of a request for bytes of `path` from `start` on.
+    fn fault(&self, seed: u64, path: &str, start: usize) -> u64 {
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap();
+            let attempt = attempts.entry((path.to_owned(), start)).or_default();
+            *attempt += 1;
+            *attempt
+        };
+        let place = path.bytes().fold(start as u64, |all, byte| all.wrapping_mul(31) + u64::from(byte));
+        let random = (seed ^ place << 8 ^ attempt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        let fault = if attempt > 2 { SOUND } else { random % 16 };
+        *self.happened.lock().unwrap().entry(fault.min(SOUND)).or_default() += 1;
+        fault
     }
 
     fn listing(&self, bucket: &str, query: &str) -> String {

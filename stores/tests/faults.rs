@@ -1,0 +1,118 @@
+//! Promise: samples and batches from a server are those of the files whatever it does: refused and
+//! cut answers, wrong lengths, other ranges, silence, late bodies, in 50 random schedules, with and
+//! without a cache. Expired credentials and a changed object are errors with their cause.
+
+mod support;
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use support::{SOUND, Server};
+use warpfeed::pack::Pack;
+use warpfeed::source::{Lookahead, Memory, Options, OwnedSample, Place, Source, open};
+use warpfeed::{Error, Result};
+use warpfeed_stores::Cache;
+
+const SCHEDULES: u64 = 50;
+const SAMPLES: u64 = 24;
+const BATCH: u64 = 4;
+
+/// Reads two epochs in the order of `seed`, ahead of need with `bytes` bytes. Calls `between` after
+/// the first epoch.
+fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize, between: impl Fn()) -> Result<()> {
+    let order = move |Place { epoch, batch }: Place| -> Option<Vec<u64>> {
+        let sample = |position| (position * 7 + epoch * 5 + seed) % SAMPLES;
+        Some((batch * BATCH..batch * BATCH + BATCH).map(sample).collect())
+    };
+    let batches = |epoch| if epoch < 2 { SAMPLES / BATCH } else { 0 };
+    let follow = source.follow(Lookahead::new(bytes, batches, order)).unwrap();
+    follow.start(Place::default());
+    for epoch in 0..2 {
+        for batch in 0..SAMPLES / BATCH {
+            let place = Place { epoch, batch };
+            for sample in order(place).unwrap() {
+                let found = OwnedSample::try_from(&source.read(sample as usize, &mut Vec::new())?)?;
+                assert!(found == expected[sample as usize], "seed {seed}, epoch {epoch}, sample {sample}");
+            }
+            follow.done(place);
+        }
+        if epoch == 0 {
+            between();
+        }
+    }
+    Ok(())
+}
+
+/// The server's schedules, and the error of each.
+fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happened: &[AtomicU64]) -> Option<Error> {
+    let (server, address) = Server::start();
+    shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), bytes.clone()));
+    let folder = tempfile::tempdir().unwrap();
+    let stores = match seed % 2 {
+        0 => warpfeed_stores::all(),
+        // A third of the data set.
+        _ => Cache::open(folder.path(), SAMPLES * 4096 / 3).unwrap().stores(warpfeed_stores::all()),
+    };
+    let url = format!("{address}/set/s-{{000000..{:06}}}.tar", shards.len() - 1);
+    let source = Options::new().stores(stores).open(url).unwrap();
+    server.schedule.store(seed + 1, Ordering::SeqCst);
+    // With more bytes, both epochs are fetched before the server changes.
+    let bytes = if seed % 10 < 8 { [4_000, 12_000, 1 << 20][seed as usize % 3] } else { 4_000 };
+    let end = drive(&*source, expected, seed, bytes, || match seed % 10 {
+        8 => shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), vec![1; bytes.len()])),
+        9 => server.expired.store(true, Ordering::SeqCst),
+        _ => {}
+    });
+    for (&fault, &times) in server.happened.lock().unwrap().iter() {
+        happened[fault as usize].fetch_add(times, Ordering::SeqCst);
+    }
+    end.err()
+}
+
+#[test]
+fn fifty_schedules_of_faults_of_a_server_lose_nothing_and_change_no_byte() {
+    let root = tempfile::tempdir().unwrap();
+    let sample = |n: u64| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n as u8; 3000]).label(n as i64);
+    let source = Memory::new((0..SAMPLES).map(sample).collect());
+    Pack::new(&source).shard_size(40_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+    let local = open(root.path()).unwrap();
+    let read = |index| OwnedSample::try_from(&local.read(index, &mut Vec::new()).unwrap()).unwrap();
+    let expected: Vec<_> = (0..local.len()).map(read).collect();
+    let mut shards: Vec<(String, Vec<u8>)> = fs::read_dir(root.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "tar"))
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap()))
+        .collect();
+    shards.sort();
+    assert!(expected.len() as u64 == SAMPLES && shards.len() == 3);
+    let (next, happened) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; SOUND as usize + 1]);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if seed >= SCHEDULES {
+                        return;
+                    }
+                    let end = run(seed, &shards, &expected, &happened);
+                    let words = match seed % 10 {
+                        8 => "changed since it was opened",
+                        9 => "the credentials have expired",
+                        _ => {
+                            assert!(end.is_none(), "seed {seed}: {}", end.unwrap());
+                            continue;
+                        }
+                    };
+                    let e = end.unwrap_or_else(|| panic!("seed {seed}: no error"));
+                    let path = e.path().unwrap().to_str().unwrap().to_owned();
+                    assert!(e.cause().contains(words) && !e.is_transient(), "seed {seed}: {e}");
+                    assert!(e.cause().contains("bytes ") && path.contains("/set/s-00000"), "seed {seed}: {e}");
+                }
+            });
+        }
+    });
+    let happened = happened.iter().map(|times| times.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    assert!(happened.iter().all(|&times| times > 5), "each fault happens: {happened:?}");
+}
