@@ -17,6 +17,7 @@ use warpfeed::{Augment, Error, Loader, Result, Stats, Verdict};
 
 use super::bench::Measured;
 use super::doctor_gpu;
+use super::requests::Requests;
 use crate::Outcome;
 use crate::measure::measure;
 use crate::size::bytes;
@@ -35,7 +36,8 @@ Examples:
   warpfeed doctor train.lmdb --json | jq -r .settings
 
 The disk is measured only if the data set is not yet cached in memory.
-The line 'first reading' shows how much came from the disk.")]
+The line 'first reading' shows how much came from the disk.
+For shards in a store, it says what a full shuffle and blocks cost, and which to use.")]
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
@@ -93,9 +95,12 @@ impl Args {
         };
         let (path, batch, side) =
             (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
+        let mean = (sample.bytes / sample.samples) as u64;
+        let requests = Requests::of(&self.measured.path, source.kind(), source.len(), mean, stats, &conclusion(stats));
         // A page of Parquet has several pictures, and a full shuffle would decode one for each of
         // them.
-        let window = (source.kind() == "parquet").then(|| sample.window(source.len()));
+        let pages = (source.kind() == "parquet").then(|| sample.window(source.len()));
+        let window = pages.or_else(|| requests.as_ref()?.window());
         let (shuffle, python_shuffle) = match window {
             Some(window) => {
                 (format!(".shuffle_window({window}).seed(42)"), format!("shuffle=42, shuffle_window={window}"))
@@ -120,7 +125,7 @@ impl Args {
                 "path": self.measured.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "processors": processors,
                 "alone": sample.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
                 "decoded_on_device_per_second": decoding.as_ref().ok().map(Stats::samples_per_second),
-                "runs": runs, "verdict": verdict, "settings": settings,
+                "runs": runs, "requests": requests.map(|requests| requests.json()), "verdict": verdict, "settings": settings,
                 "settings_python": python,
             });
             writeln!(out, "{report}")?;
@@ -164,6 +169,9 @@ impl Args {
             Some(_) => "decoding on the GPU is fastest".to_owned(),
             None => format!("{workers} workers are the fewest that reach 97 % of the best speed"),
         };
+        if let Some([numbers, choice]) = requests.map(|requests| requests.lines()) {
+            writeln!(out, "{numbers}\n\n{choice}")?;
+        }
         writeln!(out, "\n{chosen}\n{verdict}\n\n{settings}\n{python}")?;
         Ok(ExitCode::SUCCESS)
     }

@@ -11,5 +11,6 @@ mod overlay;
 pub(crate) mod pack;
 pub(crate) mod preview;
 pub(crate) mod report;
+mod requests;
 pub(crate) mod synth;
 pub(crate) mod verify;

@@ -1,0 +1,179 @@
+//! Requests to a store: their number and price for a full shuffle and for `shuffle_window`, and
+//! which of the two fits.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use warpfeed::order::{Order, Shuffled};
+use warpfeed::trace::Limit;
+use warpfeed::{Stats, Verdict};
+
+/// Dollars for a GET request to S3 in us-east-1. Those of Google and Azure differ by less than a
+/// quarter.
+const DOLLARS: f64 = 0.0004 / 1000.0;
+/// A full shuffle whose requests cost more than this in an epoch is not suggested.
+const DEAR: f64 = 1.0;
+/// Bytes that a loader plans together: half of what it fetches ahead, with some left for the gaps
+/// between samples. The blocks of a window of this size are one request each.
+const ROUND: u64 = 112 << 20;
+/// Number of blocks in a window.
+const BLOCKS: u64 = 64;
+/// Maximum bytes of a request.
+const MOST: u64 = 4 << 20;
+/// Seconds to the first byte from which a server is slow.
+const SLOW: f64 = 0.02;
+/// Bytes of a request from which a larger one does not help.
+const LARGE: f64 = 1e6;
+
+/// The requests of an epoch of one process.
+pub(super) struct Requests {
+    full: u64,
+    windowed: u64,
+    window: usize,
+    /// Whether the store charges for them.
+    paid: bool,
+    /// Whether the loader was limited by them, and whether the server refused some.
+    slow: bool,
+    refused: bool,
+}
+
+impl Requests {
+    /// Derives them from a run of the loader on the data set at `path`, which has `samples` samples
+    /// of `mean` bytes. `None` for a data set on this machine, and for one whose samples are
+    /// objects of their own or pages, which blocks do not join.
+    pub(super) fn of(
+        path: &Path,
+        kind: &str,
+        samples: usize,
+        mean: u64,
+        stats: &Stats,
+        verdict: &Verdict,
+    ) -> Option<Self> {
+        let network = stats.network.as_ref().filter(|network| network.requests > 0 && kind == "tar")?;
+        let (samples, mean) = (samples as u64, mean.max(1));
+        let block = (ROUND / mean / BLOCKS).clamp(1, samples.max(1));
+        let scheme = path.to_str()?.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        let each = network.bytes as f64 / network.requests as f64;
+        Some(Requests {
+            full: requests(&Shuffled::new(samples, 1), mean),
+            windowed: samples.div_ceil(block) * block.div_ceil((MOST / mean).max(1)),
+            window: (block * BLOCKS) as usize,
+            paid: !matches!(&*scheme, "http" | "https" | "hf") && std::env::var_os("AWS_ENDPOINT_URL").is_none(),
+            slow: verdict.limit == Limit::Network && network.first_bytes.p50_seconds >= SLOW && each < LARGE,
+            refused: network.refusals > 0,
+        })
+    }
+
+    /// The window to use, in samples, or `None` for a full shuffle.
+    pub(super) fn window(&self) -> Option<usize> {
+        let helps = self.windowed * 2 <= self.full;
+        (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS > DEAR)).then_some(self.window)
+    }
+
+    /// One line with the numbers, and one with the choice and its reason.
+    pub(super) fn lines(&self) -> [String; 2] {
+        let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS);
+        let whose = if self.paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
+        let numbers = format!(
+            "requests        {} in an epoch with a full shuffle ({} {whose}), {} with shuffle_window({}) ({}), for one process",
+            self.full,
+            dollars(self.full),
+            self.windowed,
+            self.window,
+            dollars(self.windowed)
+        );
+        let choice = match self.window() {
+            Some(_) if self.refused => "shuffle_window: the server refused requests, and blocks need fewer",
+            Some(_) if self.slow => "shuffle_window: the loader waits for many small requests to a slow server",
+            Some(_) => "shuffle_window: requests cost money here",
+            None => "full shuffle: its requests cost little and do not limit the loader",
+        };
+        [numbers, choice.to_owned()]
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "full_shuffle": self.full, "full_shuffle_dollars": self.full as f64 * DOLLARS,
+            "windowed": self.windowed, "windowed_dollars": self.windowed as f64 * DOLLARS,
+            "window": self.window, "paid": self.paid, "suggested": if self.window().is_some() { "shuffle_window" } else { "shuffle" },
+        })
+    }
+}
+
+/// The requests of an epoch of samples of `mean` bytes that follow each other in one object.
+fn requests(order: &dyn Order, mean: u64) -> u64 {
+    let len = order.len(0);
+    let round = (ROUND / mean).clamp(1, len.max(1));
+    let most = (MOST / mean).max(1);
+    // A few rounds stand for the epoch.
+    let (mut requests, mut seen) = (0, 0);
+    for begin in (0..len).step_by(round as usize).take(8) {
+        let mut samples: Vec<u64> =
+            (begin..(begin + round).min(len)).map(|position| order.index(0, position)).collect();
+        samples.sort_unstable();
+        requests += samples.chunk_by(|a, b| a + 1 == *b).map(|run| (run.len() as u64).div_ceil(most)).sum::<u64>();
+        seen += samples.len() as u64;
+    }
+    (requests as f64 * len as f64 / seen.max(1) as f64).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use warpfeed::trace::NetworkStats;
+
+    use super::*;
+
+    fn of(path: &str, samples: usize, change: impl Fn(&mut NetworkStats)) -> Requests {
+        let mut network = NetworkStats::default();
+        (network.requests, network.bytes) = (1_000, 110_000_000);
+        network.first_bytes.p50_seconds = 0.005;
+        change(&mut network);
+        let mut stats = Stats::default();
+        (stats.workers, stats.processors, stats.seconds, stats.waited_seconds) = (4, 4, 1.0, 1.0);
+        (stats.samples, stats.prepared, stats.batches) = (1_000, 1_000, 4);
+        (stats.read.count, stats.read.seconds) = (1_000, 4.0);
+        stats.network = Some(network);
+        let verdict = stats.verdict();
+        assert_eq!(verdict.limit, Limit::Network, "{verdict}");
+        Requests::of(Path::new(path), "tar", samples, 110_000, &stats, &verdict).unwrap()
+    }
+
+    #[test]
+    fn a_full_shuffle_is_suggested_unless_its_requests_are_dear_slow_or_refused() {
+        let imagenet = of("s3://bucket/train", 1_281_167, |_| ());
+        // A window of 1,220 samples in 64 blocks of 20: one request for each block.
+        // A few of its samples are neighbours by chance.
+        assert!((1_279_000..=1_281_167).contains(&imagenet.full) && imagenet.window == 1_024, "{}", imagenet.full);
+        assert!((75_000..85_000).contains(&imagenet.windowed), "{}", imagenet.windowed);
+        assert_eq!(imagenet.window(), None);
+        let [numbers, choice] = imagenet.lines();
+        assert!(
+            numbers.contains("($0.512") && numbers.contains("at S3's price") && choice.starts_with("full shuffle"),
+            "{numbers} {choice}"
+        );
+
+        let large = of("s3://bucket/train", 10_000_000, |_| ());
+        assert!(large.window() == Some(1_024) && large.lines()[1].contains("cost money"));
+        let web = of("https://host/train.tar", 10_000_000, |_| ());
+        assert!(web.window().is_none() && web.lines()[0].contains("charges nothing"));
+        let far = of("https://host/train.tar", 10_000, |network| network.first_bytes.p50_seconds = 0.2);
+        assert!(far.window() == Some(1_024) && far.lines()[1].contains("slow server"));
+        let refused = of("s3://bucket/train", 10_000, |network| network.refusals = 3);
+        assert!(refused.window() == Some(1_024) && refused.lines()[1].contains("refused"));
+        // Blocks do not help if all samples are fetched together.
+        let tiny = of("s3://bucket/train", 500, |network| network.refusals = 3);
+        assert!(tiny.window().is_none() && tiny.full < 50, "{}", tiny.full);
+        assert_eq!(refused.json()["suggested"], "shuffle_window");
+    }
+
+    #[test]
+    fn a_set_on_this_machine_and_samples_that_are_objects_have_no_such_choice() {
+        let stats = Stats::default();
+        assert!(Requests::of(Path::new("x.tar"), "tar", 9, 9, &stats, &stats.verdict()).is_none());
+        let mut network = NetworkStats::default();
+        network.requests = 5;
+        let mut stats = Stats::default();
+        stats.network = Some(network);
+        assert!(Requests::of(Path::new("s3://b/x"), "folder", 9, 9, &stats, &stats.verdict()).is_none());
+    }
+}
