@@ -28,8 +28,9 @@ use crate::write::Uploading;
 const QUIET: Duration = Duration::from_secs(SILENCE.as_secs() + 5);
 /// Interval at which a request looks whether it is still wanted.
 const SLICE: Duration = Duration::from_millis(50);
-/// Number of folders that are listed at a time.
-const LISTS: usize = 32;
+/// Number of folders that are listed at a time. A round trip then lists the classes of a small data
+/// set.
+const LISTS: usize = 128;
 /// Prefix of the tag of an object without an ETag or a version. The second of its last change
 /// follows. It is a weak tag, because an object may change twice in a second.
 const MODIFIED: &str = "W/modified ";
