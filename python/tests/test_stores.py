@@ -158,3 +158,25 @@ def test_close_returns_in_a_moment_while_the_server_is_silent(shard: str) -> Non
         shard,
     )
     assert out == "True True\n" * 2
+
+
+def test_a_process_that_is_started_with_a_pickled_loader_reads_the_same_from_the_server(shard: str) -> None:
+    out = serving(
+        """
+        import pickle, subprocess
+
+        def read(loader):
+            return [(list(batch.ids), int(batch.images.sum())) for batch in loader]
+
+        loader = warpfeed.Loader(url, shuffle=3, epochs=1, **options)
+        # A spawned process gets the loader like this.
+        child = "import pickle, sys; loader = pickle.loads(sys.stdin.buffer.read()); "
+        child += "print([(list(batch.ids), int(batch.images.sum())) for batch in loader])"
+        pickled = pickle.dumps(loader)
+        done = subprocess.run([sys.executable, "-c", child], input=pickled, capture_output=True, check=True)
+        first = read(loader)
+        print(len(first) > 1, eval(done.stdout) == first, read(pickle.loads(pickled)) == first)
+        """,
+        shard,
+    )
+    assert out == "True True True\n"
