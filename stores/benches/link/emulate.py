@@ -1,0 +1,112 @@
+"""A link with a rate and a delay between two network namespaces of this machine (Linux, as root).
+
+`tc netem` needs a module that many kernels lack, so packets pass through this process: each
+namespace has a TUN device, and what leaves one arrives at the other after it has been sent at the
+link's rate and has travelled half of the round trip. TCP is the kernel's own, with its handshake,
+slow start and windows.
+
+The kernel hands over segments of one connection together (up to 64 KiB, as to a network card), and
+such a train has one header here. The rate therefore counts the bytes of the payload almost alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import time
+
+TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
+IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
+# Checksums and segments are left to the receiving end.
+OFFLOAD = 1 | 2 | 4
+HEADER = 10
+#: Bytes that may wait for the link in each direction. More are dropped, as by a router.
+QUEUE = 32 << 20
+
+CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def create(name: str, namespace: str, address: str) -> int:
+    """A TUN device in a new namespace. Returns its file."""
+    file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(file, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
+    fcntl.ioctl(file, TUNSETOFFLOAD, OFFLOAD)
+    ip("netns", "add", namespace)
+    ip("link", "set", name, "netns", namespace)
+    for words in (
+        ["addr", "add", f"{address}/24", "dev", name],
+        ["link", "set", name, "mtu", "1500", "txqueuelen", "10000"],
+        ["link", "set", name, "up"],
+        ["link", "set", "lo", "up"],
+    ):
+        ip("-n", namespace, *words)
+    return file
+
+
+def run(files: list[int], rate: float, delay: float) -> None:
+    """Moves packets until a signal comes. `rate` is in bytes per second, `delay` in seconds."""
+    queues: list[collections.deque[tuple[float, bytes]]] = [collections.deque(), collections.deque()]
+    free = [0.0, 0.0]
+    while True:
+        now = time.monotonic()
+        due = [queue[0][0] for queue in queues if queue]
+        wait = max(0.0, min(due) - now) if due else 1.0
+        readable, _, _ = select.select(files, [], [], wait)
+        for end in (0, 1):
+            queue = queues[end]
+            now = time.monotonic()
+            while queue and queue[0][0] <= now:
+                try:
+                    os.write(files[1 - end], queue.popleft()[1])
+                except BlockingIOError:
+                    pass  # a full device drops packets
+            if files[end] not in readable:
+                continue
+            for _ in range(64):
+                try:
+                    packet = os.read(files[end], 1 << 17)
+                except BlockingIOError:
+                    break
+                now = time.monotonic()
+                begin = max(now, free[end])
+                if (begin - now) * rate > QUEUE:
+                    continue
+                free[end] = begin + (len(packet) - HEADER) / rate
+                queue.append((free[end] + delay, packet))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("client", help="name of the namespace to make for clients, whose address is " + CLIENT)
+    parser.add_argument("server", help="name of the namespace to make for servers, whose address is " + SERVER)
+    parser.add_argument("--gbit", type=float, default=1.0, help="rate in each direction")
+    parser.add_argument("--ms", type=float, default=30.0, help="round trip")
+    options = parser.parse_args()
+    # The other programs leave no processor free.
+    os.nice(-15)
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    try:
+        names = (f"{options.client}0", options.client, CLIENT), (f"{options.server}0", options.server, SERVER)
+        files = [create(*name) for name in names]
+        print("ready", flush=True)
+        run(files, options.gbit * 1.25e8, options.ms / 2000)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for name in (options.client, options.server):
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()
