@@ -16,8 +16,8 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed::{Error, ErrorKind, Result};
 
-/// Numbers of threads that transfer bytes: at least, and at most, which is one for four processors. One
-/// thread transfers about 1.5 GB/s without TLS in large requests, and less in small ones.
+/// Numbers of threads that transfer bytes: at least, and at most. There is one for four processors.
+/// A thread transfers about 1.5 GB/s without TLS in large requests, and less in small ones.
 const THREADS: (usize, usize) = (2, 4);
 /// Stack of each thread. The futures of a request are large in a build without optimization, so
 /// this is more than tokio's 2 MiB.
