@@ -1,7 +1,6 @@
 //! Fuzzing of arrays: `.npy`, `.npz`, safetensors, `.pt` and HDF5.
 
 use std::fs;
-use std::path::Path;
 
 use super::Arrays;
 use crate::fuzz::{self, Random};
@@ -68,7 +67,7 @@ impl Files {
 const END: usize = 2000;
 
 fn fixture(name: &str) -> Vec<u8> {
-    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/arrays").join(name)).expect("a fixture")
+    fs::read(fuzz::fixtures().join("arrays").join(name)).expect("a fixture")
 }
 
 #[cfg(feature = "hdf5")]

@@ -78,7 +78,7 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
 
 /// Each case changes one file of one data set.
 fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats");
+    let root = fuzz::fixtures();
     let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {
         files.iter().map(|file| fs::read(root.join(folder).join(file)).expect("a fixture")).collect()
     };

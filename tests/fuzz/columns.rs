@@ -30,8 +30,7 @@ const WORDS: [&[u8]; 16] = [
 
 /// Small files below `tests/fixtures/formats`.
 fn files(names: &[&str]) -> Vec<Vec<u8>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats");
-    names.iter().map(|name| fs::read(root.join(name)).unwrap()).collect()
+    names.iter().map(|name| fs::read(fuzz::fixtures().join(name)).unwrap()).collect()
 }
 
 /// Writes and opens a damaged file. Returns whether a sample can be read.

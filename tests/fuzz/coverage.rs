@@ -6,10 +6,11 @@
 //! are no counters.
 
 use std::collections::HashMap;
-use std::fs;
-use std::slice;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The counters of the process, as addresses. They live as long as the process.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
@@ -24,28 +25,26 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-fn counters() -> Vec<&'static [AtomicU8]> {
-    let ranges = COUNTERS.lock().expect("nothing panics while it is locked");
-    // SAFETY: The compiler passes the bounds of its array of counters, which is never freed.
-    // Compiled code increments them without synchronisation; a count may be lost.
-    #[allow(unsafe_code)]
-    let of = |&(start, end): &(usize, usize)| unsafe { slice::from_raw_parts(start as *const AtomicU8, end - start) };
-    ranges.iter().map(of).collect()
-}
+/// Counters that are read at a time. Most are 0, and a block of zeros costs a few instructions.
+type Block = [u64; 8];
 
-/// The edges that cases have reached, and the inputs that reached new ones.
+/// The edges that cases have reached.
 pub(super) struct Coverage {
-    counters: Vec<&'static [AtomicU8]>,
+    /// The ranges of the counters, in the order of `reached`.
+    counters: Vec<(usize, usize)>,
     reached: Vec<bool>,
     pub(super) edges: usize,
 }
 
 impl Coverage {
     pub(super) fn new() -> Self {
-        let counters = counters();
-        let reached = vec![false; counters.iter().map(|part| part.len()).sum()];
-        let coverage = Coverage { counters, reached, edges: 0 };
-        coverage.clear();
+        let counters = COUNTERS.lock().expect("nothing panics while it is locked").clone();
+        let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
+        let mut coverage = Coverage { counters, reached, edges: 0 };
+        // What the start of the process reached says nothing about a case.
+        coverage.see();
+        coverage.reached.fill(false);
+        coverage.edges = 0;
         coverage
     }
 
@@ -54,35 +53,88 @@ impl Coverage {
         self.reached.len()
     }
 
-    fn clear(&self) {
-        self.counters.iter().copied().flatten().for_each(|counter| counter.store(0, Ordering::Relaxed));
-    }
-
     /// Counts the edges since the last call. Returns whether one of them is new.
     pub(super) fn see(&mut self) -> bool {
-        let before = self.edges;
-        for (counter, reached) in self.counters.iter().copied().flatten().zip(&mut self.reached) {
-            if counter.load(Ordering::Relaxed) != 0 {
-                counter.store(0, Ordering::Relaxed);
-                self.edges += usize::from(!std::mem::replace(reached, true));
+        let Coverage { counters, reached, edges } = self;
+        let (before, mut first) = (*edges, 0);
+        for &(start, end) in &*counters {
+            for place in (start..end).step_by(size_of::<Block>()) {
+                let length = size_of::<Block>().min(end - place);
+                // SAFETY: The compiler passes the bounds of its array of counters, which is never
+                // freed, and nothing else refers to it. Compiled code increments the counters
+                // without synchronisation, this function's own included; a count may be lost.
+                #[allow(unsafe_code)]
+                let counts = unsafe { take(place as *mut u8, length) };
+                if counts != [0; 8] {
+                    *edges += note(&counts, &mut reached[first + place - start..]);
+                }
             }
+            first += end - start;
         }
-        self.edges > before
+        *edges > before
     }
+}
+
+/// Notes which edges were reached. Returns the number of new ones.
+fn note(counts: &Block, reached: &mut [bool]) -> usize {
+    let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
+    let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
+    now.map(|(reached, _)| usize::from(!std::mem::replace(reached, true))).sum()
+}
+
+/// Returns `length` counters, at most a block, and sets them to 0.
+///
+/// # Safety
+///
+/// The counters are valid for reads and writes.
+#[allow(unsafe_code)]
+unsafe fn take(counters: *mut u8, length: usize) -> Block {
+    let mut counts = Block::default();
+    // SAFETY: A block has at least `length` bytes, and the caller answers for the counters.
+    unsafe {
+        if length == size_of::<Block>() {
+            counts = counters.cast::<Block>().read_unaligned();
+        } else {
+            counters.copy_to_nonoverlapping(counts.as_mut_ptr().cast(), length);
+        }
+        if counts != [0; 8] {
+            counters.write_bytes(0, length);
+        }
+    }
+    counts
+}
+
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Maximum number of inputs that are kept for one list of files.
 const MOST: usize = 4096;
 
 /// Inputs that reached new edges, by the address of the list of files from which they are made.
+///
+/// `WARPFEED_FUZZ_CORPUS` is a folder that keeps them for later runs, which begin with them.
 #[derive(Default)]
 pub(super) struct Corpus {
     kept: HashMap<usize, Vec<Vec<u8>>>,
     /// The inputs of the current case.
     current: Vec<(usize, Vec<u8>)>,
+    /// The folder of this harness.
+    folder: Option<PathBuf>,
+    /// For each list of files its folder, and the inputs of earlier runs that were not tried yet.
+    earlier: HashMap<usize, (PathBuf, Vec<Vec<u8>>)>,
+    /// The files that have the current case's inputs, with `WARPFEED_FUZZ_LAST`.
+    last: Vec<File>,
 }
 
 impl Corpus {
+    pub(super) fn of_harness(name: &str) -> Self {
+        let folder = std::env::var_os("WARPFEED_FUZZ_CORPUS").map(|path| PathBuf::from(path).join(name));
+        Corpus { folder, ..Corpus::default() }
+    }
+
     /// The inputs that were made from the files at `place`.
     pub(super) fn of(&self, place: usize) -> &[Vec<u8>] {
         self.kept.get(&place).map_or(&[], Vec::as_slice)
@@ -90,6 +142,20 @@ impl Corpus {
 
     pub(super) fn len(&self) -> usize {
         self.kept.values().map(Vec::len).sum()
+    }
+
+    /// An input that an earlier run has made from the files `from`, each one once.
+    pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
+        let root = self.folder.as_ref()?;
+        let read = || {
+            // Addresses differ between runs, so the folder's name is the hash of the files.
+            let folder = root.join(format!("{:016x}", hash(from)));
+            fs::create_dir_all(&folder).expect("the folder can be created");
+            let files = fs::read_dir(&folder).expect("the folder exists").map(|entry| entry.expect("a file").path());
+            let inputs = files.map(|path| fs::read(path).expect("the file can be read")).collect();
+            (folder, inputs)
+        };
+        self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
     }
 
     /// The next input of the current case: that of the files `WARPFEED_FUZZ_INPUT`, or `input`.
@@ -100,8 +166,12 @@ impl Corpus {
             Some(path) => fs::read(path).expect("an input that a run has written"),
             None => input,
         };
-        if let Some(path) = path("WARPFEED_FUZZ_LAST") {
-            fs::write(path, &input).expect("the file can be written");
+        if self.last.len() <= number {
+            self.last.extend(path("WARPFEED_FUZZ_LAST").map(|path| File::create(path).expect("a file")));
+        }
+        if let Some(file) = self.last.get(number) {
+            file.set_len(input.len() as u64).expect("the file can be written");
+            file.write_all_at(&input, 0).expect("the file can be written");
         }
         self.current.push((place, input.clone()));
         input
@@ -119,9 +189,17 @@ impl Corpus {
         }
         for (place, input) in self.current.drain(..).filter(|_| new) {
             let kept = self.kept.entry(place).or_default();
-            if kept.len() < MOST {
-                kept.push(input);
+            if kept.len() == MOST {
+                continue;
             }
+            if let Some((folder, _)) = self.earlier.get(&place) {
+                // Renamed, because another process may read the folder.
+                let name = format!("{:016x}", hash(&input));
+                let unfinished = folder.with_extension(std::process::id().to_string());
+                fs::write(&unfinished, &input).expect("the file can be written");
+                fs::rename(&unfinished, folder.join(name)).expect("the file can be renamed");
+            }
+            kept.push(input);
         }
     }
 }

@@ -24,6 +24,7 @@ mod coverage;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use coverage::{Corpus, Coverage};
@@ -64,6 +65,9 @@ impl Random {
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();
+            if let Some(input) = corpus.as_mut().and_then(|corpus| corpus.earlier(from)) {
+                return corpus.as_mut().map_or(input.clone(), |corpus| corpus.replayed_or(place, input));
+            }
             let found = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(place));
             let of_found = !found.is_empty() && random.below(4) > 0;
             let files = if of_found { found } else { from };
@@ -129,6 +133,13 @@ impl Random {
     }
 }
 
+/// Small files below `tests/fixtures/formats`. Cargo sets the variable for tests, too: a test binary
+/// that was copied to another machine finds the files there.
+pub(crate) fn fixtures() -> PathBuf {
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(root).join("tests/fixtures/formats")
+}
+
 /// Maximum time of one case. A few kilobytes should take less than a thousandth of it.
 const SLOW: Duration = Duration::from_secs(20);
 
@@ -158,7 +169,7 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
     let last = std::env::var_os("WARPFEED_FUZZ_LAST")
         .map(|path| std::fs::File::create(path).expect("the folder can be created"));
     let mut coverage = Coverage::new();
-    CORPUS.set((coverage.all() > 0).then(Corpus::default));
+    CORPUS.set((coverage.all() > 0).then(|| Corpus::of_harness(&name.replace(' ', "-"))));
     let start = Instant::now();
     let (mut cases, mut accepted, mut failures, mut slowest) = (0, 0u64, Vec::new(), (Duration::ZERO, 0));
     while start.elapsed() < length && cases < most {
