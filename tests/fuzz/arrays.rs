@@ -72,7 +72,7 @@ fn fixture(name: &str) -> Vec<u8> {
 
 #[cfg(feature = "hdf5")]
 fn hdf5() -> Files {
-    let names = ["growing-v114", "growing-earliest", "gzip-v114", "rows-earliest", "rows-v114", "split", "refused"];
+    let names = ["growing-v114", "growing-earliest", "gzip-v114", "lzf-v114", "rows-v114", "split", "refused"];
     let files = names.map(|name| fixture(&format!("../hdf5/{name}.h5"))).to_vec();
     Files { words: &OF_HDF5, ..Files::new("hdf5", files) }
 }

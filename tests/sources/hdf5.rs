@@ -55,7 +55,7 @@ fn arrays_of_every_layout_and_version_have_the_same_pictures() {
     let npy = samples(&*open(fixture("arrays/npy")).unwrap());
     let mut found = Vec::new();
     for version in ["earliest", "v114"] {
-        for layout in ["contiguous", "gzip", "rows", "growing"] {
+        for layout in ["contiguous", "gzip", "lzf", "rows", "growing"] {
             for mapped in [true, false] {
                 let name = format!("{layout}-{version}.h5");
                 let own = samples(&*columns(&name, mapped));
@@ -71,8 +71,22 @@ fn arrays_of_every_layout_and_version_have_the_same_pictures() {
         }
     }
     assert!(found.iter().all(|other| *other == found[0]));
-    for name in ["gzip-earliest.h5", "rows-v114.h5"] {
+    for name in ["gzip-earliest.h5", "lzf-v114.h5", "rows-v114.h5"] {
         loads_alike(name, &|| Loader::new(at(name)), &|| Loader::new(fixture("arrays/npy")));
+    }
+}
+
+#[test]
+fn chunks_that_lzf_does_not_make_smaller_are_read_as_they_are() {
+    for name in ["lzf-earliest.h5", "lzf-v114.h5"] {
+        let table = TableOptions::new().columns(["noise", "noise_as_it_is"]);
+        let rows = samples(&*Options::new().table(table).open(at(name)).unwrap());
+        assert_eq!(rows.len(), 12);
+        for (_, fields) in &rows {
+            let [stored, plain] = ["noise.npy", "noise_as_it_is.npy"]
+                .map(|name| &fields.iter().find(|field| field.0 == name).expect("a field").1);
+            assert!(stored == plain && stored.len() >= 40, "{name}");
+        }
     }
 }
 
@@ -87,7 +101,10 @@ fn groups_may_be_splits() {
 #[test]
 fn arrays_that_are_not_read_are_refused_by_name_unless_others_are_chosen() {
     for (column, cause) in [
-        ("lzf", "array \"lzf\": chunks with filter 32000 (LZF); gzip, shuffle and fletcher32 are read"),
+        (
+            "scaled",
+            "array \"scaled\": chunks with filter 6 (scale and offset); gzip, LZF, shuffle and fletcher32 are read",
+        ),
         ("unwritten", "array \"unwritten\": 0 of 12 chunks were written"),
         ("fixed", "array \"fixed\" has elements of type 'S' with 4 bytes"),
         ("pairs", "array \"pairs\" has elements of type 'V' with 8 bytes"),

@@ -13,7 +13,10 @@ use crate::support::{json, ok};
 const SETS: [(&str, &[&str]); 13] = [
     ("arrow", &["arrow/saved"]),
     ("beton", &["beton/train.beton"]),
-    ("hdf5", &["hdf5/encoded-v114.h5", "hdf5/gzip-earliest.h5", "hdf5/texts.h5", "hdf5/split.h5/train"]),
+    (
+        "hdf5",
+        &["hdf5/encoded-v114.h5", "hdf5/gzip-earliest.h5", "hdf5/lzf-v114.h5", "hdf5/texts.h5", "hdf5/split.h5/train"],
+    ),
     ("litdata", &["litdata"]),
     ("lmdb", &["lmdb/tuples.mdb", "lmdb/dicts.mdb", "lmdb/datums.mdb", "lmdb/pairs.mdb"]),
     ("mds", &["mds", "mds_zstd"]),

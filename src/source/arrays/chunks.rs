@@ -1,11 +1,8 @@
 use std::collections::VecDeque;
-use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use flate2::bufread::ZlibDecoder;
-
+use super::filters::Filter;
 use crate::error::{Error, Result};
-use crate::source::bytes::room;
 use crate::source::held::HeldFile;
 
 /// Maximum size of a chunk.
@@ -14,47 +11,6 @@ const MAX_CHUNK: u64 = 256 << 20;
 const KEPT: usize = 32 << 20;
 /// Bytes of checksums that may be inside compressed chunks.
 const SLACK: usize = 64;
-
-/// What was done with the bytes of a chunk.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Filter {
-    Deflate,
-    /// The first bytes of all elements, then the second ones.
-    Shuffle(usize),
-    Fletcher,
-}
-
-impl Filter {
-    /// The filter with HDF5's number `id`.
-    ///
-    /// # Errors
-    /// If it is not read.
-    pub(super) fn of(id: u16, client: &[u32]) -> Result<Self> {
-        match id {
-            1 => Ok(Filter::Deflate),
-            2 => match client.first() {
-                Some(&size) if size > 0 => Ok(Filter::Shuffle(size as usize)),
-                _ => Err(Error::in_source("a shuffle of elements without a size")),
-            },
-            3 => Ok(Filter::Fletcher),
-            id => {
-                let name = match id {
-                    4 => "SZIP",
-                    6 => "scale and offset",
-                    32000 => "LZF",
-                    32001 => "Blosc",
-                    32004 => "LZ4",
-                    32015 => "Zstandard",
-                    _ => "another program",
-                };
-                Err(Error::in_source(format!(
-                    "chunks with filter {id} ({name}); gzip, shuffle and fletcher32 are read: write the array with \
-                     compression=\"gzip\", or without compression"
-                )))
-            }
-        }
-    }
-}
 
 /// The chunks of an array.
 pub(super) struct Chunks {
@@ -189,11 +145,7 @@ impl Chunks {
             if place < 32 && skipped >> place & 1 == 1 {
                 continue;
             }
-            bytes = match *filter {
-                Filter::Deflate => inflated(&bytes, expected + SLACK)?,
-                Filter::Shuffle(size) => unshuffled(&bytes, size)?,
-                Filter::Fletcher => checked(bytes)?,
-            };
+            bytes = filter.undone(bytes, expected + SLACK)?;
         }
         if bytes.len() != expected {
             return Err(Error::in_source(format!("{} bytes, not {expected}", bytes.len())));
@@ -216,50 +168,6 @@ fn unraveled(mut number: usize, shape: &[usize]) -> Vec<usize> {
     at
 }
 
-fn inflated(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
-    let mut to = Vec::new();
-    room(&mut to, most as u64)?;
-    to.clear();
-    let failed = |e: std::io::Error| Error::in_source(format!("not zlib data: {e}"));
-    ZlibDecoder::new(bytes).take(most as u64 + 1).read_to_end(&mut to).map_err(failed)?;
-    Ok(to)
-}
-
-fn unshuffled(bytes: &[u8], size: usize) -> Result<Vec<u8>> {
-    let (count, mut to) = (bytes.len() / size, Vec::new());
-    room(&mut to, bytes.len() as u64)?.copy_from_slice(bytes);
-    for place in 0..count * size {
-        to[place] = bytes[place % size * count + place / size];
-    }
-    Ok(to)
-}
-
-/// The bytes before their checksum.
-fn checked(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
-    let stored = bytes.split_last_chunk::<4>().map(|(_, sum)| u32::from_le_bytes(*sum));
-    let stored = stored.ok_or_else(|| Error::in_source("fewer bytes than a checksum"))?;
-    bytes.truncate(bytes.len() - 4);
-    if fletcher(&bytes) != stored {
-        return Err(Error::in_source("its checksum differs from that of its bytes"));
-    }
-    Ok(bytes)
-}
-
-/// HDF5's Fletcher-32, of big-endian words.
-fn fletcher(bytes: &[u8]) -> u32 {
-    let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
-    let (mut one, mut two) = (0_u32, 0_u32);
-    // So many words do not overflow the sums.
-    for block in bytes.chunks(720) {
-        for word in block.chunks(2) {
-            one += u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from);
-            two += one;
-        }
-        (one, two) = (fold(one), fold(two));
-    }
-    fold(two) << 16 | fold(one)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,11 +178,5 @@ mod tests {
             assert_eq!(raveled(&unraveled(number, &[2, 3, 4]), &[2, 3, 4]), number);
         }
         assert_eq!((unraveled(0, &[]), raveled(&[1, 2, 3], &[2, 3, 4])), (vec![], 23));
-    }
-
-    #[test]
-    fn shuffled_bytes_are_put_back_with_the_rest_in_place() {
-        assert_eq!(unshuffled(&[1, 3, 5, 2, 4, 6, 9], 2).unwrap(), [1, 2, 3, 4, 5, 6, 9]);
-        assert_eq!(unshuffled(&[1, 2], 4).unwrap(), [1, 2]);
     }
 }

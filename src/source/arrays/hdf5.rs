@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use hdf5_pure::{Dataset, Datatype, DatatypeByteOrder, File, FormatError, Group, Layout, Source};
 
-use super::chunks::{Chunks, Filter};
+use super::chunks::Chunks;
 use super::column::{Choose, Column, Heap, Place};
+use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::source::elements::Dtype;
 use crate::source::held::HeldFile;

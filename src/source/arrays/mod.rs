@@ -5,13 +5,16 @@
 //! 2. `column`: one array in a file, or in memory.
 //! 3. `numpy`: `.npy` files, folders of them, and `.npz` archives.
 //! 4. `safetensors` and `torch`: their files.
-//! 5. `hdf5`: arrays of an HDF5 file; `chunks`: those that are stored in chunks.
+//! 5. `hdf5`: arrays of an HDF5 file; `chunks`: those that are stored in chunks, and
+//!    `filters`: their compression.
 //! 6. `zip`: the members of an archive.
 //! 7. `splits`: arrays called `train_images` and `images_test` belong to splits.
 
 #[cfg(feature = "hdf5")]
 mod chunks;
 mod column;
+#[cfg(feature = "hdf5")]
+mod filters;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod numpy;

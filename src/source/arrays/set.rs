@@ -44,9 +44,10 @@ use crate::source::{Sample, Source, pixels};
 /// plan. Booleans become `uint8`, and `float16` becomes `float32`. Big-endian numbers are
 /// converted.
 ///
-/// **HDF5.** Arrays may be contiguous, or in chunks with gzip, shuffle and fletcher32. A chunk is
-/// decoded as a whole, and up to 32 MiB of chunks are kept for each array, beyond the memory plan.
-/// Values of varying length are encoded pictures, bytes or text. Text called `label` is the label.
+/// **HDF5.** Arrays may be contiguous, or in chunks with gzip, LZF, shuffle and fletcher32. A chunk
+/// is decoded as a whole, and up to 32 MiB of chunks are kept for each array, beyond the memory
+/// plan. Values of varying length are encoded pictures, bytes or text. Text called `label` is the
+/// label.
 ///
 /// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
 /// numbers. The pickle of a `.pt` file is read without running any of its code: anything but
