@@ -90,6 +90,25 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
 
+/// What a [`Source`](super::Source) does for its field `stored`: the files that its samples name, if
+/// they are in a store.
+macro_rules! of_stored {
+    () => {
+        fn follow(&self, order: $crate::source::Lookahead) -> Option<Box<dyn $crate::source::Follow>> {
+            self.stored.as_ref()?.follow(order)
+        }
+
+        fn network(&self) -> Option<$crate::trace::NetworkStats> {
+            self.stored.as_ref().map(|stored| stored.network())
+        }
+
+        fn ahead_bytes(&self) -> usize {
+            self.stored.as_ref().map_or(0, |stored| stored.ahead_bytes())
+        }
+    };
+}
+pub(super) use of_stored;
+
 impl std::fmt::Debug for Stored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stored").field("files", &self.set.files.len()).finish_non_exhaustive()

@@ -15,9 +15,8 @@ use crate::source::file;
 use crate::source::identity::Identity;
 use crate::source::layout::root;
 use crate::source::store::Stores;
-use crate::source::stored::{Below, Stored};
-use crate::source::{Follow, Lookahead, Sample, Source};
-use crate::trace::NetworkStats;
+use crate::source::stored::{Below, Stored, of_stored};
+use crate::source::{Sample, Source};
 
 /// Pictures with the annotations of a COCO JSON file: boxes, classes, masks, points.
 ///
@@ -287,17 +286,7 @@ impl Source for Coco {
         }
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        self.stored.as_ref()?.follow(order)
-    }
-
-    fn network(&self) -> Option<NetworkStats> {
-        self.stored.as_ref().map(Stored::network)
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        self.stored.as_ref().map_or(0, Stored::ahead_bytes)
-    }
+    of_stored!();
 
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(format!("{}{}", self.root, self.set.images[index].name).into())

@@ -19,9 +19,8 @@ use crate::source::file::is_below;
 use crate::source::record::{Labels, Learner};
 use crate::source::sample::MAX_FIELDS;
 use crate::source::store::Stores;
-use crate::source::stored::{Below, Stored, is_url, url_of};
-use crate::source::{Classes, Follow, Lookahead, Sample, Source};
-use crate::trace::NetworkStats;
+use crate::source::stored::{Below, Stored, is_url, of_stored, url_of};
+use crate::source::{Classes, Sample, Source};
 
 /// A table of samples: a `.csv`, `.tsv` or JSON-lines file.
 ///
@@ -473,17 +472,7 @@ impl Source for Table {
         })
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        self.stored.as_ref()?.follow(order)
-    }
-
-    fn network(&self) -> Option<NetworkStats> {
-        self.stored.as_ref().map(Stored::network)
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        self.stored.as_ref().map_or(0, Stored::ahead_bytes)
-    }
+    of_stored!();
 
     fn classes(&self) -> &[String] {
         match &self.labels {
