@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::source::bytes::room;
 use crate::source::elements::Dtype;
 use crate::source::held::{Held, HeldFile};
-use crate::source::record::{Content, Part};
+use crate::source::record::{Found, Part};
 
 /// An array. Its first axis counts the samples.
 pub(super) struct Column {
@@ -124,7 +124,7 @@ impl Column {
                     true => page.extend_from_slice(&stored),
                     false => self.dtype.convert(&stored, page),
                 }
-                return Ok(Part::Page(start..page.len()));
+                return Ok(Part::since(start, page));
             }
             Place::File { number, offset } => {
                 let (file, at) = (&files[*number], offset + index as u64 * row as u64);
@@ -140,11 +140,11 @@ impl Column {
                         page.resize(start + row, 0);
                         medium.read_ranges(&mut [(at, &mut page[start..])])?;
                         if self.dtype.is_native() {
-                            return Ok(Part::Page(start..page.len()));
+                            return Ok(Part::since(start, page));
                         }
                         let stored = page.split_off(start);
                         self.dtype.convert(&stored, page);
-                        return Ok(Part::Page(start..page.len()));
+                        return Ok(Part::since(start, page));
                     }
                     Held::Stored(_) => unreachable!("arrays are on this machine"),
                 }
@@ -155,7 +155,7 @@ impl Column {
         }
         let start = page.len();
         self.dtype.convert(stored, page);
-        Ok(Part::Page(start..page.len()))
+        Ok(Part::since(start, page))
     }
 }
 
@@ -169,13 +169,13 @@ impl Column {
         files: &'a [Arc<HeldFile>],
         index: usize,
         page: &mut Vec<u8>,
-    ) -> Result<Content<'a>> {
+    ) -> Result<Found<'a>> {
         let (heap, file) = (self.heap.expect("a column of such values"), &files[0]);
         let mut scratch = Vec::new();
         let place = self.get(files, index, &mut scratch)?;
         let value = heap.get(file, place.of(&scratch), page);
         let value = value.map_err(|e| Error::new(e.kind(), format!("array {:?}: {}", self.name, e.cause())))?;
-        Ok(if heap.text { Content::Text(value) } else { Content::Bytes(value) })
+        Ok(if heap.text { Found::Text(value) } else { Found::Bytes(value) })
     }
 }
 
@@ -220,7 +220,7 @@ impl Heap {
                 }
                 let from = page.len();
                 page.extend_from_slice(file.get(at + 16, u64::from(len), &mut scratch)?);
-                return Ok(Part::Page(from..page.len()));
+                return Ok(Part::since(from, page));
             }
             // A heap may begin anywhere.
             at = start + (next - start).next_multiple_of(8);

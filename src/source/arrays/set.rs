@@ -12,7 +12,7 @@ use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
 use crate::source::held::{HeldFile, are_unchanged};
 use crate::source::options::Options;
-use crate::source::record::{Content, Named, Part, Rows, Survey, Wanted, is_label};
+use crate::source::record::{Found, Named, Part, Rows, Survey, Wanted, is_label};
 use crate::source::splits::files_in;
 use crate::source::{Sample, Source, pixels};
 
@@ -156,7 +156,7 @@ impl Arrays {
             (0..len).try_for_each(|index| {
                 page.clear();
                 for Named { content, .. } in row(label.clone(), &files, index, &mut page)? {
-                    if let Content::Text(text) = content {
+                    if let Found::Text(text) = content {
                         let text = std::str::from_utf8(text.of(&page));
                         see(index, text.map_err(|_| Error::in_source("a label that is not UTF-8"))?);
                     }
@@ -274,10 +274,7 @@ fn row<'a>(
     let cell = |column: &'a Column| {
         let content = match column.heap {
             Some(_) => column.value(files, index, page)?,
-            None => {
-                let (element, shape) = (column.dtype.element()?, column.shape[1..].to_vec());
-                Content::Numbers { element, shape, data: column.get(files, index, page)? }
-            }
+            None => Found::array(column.dtype.element()?, &column.shape[1..], column.get(files, index, page)?),
         };
         Ok(Named { name: Cow::Borrowed(&*column.name), content })
     };

@@ -11,7 +11,7 @@ use super::stream::Batch;
 use crate::error::{Error, Result};
 use crate::source::Value;
 use crate::source::held::{Held, HeldFile};
-use crate::source::record::Found;
+use crate::source::record::{Found, Part};
 use crate::source::value::{AXES, Element};
 
 /// Maximum length of the JSON of a nested value. Lists may share their elements, so a short file
@@ -148,7 +148,6 @@ impl<'a> Rows<'a, '_> {
                 match (file, path) {
                     (Found::Null, Some(path)) => match self.cell(&field.children[path], Form::Plain, row, scratch)? {
                         Found::Text(path) => Ok(Found::Path(path)),
-                        Found::TextAt(path) => Ok(Found::PathAt(path)),
                         other => Ok(other),
                     },
                     (file, _) => Ok(file),
@@ -158,7 +157,7 @@ impl<'a> Rows<'a, '_> {
             Form::Json => {
                 let start = scratch.len();
                 self.json(field, row, start, scratch)?;
-                Ok(Found::JsonAt(start..scratch.len()))
+                Ok(Found::Json(Part::since(start, scratch)))
             }
         }
     }
@@ -168,23 +167,27 @@ impl<'a> Rows<'a, '_> {
         match field.kind {
             Kind::Number(element) => {
                 let size = element.size() as u64;
-                let found = self.take(field.buffer + 1, row * size, size, scratch)?;
-                Ok(found.numbers(element, &[]))
+                Ok(Found::number(element, self.take(field.buffer + 1, row * size, size, scratch)?))
             }
             Kind::Bool | Kind::Half => {
                 let start = scratch.len();
                 let element = self.small(field, row..row + 1, scratch)?;
-                Ok(Found::NumbersAt(start..scratch.len(), element, ArrayVec::new()))
+                Ok(Found::number(element, Part::since(start, scratch)))
             }
             Kind::Bytes { large } | Kind::Text { large } => {
                 let (start, end) = self.ends(field, large, row, self.batch.buffers[field.buffer + 2].1)?;
                 let found = self.take(field.buffer + 2, start, end - start, scratch)?;
                 if matches!(field.kind, Kind::Bytes { .. }) {
-                    return Ok(found);
+                    return Ok(Found::Bytes(found));
                 }
-                found.text(scratch).ok_or_else(|| self.damaged("a text is not UTF-8"))
+                match std::str::from_utf8(found.of(scratch)) {
+                    Ok(_) => Ok(Found::Text(found)),
+                    Err(_) => Err(self.damaged("a text is not UTF-8")),
+                }
             }
-            Kind::FixedBytes(width) => self.take(field.buffer + 1, row * width as u64, width as u64, scratch),
+            Kind::FixedBytes(width) => {
+                self.take(field.buffer + 1, row * width as u64, width as u64, scratch).map(Found::Bytes)
+            }
             _ => Ok(Found::Null),
         }
     }
@@ -211,11 +214,11 @@ impl<'a> Rows<'a, '_> {
         let Kind::Number(element) = inner.kind else {
             let start = scratch.len();
             let element = self.small(inner, range, scratch)?;
-            return Ok(Found::NumbersAt(start..scratch.len(), element, shape));
+            return Ok(Found::Numbers { element, shape, data: Part::since(start, scratch) });
         };
         let size = element.size() as u64;
-        let found = self.take(inner.buffer + 1, range.start * size, (range.end - range.start) * size, scratch)?;
-        Ok(found.numbers(element, &shape))
+        let data = self.take(inner.buffer + 1, range.start * size, (range.end - range.start) * size, scratch)?;
+        Ok(Found::Numbers { element, shape, data })
     }
 
     /// Appends flags as `u8`, or halves as `f32`.
@@ -319,7 +322,7 @@ impl<'a> Rows<'a, '_> {
             _ => {
                 let mut scratch = Vec::new();
                 let found = self.plain(field, row, &mut scratch)?;
-                match found.cell(&scratch).value() {
+                match found.cell(&scratch)?.value() {
                     Some(Value::Text(text)) => write_json(out, text),
                     Some(Value::Numbers(number)) => number.write_json(out),
                     _ => out.extend_from_slice(b"null"),
@@ -381,7 +384,7 @@ impl<'a> Rows<'a, '_> {
     }
 
     /// Bytes of a buffer: part of the map, or read into `scratch`.
-    fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<Part<'a>> {
         let at = self.place(buffer, at, len)?;
         match &self.file.held {
             Held::Map { map, .. } => {
@@ -390,18 +393,18 @@ impl<'a> Rows<'a, '_> {
                     0..=SMALL => self.small_part(at, len, |_| ())?,
                     _ => self.file.load(found, at + len)?,
                 }
-                Ok(Found::Bytes(found))
+                Ok(Part::Borrowed(found))
             }
             Held::Read(_) if len <= SMALL => {
                 let start = scratch.len();
                 self.small_part(at, len, |bytes| scratch.extend_from_slice(bytes))?;
-                Ok(Found::BytesAt(start..scratch.len()))
+                Ok(Part::since(start, scratch))
             }
             Held::Read(medium) => {
                 let start = scratch.len();
                 Found::append(scratch, len)?;
                 medium.read_ranges(&mut [(at, &mut scratch[start..])])?;
-                Ok(Found::BytesAt(start..scratch.len()))
+                Ok(Part::since(start, scratch))
             }
             Held::Stored(_) => unreachable!("opened from this machine"),
         }

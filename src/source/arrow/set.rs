@@ -14,7 +14,7 @@ use crate::source::parallel::in_parallel;
 use crate::source::record::{Column, Columns, Found, Holds, sniffed};
 use crate::source::tree::Tree;
 use crate::source::value::Element;
-use crate::source::{Sample, Source, Value, splits};
+use crate::source::{Sample, Source, splits};
 
 /// Maximum size of `state.json`.
 const MAX_STATE: u64 = 64 << 20;
@@ -149,10 +149,12 @@ impl Arrow {
         let columns: Vec<Column> = (0..arrow.fields.len())
             .map(|place| Ok(Column::new(arrow.fields[place].name.clone(), arrow.holds(place, features.all())?)))
             .collect::<Result<_>>()?;
-        arrow.columns = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
+        let uses = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
         let names = |place: usize| &*arrow.fields[place].name;
-        let classes = features.classes(arrow.columns.used().map(names), arrow.columns.label().map(names))?;
-        arrow.learn(classes, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
+        let find = |row, place, scratch: &mut Vec<u8>| arrow.find(row, place, scratch);
+        let learned = uses.learned(&columns, classes, options, arrow.len(), find);
+        arrow.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(arrow)
     }
 
@@ -183,31 +185,6 @@ impl Arrow {
     /// The type of a column of bytes, by its first values.
     fn sniff(&self, place: usize) -> Result<Holds> {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
-    }
-
-    /// Determines the classes of labels that are text, or the names of integers.
-    fn learn(&mut self, classes: Option<Vec<String>>, options: &Options) -> Result<()> {
-        let Some(place) = self.columns.label() else { return Ok(()) };
-        if let Some(names) = classes {
-            self.columns.set_classes(names);
-        }
-        if !matches!(self.fields[place].value().kind, Kind::Text { .. }) {
-            return Ok(());
-        }
-        let mut columns = std::mem::take(&mut self.columns);
-        columns.learn(options.classes.as_ref(), options.lenient, |see| {
-            let mut scratch = Vec::new();
-            for row in 0..self.len() {
-                scratch.clear();
-                let found = self.find(row, place, &mut scratch)?;
-                if let Some(Value::Text(text)) = found.cell(&scratch).value() {
-                    see(row, text);
-                }
-            }
-            Ok(())
-        })?;
-        self.columns = columns;
-        Ok(())
     }
 
     /// The file of `row`, its batch, and its number in the batch.
@@ -309,7 +286,7 @@ impl Source for Arrow {
         file.look(self.looks.load(Ordering::Relaxed))?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
-        self.columns.label_of(found.cell(scratch)).map_err(|e| e.at_path(&file.path))
+        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

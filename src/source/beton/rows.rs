@@ -3,8 +3,8 @@ use std::ops::Range;
 use super::header::{Dtype, Field, Kind, u16_at, u64_at};
 use crate::error::{Error, Result};
 use crate::source::Numbers;
-use crate::source::items::{Layout, Part, Place, Places, widened};
-use crate::source::record::Holds;
+use crate::source::items::{Layout, Places, widened};
+use crate::source::record::{Found, Holds, Part};
 use crate::source::value::Element;
 
 /// The fields of the samples, with the record of each sample.
@@ -114,27 +114,23 @@ impl Layout for BetonRows {
         })
     }
 
-    fn part(&self, row: usize, column: usize, item: &[u8], place: Range<usize>, made: &mut Vec<u8>) -> Result<Part> {
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let field = &self.fields[column];
         let record = self.record(row, field);
-        let bytes = &item[place.clone()];
-        let whole = Place::of_item(place.start, place.end);
+        let whole = Part::Borrowed(bytes);
         let from_record = |made: &mut Vec<u8>, element| {
             let start = made.len();
             made.extend_from_slice(&record[..8]);
-            Ok(Part::number(Place::made_since(start, made), element))
+            Found::number(element, Part::since(start, made))
         };
-        match &field.kind {
+        Ok(match &field.kind {
             Kind::Int => from_record(made, Element::I64),
             Kind::Float => from_record(made, Element::F64),
-            Kind::Bytes | Kind::Unread(_) => Ok(Part::Bytes(whole)),
-            Kind::Json => {
-                let end = place.end - usize::from(bytes.last() == Some(&0));
-                Ok(Part::Json(Place::of_item(place.start, end)))
-            }
-            Kind::Array(Dtype::Half, shape) => widened(bytes, Some(shape), made),
-            Kind::Array(Dtype::Of(element), shape) => Part::array(whole, *element, shape),
-            Kind::Picture if record[0] == 0 => Ok(Part::Bytes(whole)),
+            Kind::Bytes | Kind::Unread(_) => Found::Bytes(whole),
+            Kind::Json => Found::Json(Part::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
+            Kind::Array(Dtype::Half, shape) => widened(bytes, shape, made),
+            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
+            Kind::Picture if record[0] == 0 => Found::Bytes(whole),
             Kind::Picture if record[0] == 1 => {
                 let side = |at| usize::from(u16_at(record, at).expect("inside the record"));
                 let (width, height) = (side(1), side(3));
@@ -145,9 +141,9 @@ impl Layout for BetonRows {
                 let start = made.len();
                 Numbers::npy_head::<u8>(&[height, width, 3], made);
                 made.extend_from_slice(bytes);
-                Ok(Part::Bytes(Place::made_since(start, made)))
+                Found::Bytes(Part::since(start, made))
             }
-            Kind::Picture => Err(Error::in_source(format!("a picture of the unknown mode {}", record[0]))),
-        }
+            Kind::Picture => return Err(Error::in_source(format!("a picture of the unknown mode {}", record[0]))),
+        })
     }
 }

@@ -1,31 +1,30 @@
 use half::f16;
 
-use super::part::{Part, Place};
 use crate::error::{Error, Result};
 use crate::source::Numbers;
+use crate::source::record::{Found, Part};
 use crate::source::value::Element;
 
 /// Numbers of 16 bits, which a field holds as `f32`.
-pub(in crate::source) fn widened(bytes: &[u8], shape: Option<&[usize]>, made: &mut Vec<u8>) -> Result<Part> {
+pub(in crate::source) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
     made.extend(widened);
-    let place = Place::made_since(start, made);
-    shape.map_or_else(|| Ok(Part::number(place, Element::F32)), |shape| Part::array(place, Element::F32, shape))
+    Found::array(Element::F32, shape, Part::since(start, made))
 }
 
 /// An array of `bfloat16`, which a field holds as `f32`.
-pub(in crate::source) fn widened_brain(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Part> {
+pub(in crate::source) fn widened_brain(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     made.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
-    Part::array(Place::made_since(start, made), Element::F32, shape)
+    Found::array(Element::F32, shape, Part::since(start, made))
 }
 
 /// A number in decimal text, as `i64` if `whole` and as `f64` otherwise.
 ///
 /// # Errors
 /// If the text is not a number, or does not fit.
-pub(in crate::source) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<Part> {
+pub(in crate::source) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<Found<'static>> {
     let start = made.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
     let bad = || {
@@ -39,7 +38,7 @@ pub(in crate::source) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) 
         made.extend(text.parse::<f64>().map_err(|_| bad())?.to_le_bytes());
         Element::F64
     };
-    Ok(Part::number(Place::made_since(start, made), element))
+    Ok(Found::number(element, Part::since(start, made)))
 }
 
 /// A Pillow image with its size, its mode and its pixels, as an RGB array: an `.npy` file, which is
@@ -48,7 +47,7 @@ pub(in crate::source) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) 
 /// # Errors
 /// If the size does not match the bytes, or the mode has no RGB without a colour profile or a
 /// palette.
-pub(in crate::source) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Part> {
+pub(in crate::source) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || bad(format!("is cut short at {} bytes", bytes.len()));
     let (head, rest) = bytes.split_at_checked(12).ok_or_else(cut)?;
@@ -75,5 +74,5 @@ pub(in crate::source) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Part> {
         1 | 2 => pixels.chunks_exact(channels).for_each(|grey| made.extend([grey[0]; 3])),
         _ => pixels.chunks_exact(4).for_each(|pixel| made.extend_from_slice(&pixel[..3])),
     }
-    Ok(Part::Bytes(Place::made_since(start, made)))
+    Ok(Found::Bytes(Part::since(start, made)))
 }

@@ -1,17 +1,15 @@
 //! Samples that lie in files one after the other, as other libraries pack them.
 //!
 //! 1. `set`: [`Items`], the files of a data set with the place of each sample.
-//! 2. `part`: [`Part`], the value of one column in the bytes of a sample.
-//! 3. `convert`: values in encodings that a batch cannot hold as they are.
-//! 4. `offsets`: the head of a file, a table of offsets of 32 bits.
-//! 5. `unpack`: compressed files, which are decompressed once.
-//! 6. `rows`: [`Rows`], the source of samples with typed columns.
-//! 7. `checksum`: hashes of whole files.
+//! 2. `convert`: values in encodings that a batch cannot hold as they are.
+//! 3. `offsets`: the head of a file, a table of offsets of 32 bits.
+//! 4. `unpack`: compressed files, which are decompressed once.
+//! 5. `rows`: [`Rows`], the source of samples with typed columns.
+//! 6. `checksum`: hashes of whole files.
 
 mod checksum;
 mod convert;
 mod offsets;
-mod part;
 mod rows;
 mod set;
 mod unpack;
@@ -19,7 +17,6 @@ mod unpack;
 pub(super) use checksum::Checksum;
 pub(super) use convert::{decimal, pil, widened, widened_brain};
 pub(super) use offsets::read_offsets;
-pub(super) use part::{Part, Place};
 pub(super) use rows::{Layout, Places, Rows, places};
 pub(super) use set::{Items, Samples};
 pub(super) use unpack::{Unpack, check_copies, unpacked};

@@ -1,15 +1,12 @@
-use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use arrayvec::{ArrayString, ArrayVec};
+use arrayvec::ArrayVec;
 
-use super::part::{Part, Place};
 use super::set::{Items, Read};
 use crate::error::{Error, Result};
 use crate::source::pixels::{self, Candidate, Channels, Colours};
-use crate::source::record::{Cell, Column, Columns, Holds};
-use crate::source::value::Element;
+use crate::source::record::{Cell, Column, Columns, Found, Holds};
 use crate::source::{Follow, Lookahead, Options, Sample, Source};
 use crate::trace::NetworkStats;
 
@@ -69,12 +66,12 @@ pub(in crate::source) trait Layout: Send + Sync {
     /// If its encoding is not read, or `first` fails.
     fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds>;
 
-    /// The value of `column` of sample `row`, whose bytes are `item[place]`. Appends to `made` what
-    /// it makes of them.
+    /// The value of `column` of sample `row` in its `bytes`, with little-endian numbers. Appends to
+    /// `made` what it makes of them.
     ///
     /// # Errors
     /// If the bytes are not in the column's encoding.
-    fn part(&self, row: usize, column: usize, item: &[u8], place: Range<usize>, made: &mut Vec<u8>) -> Result<Part>;
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>>;
 }
 
 /// A data set whose samples have the columns of a [`Layout`].
@@ -103,6 +100,9 @@ impl<L: Layout> Rows<L> {
         if layout.names().len() > MAX_COLUMNS {
             let columns = layout.names().len();
             return Err(Error::in_source(format!("{columns} columns; at most {MAX_COLUMNS} are read")));
+        }
+        if cfg!(target_endian = "big") {
+            return Err(Error::in_source("its numbers are little-endian, and this machine is not"));
         }
         let wanted = options.wanted();
         let named = |name: &String| [&wanted.picture, &wanted.label].iter().any(|named| named.as_ref() == Some(name));
@@ -144,26 +144,29 @@ impl<L: Layout> Rows<L> {
 
     /// The values of sample `index`, which is `item`. Other bytes than those are appended to
     /// `made`.
-    fn parts(&self, index: usize, item: &[u8], made: &mut Vec<u8>) -> Result<Parts> {
+    fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
-        let mut part = |(column, place): (usize, Range<usize>)| {
+        let mut find = |column: usize, bytes: &'i [u8]| {
             if !self.columns.uses(column) {
-                return Ok(Part::Null);
+                return Ok(Found::Null);
             }
-            let part = self.layout.part(index, column, item, place, made)?;
+            let found = self.layout.find(index, column, bytes, made)?;
             match self.pixels {
-                Some((pixels, channels)) if pixels == column => picture(part, channels, item, made),
-                _ => Ok(part),
+                Some((pixels, channels)) if pixels == column => found.picture(channels, Colours::Rgb, made),
+                _ => Ok(found),
             }
         };
-        let named = |(column, place)| part((column, place)).map_err(|e| of_column(e, &names[column]));
+        let named = |(column, place): (usize, Range<usize>)| {
+            let bytes = item.get(place).ok_or_else(|| Error::in_source("its bytes are missing"));
+            bytes.and_then(|bytes| find(column, bytes)).map_err(|e| of_column(e, &names[column]))
+        };
         places.into_iter().enumerate().map(named).collect()
     }
 }
 
 /// The values of the columns of a sample.
-type Parts = ArrayVec<Part, MAX_COLUMNS>;
+pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
 /// Maximum number of samples that opening looks at to find arrays of pixels. More than one is
 /// needed only if the first ones are damaged.
@@ -177,33 +180,13 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
         for (number, column) in columns.iter().enumerate().filter(|(_, column)| column.holds == Holds::Numbers) {
             let bytes = column_bytes(items, layout, row, number, &mut scratch)?;
             made.clear();
-            if let Part::Numbers(_, element, sides, axes) =
-                layout.part(row, number, bytes, 0..bytes.len(), &mut made)?
-            {
-                let shape = sides[..axes].to_vec();
-                found.push(Candidate { column: number, name: column.name.clone(), element, shape });
+            if let Found::Numbers { element, shape, .. } = layout.find(row, number, bytes, &mut made)? {
+                found.push(Candidate { column: number, name: column.name.clone(), element, shape: shape.to_vec() });
             }
         }
         Ok::<_, Error>(found)
     };
     (0..items.len().min(SURVEYED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
-}
-
-/// A picture in an array of pixels, as the `.npy` file that its codec reads.
-fn picture(part: Part, channels: Channels, item: &[u8], made: &mut Vec<u8>) -> Result<Part> {
-    let Part::Numbers(place, Element::U8, sides, axes) = part else {
-        return Err(Error::in_source("another type than in the first sample, where it has arrays of u8"));
-    };
-    let start = made.len();
-    let shape = &sides[..axes];
-    match place.made {
-        false => pixels::append(made, &item[place.start..place.end], shape, channels, Colours::Rgb)?,
-        true => {
-            let pixels = made[place.start..place.end].to_vec();
-            pixels::append(made, &pixels, shape, channels, Colours::Rgb)?;
-        }
-    }
-    Ok(Part::Bytes(Place::made_since(start, made)))
 }
 
 /// Reads the bytes of `column` in sample `row`, and of no other column.
@@ -231,9 +214,9 @@ fn with_cell<L: Layout, T>(
     with: impl FnOnce(Cell<'_>) -> Result<T>,
 ) -> Result<T> {
     let (bytes, mut made) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
-    let part = layout.part(row, column, bytes, 0..bytes.len(), &mut made);
-    part.and_then(|part| with(part.cell(&layout.names()[column], bytes, &made)?))
-        .map_err(|e| e.at_path(items.path(row)))
+    let found = layout.find(row, column, bytes, &mut made);
+    let named = |e| of_column(e, &layout.names()[column]);
+    found.and_then(|found| found.cell(&made).map_err(named).and_then(with)).map_err(|e| e.at_path(items.path(row)))
 }
 
 impl<L: Layout> Source for Rows<L> {
@@ -243,17 +226,9 @@ impl<L: Layout> Source for Rows<L> {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let names = self.layout.names();
-        let Read { parsed, item, made } = self.items.read(index, scratch, |item, made| {
-            let mut digits = ArrayString::<20>::new();
-            write!(digits, "{index}").expect("a number has at most 20 digits");
-            made.extend_from_slice(digits.as_bytes());
-            let key = Place::made_since(0, made);
-            Ok((key, self.parts(index, item, made)?))
-        })?;
-        let (key, parts) = parsed;
-        let key = std::str::from_utf8(&made[key.start..key.end]).expect("digits");
+        let Read { key, row, page } = self.items.read(index, scratch, |item, made| self.row(index, item, made))?;
         self.columns
-            .sample(key, |column| parts[column].cell(&names[column], item, made))
+            .sample(key, |column| row[column].cell(page).map_err(|e| of_column(e, &names[column])))
             .map_err(|e| e.at_path(self.items.path(index)))
     }
 

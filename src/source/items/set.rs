@@ -1,14 +1,17 @@
 use std::cell::Cell;
+use std::io::Write as _;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Checksum;
+use super::rows::Row;
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::bytes::room;
 use crate::source::held::{Held, HeldFile, are_unchanged};
+use crate::source::record::Found;
 use crate::source::{Follow, Lookahead, Object};
 use crate::trace::NetworkStats;
 
@@ -65,17 +68,24 @@ impl Samples {
 }
 
 /// A sample that was read.
-pub(in crate::source) struct Read<'a, P> {
-    pub(in crate::source) parsed: P,
-    /// The bytes of the sample in its file.
-    pub(in crate::source) item: &'a [u8],
-    /// Bytes that the parser made.
-    pub(in crate::source) made: &'a [u8],
+pub(super) struct Read<'a> {
+    /// The number of the sample.
+    pub(super) key: &'a str,
+    pub(super) row: Row<'a>,
+    /// Bytes of the row that are not borrowed.
+    pub(super) page: &'a [u8],
 }
 
 thread_local! {
     /// What a parser makes while the scratch memory holds the sample.
     static MADE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Clears a page and writes the key of sample `index` to it. Returns the key's place.
+fn begin(page: &mut Vec<u8>, index: usize) -> Range<usize> {
+    page.clear();
+    write!(page, "{index}").expect("a Vec takes everything");
+    0..page.len()
 }
 
 impl Items {
@@ -143,46 +153,49 @@ impl Items {
     ///
     /// # Errors
     /// If the file has changed or cannot be read, and those of `parse`, with the file.
-    pub(in crate::source) fn read<'a, P>(
+    pub(super) fn read<'a>(
         &'a self,
         index: usize,
         scratch: &'a mut Vec<u8>,
-        parse: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<P>,
-    ) -> Result<Read<'a, P>> {
+        parse: impl for<'i> FnOnce(&'i [u8], &mut Vec<u8>) -> Result<Row<'i>>,
+    ) -> Result<Read<'a>> {
         let (file, span) = self.open(index)?;
-        self.parsed(index, file, span, scratch, parse).map_err(|e| e.at_path(&file.path))
+        let (row, key) = self.row(index, file, span, scratch, parse).map_err(|e| e.at_path(&file.path))?;
+        let page: &'a [u8] = scratch;
+        Ok(Read { key: std::str::from_utf8(&page[key]).expect("digits"), row, page })
     }
 
-    fn parsed<'a, P>(
+    /// The row of sample `index`, and the place of its key.
+    fn row<'a>(
         &'a self,
         index: usize,
         file: &'a HeldFile,
         span: Range<u64>,
-        scratch: &'a mut Vec<u8>,
-        parse: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<P>,
-    ) -> Result<Read<'a, P>> {
+        scratch: &mut Vec<u8>,
+        parse: impl for<'i> FnOnce(&'i [u8], &mut Vec<u8>) -> Result<Row<'i>>,
+    ) -> Result<(Row<'a>, Range<usize>)> {
         let len = (span.end - span.start) as usize;
         match (&file.held, &self.remote) {
             (Held::Map { map, .. }, _) => {
                 let item = &map[span.start as usize..span.end as usize];
                 file.load(item, span.end)?;
-                scratch.clear();
-                let parsed = parse(item, scratch)?;
-                return Ok(Read { parsed, item, made: scratch });
+                let key = begin(scratch, index);
+                return Ok((parse(item, scratch)?, key));
             }
             (Held::Read(medium), _) => medium.read_ranges(&mut [(span.start, room(scratch, len as u64)?)])?,
             (Held::Stored(object), Some(remote)) => _ = remote.read(index as u64, object, span, scratch)?,
             (Held::Stored(_), None) => unreachable!("a file in a store has one"),
         }
         let mut made = MADE.take();
-        made.clear();
-        let parsed = parse(&scratch[..len], &mut made);
-        let more = made.len();
-        let copied = room(scratch, (len + more) as u64).map(|to| to[len..].copy_from_slice(&made));
+        let key = begin(&mut made, index);
+        let item = &scratch[..len];
+        // The sample stays in the scratch memory, and what was made of it follows there.
+        let moved = |found: Found<'_>| -> Found<'a> { found.map(|part| part.moved(item, 0, len)) };
+        let row = parse(item, &mut made).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
+        let copied = room(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
         MADE.set(made);
         copied?;
-        let (item, rest) = scratch.split_at(len);
-        Ok(Read { parsed: parsed?, item, made: &rest[..more] })
+        Ok((row?, len + key.start..len + key.end))
     }
 
     /// Reads the part `within` of the bytes of sample `index`, or what there is of it. Not a read

@@ -1,10 +1,8 @@
-use std::ops::Range;
-
 use super::index::Index;
 use super::serializer::Serializer;
 use crate::error::{Error, Result};
-use crate::source::items::{Layout, Part, Places, places};
-use crate::source::record::Holds;
+use crate::source::items::{Layout, Places, places};
+use crate::source::record::{Found, Holds};
 
 /// The values of a sample: their lengths, then their bytes.
 pub(super) struct LitRows {
@@ -43,7 +41,7 @@ impl Layout for LitRows {
         self.serializer(column)?.holds(first)
     }
 
-    fn part(&self, _row: usize, column: usize, item: &[u8], place: Range<usize>, made: &mut Vec<u8>) -> Result<Part> {
-        self.serializer(column)?.part(item, (place.start, place.end), made)
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        self.serializer(column)?.find(bytes, made)
     }
 }

@@ -1,6 +1,6 @@
 use crate::error::{Error, Result};
-use crate::source::items::{Part, Place, decimal, pil, widened, widened_brain};
-use crate::source::record::Holds;
+use crate::source::items::{decimal, pil, widened, widened_brain};
+use crate::source::record::{Found, Holds, Part};
 use crate::source::value::Element;
 
 /// Encoding of a value.
@@ -99,18 +99,18 @@ impl Dtype {
         }
     }
 
-    /// The array in `item[start..end]`.
-    fn array(self, item: &[u8], (start, end): (usize, usize), shape: &[usize], made: &mut Vec<u8>) -> Result<Part> {
+    /// The array with the elements `bytes`.
+    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
-        if needed != Some(end - start) {
-            let found = end - start;
+        if needed != Some(bytes.len()) {
+            let found = bytes.len();
             return Err(Error::in_source(format!("an array of shape {shape:?} has {found} bytes of elements")));
         }
-        match self {
-            Dtype::Of(element) => Part::array(Place::of_item(start, end), element, shape),
-            Dtype::Half => widened(&item[start..end], Some(shape), made),
-            Dtype::Brain => widened_brain(&item[start..end], shape, made),
-        }
+        Ok(match self {
+            Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(bytes)),
+            Dtype::Half => widened(bytes, shape, made),
+            Dtype::Brain => widened_brain(bytes, shape, made),
+        })
     }
 }
 
@@ -160,19 +160,18 @@ impl Serializer {
         })
     }
 
-    /// The value in `item[place]`.
-    pub(super) fn part(self, item: &[u8], (start, end): (usize, usize), made: &mut Vec<u8>) -> Result<Part> {
-        let place = Place::of_item(start, end);
-        let bytes = &item[start..end];
+    /// The value in `bytes`.
+    pub(super) fn find<'a>(self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let part = Part::Borrowed(bytes);
         match self {
-            Serializer::Picture | Serializer::Bytes => Ok(Part::Bytes(place)),
+            Serializer::Picture | Serializer::Bytes => Ok(Found::Bytes(part)),
             Serializer::Pil => pil(bytes, made),
-            Serializer::Text => Ok(Part::Text(place)),
+            Serializer::Text => Ok(Found::Text(part)),
             Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, made),
-            Serializer::Int(_) => Ok(Part::number(place, Element::I64)),
-            Serializer::Float => Ok(Part::number(place, Element::F64)),
-            Serializer::Bool => Ok(Part::number(place, Element::U8)),
-            Serializer::Flat(dtype) => dtype.array(item, (start, end), &[bytes.len() / dtype.size()], made),
+            Serializer::Int(_) => Ok(Found::number(Element::I64, part)),
+            Serializer::Float => Ok(Found::number(Element::F64, part)),
+            Serializer::Bool => Ok(Found::number(Element::U8, part)),
+            Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], made),
             Serializer::Array(library) => {
                 let cut = || Error::in_source(format!("an array is cut short at {} bytes", bytes.len()));
                 let big_endian = library == Library::Torch && is_big_endian(bytes.first_chunk().ok_or_else(cut)?);
@@ -188,7 +187,7 @@ impl Serializer {
                 for side in &mut *shape {
                     *side = words.next().ok_or_else(cut)? as usize;
                 }
-                library.dtype(number)?.array(item, (start + 8 + 4 * shape.len(), end), shape, made)
+                library.dtype(number)?.array(&bytes[8 + 4 * shape.len()..], shape, made)
             }
         }
     }
@@ -236,8 +235,8 @@ mod tests {
         let part = |name: &str, words: &[u32], data: &[u8]| {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             bytes.extend(data);
-            let part = Serializer::named(name, false).unwrap().part(&bytes, (0, bytes.len()), &mut Vec::new())?;
-            part.cell("x", &bytes, &[]).map(|cell| format!("{cell:?}"))
+            let found = Serializer::named(name, false).unwrap().find(&bytes, &mut Vec::new())?;
+            found.cell(&[]).map(|cell| format!("{cell:?}"))
         };
         assert!(part("tensor", &[11, 2, 2, 1], &[7, 9]).unwrap().contains("Numbers"));
         for (words, data, cause) in [
@@ -260,8 +259,8 @@ mod tests {
     fn integers_of_early_versions_are_text_or_bits() {
         let part = |early: bool, bytes: &[u8]| {
             let mut made = Vec::new();
-            let part = Serializer::named("int", early)?.part(bytes, (0, bytes.len()), &mut made)?;
-            Ok::<_, Error>(part.cell("x", bytes, &made)?.integer().unwrap())
+            let found = Serializer::named("int", early)?.find(bytes, &mut made)?;
+            Ok::<_, Error>(found.cell(&made)?.integer().unwrap())
         };
         let digits = i64::from_le_bytes(*b"20240131");
         assert_eq!(part(false, b"20240131").unwrap(), digits);
@@ -287,9 +286,8 @@ mod tests {
                 let part = |word: fn(u32) -> [u8; 4]| {
                     let mut bytes: Vec<u8> = words.iter().flat_map(|&number| word(number)).collect();
                     bytes.extend((0..elements * size).map(|byte| byte as u8));
-                    let part =
-                        Serializer::named("tensor", false).unwrap().part(&bytes, (0, bytes.len()), &mut Vec::new());
-                    format!("{:?}", part.unwrap().cell("x", &bytes, &[]).unwrap())
+                    let found = Serializer::named("tensor", false).unwrap().find(&bytes, &mut Vec::new()).unwrap();
+                    format!("{:?}", found.cell(&[]).unwrap())
                 };
                 assert_eq!(part(u32::to_be_bytes), part(u32::to_le_bytes), "{words:?}");
             }

@@ -6,7 +6,7 @@ use crate::source::Classes;
 use crate::source::Sample;
 use crate::source::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::source::pixels::Colours;
-use crate::source::record::{Content, Named, Part, Rows, Survey, Wanted};
+use crate::source::record::{Found, Named, Part, Rows, Survey, Wanted};
 use crate::source::value::Element;
 
 /// Maximum number of samples that opening looks at to find the columns.
@@ -74,7 +74,7 @@ impl Pickled {
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = row(&nodes, places, &mut page) else { continue };
                 for Named { name, content } in row {
-                    if let (true, Content::Text(part)) = (name == label, content)
+                    if let (true, Found::Text(part)) = (name == label, content)
                         && let Ok(text) = std::str::from_utf8(part.of(&page))
                     {
                         see(number, text);
@@ -169,36 +169,36 @@ fn cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u8>) -
     let start = page.len();
     let number = |element, bytes: [u8; 8], page: &mut Vec<u8>| {
         page.extend_from_slice(&bytes);
-        Content::Numbers { element, shape: Vec::new(), data: Part::Page(start..start + 8) }
+        Found::number(element, Part::since(start, page))
     };
     let owned = |bytes: &[u8], page: &mut Vec<u8>| {
         page.extend_from_slice(bytes);
-        Part::Page(start..page.len())
+        Part::since(start, page)
     };
     let named = |e: Error| Error::in_source(format!("{name:?}: {}", e.cause()));
     let content = match &nodes[id] {
-        Node::None => Content::Null,
+        Node::None => Found::Null,
         Node::Bool(truth) => number(Element::I64, i64::from(*truth).to_ne_bytes(), page),
         Node::Int(int) => number(Element::I64, int.to_ne_bytes(), page),
         Node::Float(float) => number(Element::F64, float.to_ne_bytes(), page),
-        Node::Bytes(Cow::Borrowed(bytes)) => Content::Bytes(Part::Borrowed(bytes)),
-        Node::Bytes(bytes) => Content::Bytes(owned(bytes, page)),
-        Node::Text(Cow::Borrowed(text)) => Content::Text(Part::Borrowed(text.as_bytes())),
-        Node::Text(text) => Content::Text(owned(text.as_bytes(), page)),
+        Node::Bytes(Cow::Borrowed(bytes)) => Found::Bytes(Part::Borrowed(bytes)),
+        Node::Bytes(bytes) => Found::Bytes(owned(bytes, page)),
+        Node::Text(Cow::Borrowed(text)) => Found::Text(Part::Borrowed(text.as_bytes())),
+        Node::Text(text) => Found::Text(owned(text.as_bytes(), page)),
         Node::Array(array) => {
             let element = array.dtype.element().map_err(named)?;
             let data = match &nodes[array.data] {
                 Node::Bytes(Cow::Borrowed(bytes)) if array.dtype.is_native() => Part::Borrowed(bytes),
                 _ => {
                     array.dtype.convert(nodes.bytes(array), page);
-                    Part::Page(start..page.len())
+                    Part::since(start, page)
                 }
             };
-            Content::Numbers { element, shape: array.shape.clone(), data }
+            Found::array(element, &array.shape, data)
         }
         Node::Tuple(_) | Node::List(_) | Node::Dict(_) => {
             append_json(nodes, id, page).map_err(named)?;
-            Content::Json(Part::Page(start..page.len()))
+            Found::Json(Part::since(start, page))
         }
         other => return Err(named(Error::in_source(format!("pickle: {}", other.kind())))),
     };

@@ -1,6 +1,6 @@
 use crate::error::{Error, Result};
-use crate::source::items::{Part, Place, decimal, pil, widened};
-use crate::source::record::Holds;
+use crate::source::items::{decimal, pil, widened};
+use crate::source::record::{Found, Holds, Part};
 use crate::source::value::Element;
 
 /// Encoding of a column's values.
@@ -113,21 +113,20 @@ impl Encoding {
         }
     }
 
-    /// The value in `item[place]`.
-    pub(super) fn part(&self, item: &[u8], (start, end): (usize, usize), made: &mut Vec<u8>) -> Result<Part> {
-        let place = Place::of_item(start, end);
-        let bytes = &item[start..end];
-        match self {
-            Encoding::Picture | Encoding::Bytes => Ok(Part::Bytes(place)),
-            Encoding::Pil => pil(bytes, made),
-            Encoding::Text => Ok(Part::Text(place)),
-            Encoding::Json => Ok(Part::Json(place)),
-            Encoding::Integer => decimal(bytes, true, made),
-            Encoding::Decimal => decimal(bytes, false, made),
-            Encoding::Number(element) => Ok(Part::number(place, *element)),
-            Encoding::Half => widened(bytes, None, made),
-            Encoding::Array(array) => array.part(item, (start, end), made),
-        }
+    /// The value in `bytes`.
+    pub(super) fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let part = Part::Borrowed(bytes);
+        Ok(match self {
+            Encoding::Picture | Encoding::Bytes => Found::Bytes(part),
+            Encoding::Pil => pil(bytes, made)?,
+            Encoding::Text => Found::Text(part),
+            Encoding::Json => Found::Json(part),
+            Encoding::Integer => decimal(bytes, true, made)?,
+            Encoding::Decimal => decimal(bytes, false, made)?,
+            Encoding::Number(element) => Found::number(*element, part),
+            Encoding::Half => widened(bytes, &[], made),
+            Encoding::Array(array) => array.find(bytes, made)?,
+        })
     }
 }
 
@@ -157,14 +156,14 @@ impl Array {
         Some(Array { dtype: Some(dtype), shape })
     }
 
-    /// The array in `item[start..end]`: the number of its type and its shape if the name of the
-    /// encoding has none, then its elements.
-    fn part(&self, item: &[u8], (mut start, end): (usize, usize), made: &mut Vec<u8>) -> Result<Part> {
-        let len = end - start;
-        let cut = || Error::in_source(format!("an array is cut short at {len} bytes"));
+    /// The array in `bytes`: the number of its type and its shape if the name of the encoding has
+    /// none, then its elements.
+    fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let mut rest = bytes;
         let mut take = |count: usize| {
-            let taken = item[start..end].get(..count).ok_or_else(cut)?;
-            start += count;
+            let cut = || Error::in_source(format!("an array is cut short at {} bytes", bytes.len()));
+            let (taken, after) = rest.split_at_checked(count).ok_or_else(cut)?;
+            rest = after;
             Ok::<_, Error>(taken)
         };
         let dtype = match self.dtype {
@@ -194,15 +193,15 @@ impl Array {
                 &read[..axes]
             }
         };
-        let left = end - start;
+        let left = rest.len();
         let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
         if needed != Some(left) {
             return Err(Error::in_source(format!("an array of shape {shape:?} has {left} bytes of elements")));
         }
-        match dtype {
-            Dtype::Half => widened(&item[start..end], Some(shape), made),
-            Dtype::Of(element) => Part::array(Place::of_item(start, end), element, shape),
-        }
+        Ok(match dtype {
+            Dtype::Half => widened(rest, shape, made),
+            Dtype::Of(element) => Found::array(element, shape, Part::Borrowed(rest)),
+        })
     }
 }
 
@@ -236,8 +235,8 @@ mod tests {
     fn arrays_state_their_type_and_shape_where_the_encoding_does_not() {
         let part = |encoding: &str, bytes: &[u8]| {
             let mut made = Vec::new();
-            let part = Encoding::named(encoding)?.part(bytes, (0, bytes.len()), &mut made)?;
-            Ok::<_, Error>(format!("{:?}", part.cell("x", bytes, &made)?))
+            let found = Encoding::named(encoding)?.find(bytes, &mut made)?;
+            Ok::<_, Error>(format!("{:?}", found.cell(&made)?))
         };
         let expected = part("ndarray:uint8:2,1", &[7, 9]).unwrap();
         assert_eq!(part("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
@@ -259,8 +258,8 @@ mod tests {
     fn numbers_in_text_are_parsed() {
         let integer = |text: &[u8]| {
             let mut made = Vec::new();
-            let part = Encoding::Integer.part(text, (0, text.len()), &mut made)?;
-            Ok::<_, Error>(part.cell("x", text, &made)?.integer())
+            let found = Encoding::Integer.find(text, &mut made)?;
+            Ok::<_, Error>(found.cell(&made)?.integer())
         };
         assert_eq!(integer(b"-12").unwrap(), Some(-12));
         assert!(integer(b"9223372036854775808").unwrap_err().cause().contains("an integer of 64 bits"));

@@ -1,10 +1,8 @@
-use std::ops::Range;
-
 use super::encoding::Encoding;
 use super::index::Column;
 use crate::error::{Error, Result};
-use crate::source::items::{Layout, Part, Places, places};
-use crate::source::record::Holds;
+use crate::source::items::{Layout, Places, places};
+use crate::source::record::{Found, Holds};
 
 /// The columns of a sample: the lengths of those that vary, then the values.
 pub(super) struct MdsRows {
@@ -47,8 +45,8 @@ impl Layout for MdsRows {
         self.encoding(column)?.holds(first)
     }
 
-    fn part(&self, _row: usize, column: usize, item: &[u8], place: Range<usize>, made: &mut Vec<u8>) -> Result<Part> {
-        self.encoding(column)?.part(item, (place.start, place.end), made)
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        self.encoding(column)?.find(bytes, made)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
 use half::f16;
 use parquet::column::page::{Page, PageReader};
 use parquet::column::reader::ColumnReaderImpl;
@@ -15,7 +14,7 @@ use super::input::inward;
 use super::nested::Nested;
 use super::schema::{Levels, Plain};
 use crate::error::{Error, Result};
-use crate::source::record::Found;
+use crate::source::record::{Found, Part};
 use crate::source::value::Element;
 
 /// The row has no value.
@@ -100,13 +99,12 @@ impl Block {
                 NULL => Ok(Found::Null),
                 number => {
                     scratch.extend_from_slice(values[number as usize].data());
-                    let found = Found::BytesAt(start..scratch.len());
+                    let found = Part::since(start, scratch);
                     if !text {
-                        return Ok(found);
+                        return Ok(Found::Bytes(found));
                     }
                     let valid = std::str::from_utf8(&scratch[start..]).is_ok();
-                    let place = start..scratch.len();
-                    valid.then_some(Found::TextAt(place)).ok_or_else(|| Error::in_source("a text is not UTF-8"))
+                    valid.then_some(Found::Text(found)).ok_or_else(|| Error::in_source("a text is not UTF-8"))
                 }
             },
             Values::Numbers { values, element, places } => match places[place] {
@@ -114,7 +112,7 @@ impl Block {
                 number => {
                     let size = element.size();
                     scratch.extend_from_slice(&values[number as usize * size..][..size]);
-                    Ok(Found::NumbersAt(start..scratch.len(), *element, ArrayVec::new()))
+                    Ok(Found::number(*element, Part::since(start, scratch)))
                 }
             },
             Values::Lists { values, element, places } => match &places[place] {
@@ -123,12 +121,11 @@ impl Block {
                 List::Numbers(range) => {
                     let size = element.size();
                     scratch.extend_from_slice(&values[range.start * size..range.end * size]);
-                    let shape = [range.end - range.start].into_iter().collect();
-                    Ok(Found::NumbersAt(start..scratch.len(), *element, shape))
+                    Ok(Found::array(*element, &[range.end - range.start], Part::since(start, scratch)))
                 }
             },
             Values::Nested(lists) => match lists.write(place, scratch)? {
-                true => Ok(Found::JsonAt(start..scratch.len())),
+                true => Ok(Found::Json(Part::since(start, scratch))),
                 false => Ok(Found::Null),
             },
             Values::Dictionary(_) | Values::Raw(_) => unreachable!("kept under places of their own"),

@@ -18,7 +18,7 @@ use crate::source::parallel::in_parallel;
 use crate::source::record::{Column, Columns, Found, Holds, sniffed};
 use crate::source::tree::Tree;
 use crate::source::value::Element;
-use crate::source::{Follow, Lookahead, Object, Place, Sample, Source, Store, Value, splits};
+use crate::source::{Follow, Lookahead, Object, Place, Sample, Source, Store, splits};
 use crate::trace::NetworkStats;
 
 /// Rows of Parquet files, on this machine or in a store.
@@ -189,7 +189,10 @@ impl Parquet {
             set.whole = set.largest()?;
         }
         set.cache.set_most(set.kept(set.ahead_bytes()));
-        set.learn(classes, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        let uses = std::mem::take(&mut set.columns);
+        let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
+        let learned = uses.learned(&columns, classes, options, set.len(), find);
+        set.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(set)
     }
 
@@ -245,31 +248,6 @@ impl Parquet {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// Determines the classes of labels that are text, or the names of integers.
-    fn learn(&mut self, classes: Option<Vec<String>>, options: &Options) -> Result<()> {
-        let Some(place) = self.columns.label() else { return Ok(()) };
-        if let Some(names) = classes {
-            self.columns.set_classes(names);
-        }
-        if !matches!(self.fields[place].form, Form::Flat(Leaf { holds: Plain::Text, .. })) {
-            return Ok(());
-        }
-        let mut columns = std::mem::take(&mut self.columns);
-        columns.learn(options.classes.as_ref(), options.lenient, |see| {
-            let mut scratch = Vec::new();
-            for row in 0..self.len() {
-                scratch.clear();
-                let found = self.find(row, place, &mut scratch)?;
-                if let Some(Value::Text(text)) = found.cell(&scratch).value() {
-                    see(row, text);
-                }
-            }
-            Ok(())
-        })?;
-        self.columns = columns;
-        Ok(())
-    }
-
     /// Bytes for decoded pages, of the `bytes` of a loader. From a store, half are fetched ahead.
     fn kept(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
@@ -323,7 +301,7 @@ impl Parquet {
             Form::List { leaf, levels } => self.value(row, leaf, Some(levels), scratch),
             Form::File { bytes, path } => match (plain(bytes, scratch), path) {
                 (Ok(Found::Null), Some(path)) => plain(path, scratch).map(|found| match found {
-                    Found::TextAt(range) => Found::PathAt(range),
+                    Found::Text(path) => Found::Path(path),
                     other => other,
                 }),
                 (found, _) => found,
@@ -404,7 +382,7 @@ impl Source for Parquet {
         let stored = matches!(file.held, Held::Stored(_));
         let sample = self.columns.read(index, scratch, |place, scratch| {
             let found = self.find(index, place, scratch)?;
-            if stored && matches!(found, Found::PathAt(_)) {
+            if stored && matches!(found, Found::Path(_)) {
                 return Err(Error::in_source(
                     "the bytes of the picture are in another file, which is not read from a store",
                 ));
@@ -462,7 +440,7 @@ impl Source for Parquet {
         file.look(self.looks.load(Ordering::Relaxed))?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
-        self.columns.label_of(found.cell(scratch)).map_err(|e| e.at_path(&file.path))
+        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

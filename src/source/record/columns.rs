@@ -8,7 +8,7 @@ use super::labels::{Labels, Learner};
 use crate::error::{Error, Result};
 use crate::format::{self, FORMATS};
 use crate::source::sample::MAX_FIELDS;
-use crate::source::{Classes, Sample};
+use crate::source::{Classes, Options, Sample};
 
 /// Names of the column of pictures, in the order of preference. They decide only between several
 /// columns of pictures.
@@ -205,11 +205,36 @@ impl Columns {
         self.label
     }
 
-    /// Sets the names of the classes, for labels that are integers.
-    pub(in crate::source) fn set_classes(&mut self, names: Vec<String>) {
-        if self.label.is_some() {
+    /// The same with the classes of the labels: `names` of integers, if the data set has some, or
+    /// those of labels that are text. `find` finds the value of one of the `rows` rows in a column.
+    ///
+    /// # Errors
+    /// Those of `find` and of [`learn`](Columns::learn).
+    pub(in crate::source) fn learned<'a>(
+        mut self,
+        columns: &[Column],
+        names: Option<Vec<String>>,
+        options: &Options,
+        rows: usize,
+        find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'a>>,
+    ) -> Result<Self> {
+        let Some(label) = self.label else { return Ok(self) };
+        if let Some(names) = names {
             self.labels = Some(Labels::Named(names));
         }
+        if columns[label].holds == Holds::Text {
+            self.learn(options.classes.as_ref(), options.lenient, |see| {
+                let mut scratch = Vec::new();
+                (0..rows).try_for_each(|row| {
+                    scratch.clear();
+                    if let Cell::Text(text) = find(row, label, &mut scratch)?.cell(&scratch)? {
+                        see(row, text);
+                    }
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(self)
     }
 
     /// Numbers labels that are text. `each` calls its argument with the number and the label of
@@ -290,7 +315,7 @@ impl Columns {
         let key = std::str::from_utf8(&scratch[..key]).expect("written above");
         self.sample(key, |place| {
             let (_, found) = found.iter().find(|(column, _)| *column == place).expect("found above");
-            Ok(found.clone().cell(scratch))
+            found.cell(scratch)
         })
     }
 

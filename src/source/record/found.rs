@@ -7,49 +7,107 @@ use super::cells::Cell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::Numbers;
 use crate::source::file::{self, MAX_FILE, is_below};
+#[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
+use crate::source::pixels::{self, Channels, Colours};
 use crate::source::value::{AXES, Element};
 
-/// The value of one column in one row, as a format finds it: part of its medium, or a range of the
-/// scratch memory.
+/// Bytes of a row: a part of the medium, or of the page, which is the memory filled for the row.
+#[derive(Debug, Clone)]
+pub(in crate::source) enum Part<'a> {
+    Borrowed(&'a [u8]),
+    Page(Range<usize>),
+}
+
+impl<'a> Part<'a> {
+    /// What was appended to `page` since it had `start` bytes.
+    pub(in crate::source) fn since(start: usize, page: &[u8]) -> Self {
+        Part::Page(start..page.len())
+    }
+
+    /// The bytes.
+    pub(in crate::source) fn of<'p>(&self, page: &'p [u8]) -> &'p [u8]
+    where
+        'a: 'p,
+    {
+        match self {
+            Part::Borrowed(bytes) => bytes,
+            Part::Page(place) => &page[place.clone()],
+        }
+    }
+
+    /// The same part after `medium`, from which it may borrow, was copied to byte `start` of the
+    /// page. What was in the page before has moved by `moved` bytes.
+    pub(in crate::source) fn moved<'b>(self, medium: &[u8], start: usize, moved: usize) -> Part<'b> {
+        match self {
+            // Empty bytes may lie anywhere.
+            Part::Borrowed([]) => Part::Borrowed(&[]),
+            Part::Borrowed(bytes) => {
+                let from = start + bytes.as_ptr().addr() - medium.as_ptr().addr();
+                Part::Page(from..from + bytes.len())
+            }
+            Part::Page(place) => Part::Page(place.start + moved..place.end + moved),
+        }
+    }
+}
+
+/// The value of one column in one row, as a format finds it.
 #[derive(Debug, Clone)]
 pub(in crate::source) enum Found<'a> {
     /// The row has no value.
     Null,
-    Bytes(&'a [u8]),
-    BytesAt(Range<usize>),
-    Text(&'a str),
-    TextAt(Range<usize>),
-    Numbers(Numbers<'a>),
-    NumbersAt(Range<usize>, Element, ArrayVec<usize, AXES>),
-    JsonAt(Range<usize>),
-    /// Path of the file that has the value.
-    Path(&'a str),
-    PathAt(Range<usize>),
+    Bytes(Part<'a>),
+    /// UTF-8, which [`cell`](Found::cell) checks.
+    Text(Part<'a>),
+    /// JSON text.
+    Json(Part<'a>),
+    /// Numbers in the machine's byte order, as many as the shape says. One number has no axes.
+    Numbers {
+        element: Element,
+        shape: ArrayVec<usize, AXES>,
+        data: Part<'a>,
+    },
+    /// Path of the file that has the value, in UTF-8.
+    Path(Part<'a>),
+    /// Numbers with more axes than a field can have.
+    TooManyAxes(Vec<usize>),
 }
 
 impl<'a> Found<'a> {
-    /// Bytes as numbers.
-    ///
-    /// # Panics
-    /// If they do not have the length of `shape`.
-    pub(in crate::source) fn numbers(self, element: Element, shape: &[usize]) -> Self {
-        match self {
-            Found::Bytes(bytes) => Found::Numbers(Numbers::of_element(bytes, element, shape).expect("as many bytes")),
-            Found::BytesAt(range) => Found::NumbersAt(range, element, shape.iter().copied().collect()),
-            _ => unreachable!("only bytes become numbers"),
+    /// One number.
+    pub(in crate::source) fn number(element: Element, data: Part<'a>) -> Self {
+        Found::Numbers { element, shape: ArrayVec::new(), data }
+    }
+
+    /// An array.
+    pub(in crate::source) fn array(element: Element, shape: &[usize], data: Part<'a>) -> Self {
+        match shape.try_into() {
+            Ok(shape) => Found::Numbers { element, shape, data },
+            Err(_) => Found::TooManyAxes(shape.to_vec()),
         }
     }
 
-    /// Bytes as text, if they are UTF-8.
-    pub(in crate::source) fn text(self, scratch: &[u8]) -> Option<Self> {
-        Some(match self {
-            Found::Bytes(bytes) => Found::Text(std::str::from_utf8(bytes).ok()?),
-            Found::BytesAt(range) => {
-                std::str::from_utf8(&scratch[range.clone()]).ok()?;
-                Found::TextAt(range)
-            }
-            _ => unreachable!("only bytes become text"),
-        })
+    /// Name of the type, for messages.
+    pub(in crate::source) fn kind(&self) -> &'static str {
+        match self {
+            Found::Null => "nothing",
+            Found::Bytes(_) | Found::Path(_) => "bytes",
+            Found::Text(_) => "text",
+            Found::Json(_) => "a nested value",
+            Found::Numbers { .. } | Found::TooManyAxes(_) => "numbers",
+        }
+    }
+
+    /// The same value with other places of its bytes.
+    pub(in crate::source) fn map<'b>(self, place: impl FnOnce(Part<'a>) -> Part<'b>) -> Found<'b> {
+        match self {
+            Found::Null => Found::Null,
+            Found::Bytes(bytes) => Found::Bytes(place(bytes)),
+            Found::Text(text) => Found::Text(place(text)),
+            Found::Json(json) => Found::Json(place(json)),
+            Found::Numbers { element, shape, data } => Found::Numbers { element, shape, data: place(data) },
+            Found::Path(path) => Found::Path(place(path)),
+            Found::TooManyAxes(shape) => Found::TooManyAxes(shape),
+        }
     }
 
     /// The bytes of the file, if this is a path. The path is relative to `root` and leads below it,
@@ -57,15 +115,10 @@ impl<'a> Found<'a> {
     ///
     /// # Errors
     /// If the path leads elsewhere, or the file cannot be read.
-    pub(in crate::source) fn opened(self, root: &Path, anywhere: bool, scratch: &mut Vec<u8>) -> Result<Self> {
-        let path = match &self {
-            Found::Path(path) => (*path).to_owned(),
-            Found::PathAt(range) => {
-                std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was found").to_owned()
-            }
-            _ => return Ok(self),
-        };
-        if !anywhere && !is_below(&path) {
+    pub(in crate::source) fn opened(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
+        let Found::Path(path) = &self else { return Ok(self) };
+        let path = utf8(path.of(page))?;
+        if !anywhere && !is_below(path) {
             return Err(Error::in_source(format!(
                 "the bytes of the picture are in another file, and {path:?} is not a relative path below {}; name the \
                  column with TableOptions::picture to allow such paths",
@@ -73,45 +126,84 @@ impl<'a> Found<'a> {
             )));
         }
         let path = root.join(path);
-        let start = scratch.len();
+        let start = page.len();
         let file = file::open(&path).map_err(|e| Error::io(&path, &e))?;
-        file::append(file, scratch, MAX_FILE).map_err(|e| Error::io(&path, &e))?;
-        Ok(Found::BytesAt(start..scratch.len()))
+        file::append(file, page, MAX_FILE).map_err(|e| Error::io(&path, &e))?;
+        Ok(Found::Bytes(Part::since(start, page)))
     }
 
-    /// Appends `len` zeros to `scratch`.
+    /// The picture, if this is an array of its pixels: an `.npy` file, which its codec reads.
+    ///
+    /// # Errors
+    /// If the numbers are not pixels of such a picture, or this is another value.
+    #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
+    pub(in crate::source) fn picture(self, channels: Channels, colours: Colours, page: &mut Vec<u8>) -> Result<Self> {
+        let start = page.len();
+        match &self {
+            Found::Null => return Ok(Found::Null),
+            Found::Numbers { element: Element::U8, shape, data: Part::Borrowed(pixels) } => {
+                pixels::append(page, pixels, shape, channels, colours)?;
+            }
+            Found::Numbers { element: Element::U8, shape, data: Part::Page(place) } => {
+                let pixels = page[place.clone()].to_vec();
+                pixels::append(page, &pixels, shape, channels, colours)?;
+            }
+            other => {
+                let cause = format!("{}, where other samples have arrays of uint8", other.kind());
+                return Err(Error::in_source(cause));
+            }
+        }
+        Ok(Found::Bytes(Part::since(start, page)))
+    }
+
+    /// Appends `len` zeros to `page`.
     ///
     /// # Errors
     /// If `len` exceeds the size of a file of a sample, or the memory.
-    pub(in crate::source) fn append(scratch: &mut Vec<u8>, len: u64) -> Result<()> {
+    pub(in crate::source) fn append(page: &mut Vec<u8>, len: u64) -> Result<()> {
         if len > MAX_FILE {
             return Err(Error::in_source(format!("a value of {len} bytes; the limit is {MAX_FILE}")));
         }
         let no_memory = |_| Error::new(ErrorKind::Memory, format!("no memory for a value of {len} bytes"));
-        scratch.try_reserve(len as usize).map_err(no_memory)?;
-        scratch.resize(scratch.len() + len as usize, 0);
+        page.try_reserve(len as usize).map_err(no_memory)?;
+        page.resize(page.len() + len as usize, 0);
         Ok(())
     }
 
-    /// The value, with the scratch memory that it may lie in.
+    /// The value, with the page that it may lie in.
+    ///
+    /// # Errors
+    /// If text is not UTF-8, or the bytes of numbers do not have their shape.
     ///
     /// # Panics
     /// For a path, which the format reads first.
-    pub(in crate::source) fn cell(self, scratch: &'a [u8]) -> Cell<'a> {
-        let text = |range: Range<usize>| std::str::from_utf8(&scratch[range]).expect("checked when it was found");
-        match self {
+    pub(in crate::source) fn cell<'p>(&self, page: &'p [u8]) -> Result<Cell<'p>>
+    where
+        'a: 'p,
+    {
+        Ok(match self {
             Found::Null => Cell::Null,
-            Found::Bytes(bytes) => Cell::Bytes(bytes),
-            Found::BytesAt(range) => Cell::Bytes(&scratch[range]),
-            Found::Text(text) => Cell::Text(text),
-            Found::TextAt(range) => Cell::Text(text(range)),
-            Found::Numbers(numbers) => Cell::Numbers(numbers),
-            Found::NumbersAt(range, element, shape) => {
-                let numbers = Numbers::of_element(&scratch[range], element, &shape);
-                Cell::Numbers(numbers.expect("written with this shape"))
+            Found::Bytes(bytes) => Cell::Bytes(bytes.of(page)),
+            Found::Text(text) => Cell::Text(utf8(text.of(page))?),
+            Found::Json(json) => Cell::Json(utf8(json.of(page))?),
+            Found::Numbers { element, shape, data } => {
+                let bytes = data.of(page);
+                let numbers = Numbers::of_element(bytes, *element, shape);
+                let found = bytes.len();
+                Cell::Numbers(
+                    numbers.ok_or_else(|| {
+                        Error::in_source(format!("{found} bytes for an array of shape {:?}", &shape[..]))
+                    })?,
+                )
             }
-            Found::JsonAt(range) => Cell::Json(text(range)),
-            Found::Path(_) | Found::PathAt(_) => unreachable!("the file is read first"),
-        }
+            Found::TooManyAxes(shape) => {
+                return Err(Error::in_source(format!("an array of shape {shape:?}; up to three axes are supported")));
+            }
+            Found::Path(_) => unreachable!("the file is read first"),
+        })
     }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|e| Error::in_source(format!("text that is not UTF-8: {e}")))
 }

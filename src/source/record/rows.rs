@@ -1,79 +1,24 @@
 use std::borrow::Cow;
-use std::ops::Range;
 
 use super::cells::Cell;
 use super::columns::{Column, Columns, Holds, Wanted};
+use super::found::{Found, Part};
 use crate::error::{Error, Result};
 use crate::source::pixels::{self, Candidate, Channels, Colours};
 use crate::source::value::Element;
-use crate::source::{Classes, Numbers, Sample};
-
-/// Bytes of a row: a part of the data, or of the page that was filled for the row.
-#[derive(Debug, Clone)]
-pub(in crate::source) enum Part<'a> {
-    Borrowed(&'a [u8]),
-    Page(Range<usize>),
-}
-
-impl<'a> Part<'a> {
-    /// The bytes.
-    pub(in crate::source) fn of<'p>(&self, page: &'p [u8]) -> &'p [u8]
-    where
-        'a: 'p,
-    {
-        match self {
-            Part::Borrowed(bytes) => bytes,
-            Part::Page(place) => &page[place.clone()],
-        }
-    }
-}
-
-/// The value of a [`Named`] cell.
-#[derive(Debug, Clone)]
-pub(in crate::source) enum Content<'a> {
-    Null,
-    Bytes(Part<'a>),
-    Text(Part<'a>),
-    Json(Part<'a>),
-    Numbers { element: Element, shape: Vec<usize>, data: Part<'a> },
-}
-
-impl Content<'_> {
-    fn kind(&self) -> &'static str {
-        match self {
-            Content::Null => "nothing",
-            Content::Bytes(_) => "bytes",
-            Content::Text(_) => "text",
-            Content::Json(_) => "a nested value",
-            Content::Numbers { .. } => "numbers",
-        }
-    }
-}
+use crate::source::{Classes, Sample};
 
 /// A cell of a row that names its own cells, such as a dict.
 #[derive(Debug, Clone)]
 pub(in crate::source) struct Named<'a> {
     pub(in crate::source) name: Cow<'a, str>,
-    pub(in crate::source) content: Content<'a>,
+    pub(in crate::source) content: Found<'a>,
 }
 
 impl Named<'_> {
     /// The cell of a row that was read from `record`, which has moved to byte `start` of the page.
     pub(in crate::source) fn moved<'b>(self, record: &[u8], start: usize) -> Named<'b> {
-        let part = |part: Part<'_>| match part {
-            Part::Borrowed(bytes) => {
-                let from = start + bytes.as_ptr().addr() - record.as_ptr().addr();
-                Part::Page(from..from + bytes.len())
-            }
-            Part::Page(place) => Part::Page(place),
-        };
-        let content = match self.content {
-            Content::Null => Content::Null,
-            Content::Bytes(bytes) => Content::Bytes(part(bytes)),
-            Content::Text(text) => Content::Text(part(text)),
-            Content::Json(json) => Content::Json(part(json)),
-            Content::Numbers { element, shape, data } => Content::Numbers { element, shape, data: part(data) },
-        };
+        let content = self.content.map(|part| part.moved(record, start, 0));
         Named { name: Cow::Owned(self.name.into_owned()), content }
     }
 }
@@ -104,7 +49,7 @@ impl Survey {
         for Named { name, content } in row {
             let Some(holds) = self.holds(content, page) else { continue };
             let shape = match content {
-                Content::Numbers { element, shape, .. } => Some((*element, shape.clone())),
+                Found::Numbers { element, shape, .. } => Some((*element, shape.to_vec())),
                 _ => None,
             };
             let Some(place) = self.columns.iter().position(|column| column.name == **name) else {
@@ -129,21 +74,22 @@ impl Survey {
     }
 
     /// Type of a cell. `None` if the cell does not tell.
-    fn holds(&self, content: &Content<'_>, page: &[u8]) -> Option<Holds> {
+    fn holds(&self, content: &Found<'_>, page: &[u8]) -> Option<Holds> {
         Some(match content {
-            Content::Null => return None,
-            Content::Bytes(part) => match part.of(page) {
+            Found::Null => return None,
+            Found::Bytes(part) | Found::Path(part) => match part.of(page) {
                 [] => return None,
                 bytes if self.text_in_bytes && is_text(bytes) => Holds::Text,
                 bytes => Holds::of_bytes(bytes),
             },
-            Content::Text(_) => Holds::Text,
-            Content::Json(_) => Holds::Json,
-            Content::Numbers { element, shape, .. } => {
+            Found::Text(_) => Holds::Text,
+            Found::Json(_) => Holds::Json,
+            Found::Numbers { element, shape, .. } => {
                 let single = shape.iter().product::<usize>() == 1;
                 let float = matches!(element, Element::F32 | Element::F64);
                 if single && !float { Holds::Integers } else { Holds::Numbers }
             }
+            Found::TooManyAxes(_) => Holds::Numbers,
         })
     }
 
@@ -257,7 +203,7 @@ impl Rows {
                     return Err(Error::in_source(format!("{name:?} occurs twice")));
                 }
                 Some(_) => {}
-                None if self.limited || matches!(content, Content::Null) => {}
+                None if self.limited || matches!(content, Found::Null) => {}
                 None => {
                     let surveyed = self.surveyed;
                     return Err(Error::in_source(format!(
@@ -271,56 +217,32 @@ impl Rows {
             && let Some(cell) = found[column]
         {
             let named = |e: Error| Error::in_source(format!("{:?}: {}", self.columns[column].name, e.cause()));
-            let content = &mut row[cell].content;
-            let start = page.len();
-            match content {
-                Content::Numbers { element: Element::U8, shape, data: Part::Borrowed(pixels) } => {
-                    pixels::append(page, pixels, shape, channels, self.colours).map_err(named)?;
-                }
-                Content::Numbers { element: Element::U8, shape, data: Part::Page(place) } => {
-                    let pixels = page[place.clone()].to_vec();
-                    pixels::append(page, &pixels, shape, channels, self.colours).map_err(named)?;
-                }
-                Content::Null => {}
-                other => {
-                    let cause = format!("{}, where other samples have arrays of uint8", other.kind());
-                    return Err(named(Error::in_source(cause)));
-                }
-            }
-            if page.len() > start {
-                *content = Content::Bytes(Part::Page(start..page.len()));
-            }
+            let content = std::mem::replace(&mut row[cell].content, Found::Null);
+            row[cell].content = content.picture(channels, self.colours, page).map_err(named)?;
         }
         let page: &'a [u8] = page;
-        let text = |part: &Part<'a>| {
-            std::str::from_utf8(part.of(page)).map_err(|_| Error::in_source("text that is not UTF-8"))
-        };
         let cell = |place: usize| {
             let Some(cell) = found[place] else { return Ok(Cell::Null) };
             let Named { name, content } = &row[cell];
-            let cell = match (self.columns[place].holds, content) {
-                (_, Content::Null) => Cell::Null,
-                (Holds::Pictures | Holds::Bytes, Content::Bytes(part)) => match part.of(page) {
-                    [] => Cell::Null,
-                    bytes => Cell::Bytes(bytes),
-                },
-                (Holds::Text, Content::Text(part) | Content::Bytes(part)) => Cell::Text(text(part)?),
-                (Holds::Json, Content::Json(part)) => Cell::Json(text(part)?),
-                (Holds::Integers | Holds::Numbers, Content::Numbers { element, shape, data }) => {
-                    let numbers = Numbers::of_element(data.of(page), *element, shape);
-                    Cell::Numbers(numbers.ok_or_else(|| {
-                        Error::in_source(format!(
-                            "{name:?} is an array of shape {shape:?}; up to three axes are supported"
-                        ))
-                    })?)
+            let holds = self.columns[place].holds;
+            let cell = match (holds, content) {
+                (Holds::Pictures | Holds::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => Ok(Cell::Null),
+                (Holds::Text, Found::Bytes(part)) => Found::Text(part.clone()).cell(page),
+                (_, Found::Null)
+                | (Holds::Pictures | Holds::Bytes, Found::Bytes(_))
+                | (Holds::Text, Found::Text(_))
+                | (Holds::Json, Found::Json(_))
+                | (Holds::Integers | Holds::Numbers, Found::Numbers { .. } | Found::TooManyAxes(_)) => {
+                    content.cell(page)
                 }
                 (holds, content) => {
-                    let cause = format!("{name:?} is {}, where other samples have {holds:?}", content.kind());
-                    return Err(Error::in_source(cause.to_lowercase()));
+                    let cause = format!("{}, where other samples have {holds:?}", content.kind());
+                    Err(Error::in_source(cause.to_lowercase()))
                 }
             };
-            Ok(cell)
+            cell.map_err(|e| Error::new(e.kind(), format!("{name:?} is {}", e.cause())))
         };
-        self.uses.sample(text(&key)?, cell)
+        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("a key that is not UTF-8"))?;
+        self.uses.sample(key, cell)
     }
 }

@@ -28,9 +28,8 @@ pub(in crate::source) fn sniffed<'a>(
         };
         let is_picture = match &found {
             Found::Null => continue,
-            Found::Path(path) => of_name(path),
-            Found::PathAt(range) => std::str::from_utf8(&scratch[range.clone()]).is_ok_and(of_name),
-            _ => found.cell(&scratch).bytes().is_some_and(|bytes| format::of(bytes).is_some()),
+            Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(of_name),
+            _ => found.cell(&scratch)?.bytes().is_some_and(|bytes| format::of(bytes).is_some()),
         };
         pictures += usize::from(is_picture);
         values += 1;
@@ -44,18 +43,21 @@ pub(in crate::source) fn sniffed<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::record::Part;
 
     #[test]
     fn most_of_the_first_values_of_a_column_of_pictures_are_pictures() {
-        let (jpeg, sound) = (Found::Bytes(b"\xff\xd8\xff\xe0"), Found::Bytes(b"RIFF\0\0\0\0WAVEfmt "));
+        let bytes = |bytes: &'static [u8]| Found::Bytes(Part::Borrowed(bytes));
+        let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
+        let path = |path: &'static str| Found::Path(Part::Borrowed(path.as_bytes()));
         let of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
         for (values, holds) in [
             (vec![], Holds::Bytes),
             (vec![Found::Null, jpeg.clone()], Holds::Pictures),
             (vec![sound.clone(), jpeg.clone()], Holds::Bytes),
-            (vec![Found::Path("a.jpg"), Found::Path("b.PNG"), sound.clone()], Holds::Pictures),
-            (vec![Found::Path("a.flac"), Found::Path("b.mp3")], Holds::Bytes),
-            (vec![Found::Path("no extension")], Holds::Bytes),
+            (vec![path("a.jpg"), path("b.PNG"), sound.clone()], Holds::Pictures),
+            (vec![path("a.flac"), path("b.mp3")], Holds::Bytes),
+            (vec![path("no extension")], Holds::Bytes),
             ([vec![jpeg.clone(); SNIFFED], vec![sound; 9]].concat(), Holds::Pictures),
             ([vec![Found::Null; LOOKED_AT], vec![jpeg]].concat(), Holds::Bytes),
         ] {

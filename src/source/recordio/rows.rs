@@ -2,8 +2,8 @@ use std::ops::Range;
 
 use super::record::{FRAME, Turn, frame, join};
 use crate::error::{Error, Result};
-use crate::source::items::{Layout, Part, Place, Places};
-use crate::source::record::Holds;
+use crate::source::items::{Layout, Places};
+use crate::source::record::{Found, Holds, Part};
 use crate::source::value::Element;
 
 /// Length of the header of a record's data: number of labels, label, and two numbers of the record.
@@ -32,12 +32,12 @@ impl RecordRows {
     }
 
     /// The labels in `bytes`.
-    fn label(&self, bytes: &[u8], made: &mut Vec<u8>) -> Result<Part> {
+    fn label(&self, bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
         let start = made.len();
         match self.labels {
             Labels::Numbers => {
                 made.extend_from_slice(bytes);
-                Part::array(Place::made_since(start, made), Element::F32, &[bytes.len() / 4])
+                Ok(Found::array(Element::F32, &[bytes.len() / 4], Part::since(start, made)))
             }
             Labels::Integers => {
                 let label = integer(bytes).ok_or_else(|| {
@@ -48,7 +48,7 @@ impl RecordRows {
                     ))
                 })?;
                 made.extend(label.to_le_bytes());
-                Ok(Part::number(Place::made_since(start, made), Element::I64))
+                Ok(Found::number(Element::I64, Part::since(start, made)))
             }
         }
     }
@@ -107,15 +107,14 @@ impl Layout for RecordRows {
             });
         }
         let (bytes, mut made) = (first()?, Vec::new());
-        let part = self.part(0, column, &bytes, 0..bytes.len(), &mut made)?;
-        Ok(part.cell("image", &bytes, &made)?.bytes().map_or(Holds::Bytes, Holds::of_bytes))
+        let found = self.find(0, column, &bytes, &mut made)?;
+        Ok(found.cell(&made)?.bytes().map_or(Holds::Bytes, Holds::of_bytes))
     }
 
-    fn part(&self, _row: usize, column: usize, item: &[u8], place: Range<usize>, made: &mut Vec<u8>) -> Result<Part> {
-        let bytes = &item[place.clone()];
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         // Only a record of several parts has a place with a frame: a label has four bytes, and a
         // picture begins otherwise.
-        if place.len() > FRAME && frame(bytes).is_some_and(|(_, turn)| turn == Turn::First) {
+        if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, turn)| turn == Turn::First) {
             let start = made.len();
             join(bytes, made)?;
             let (labels, picture) = columns(&made[start..], made.len() - start)?;
@@ -123,11 +122,11 @@ impl Layout for RecordRows {
                 let bytes = made[start + labels.start..start + labels.end].to_vec();
                 return self.label(&bytes, made);
             }
-            return Ok(Part::Bytes(Place { made: true, start: start + picture.start, end: start + picture.end }));
+            return Ok(Found::Bytes(Part::Page(start + picture.start..start + picture.end)));
         }
         match column {
             LABEL => self.label(bytes, made),
-            _ => Ok(Part::Bytes(Place::of_item(place.start, place.end))),
+            _ => Ok(Found::Bytes(Part::Borrowed(bytes))),
         }
     }
 }

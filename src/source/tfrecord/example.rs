@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 use crate::source::protobuf::{Field, Fields, varint};
-use crate::source::record::{Content, Named, Part};
+use crate::source::record::{Found, Named, Part};
 use crate::source::value::Element;
 
 /// The values of a feature.
@@ -118,34 +118,35 @@ pub(super) fn row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec
         if count > 1 && !listed {
             return Err(Error::in_source(format!("{name:?} has {count} values, where other samples have one")));
         }
-        let shape = || if listed { vec![count] } else { Vec::new() };
+        let sides = [count];
+        let numbers = |element, data| Found::array(element, if listed { &sides[..] } else { &[] }, data);
         let start = page.len();
         let content = match values {
-            Values::Nothing => Content::Null,
-            _ if count == 0 && !listed => Content::Null,
+            Values::Nothing => Found::Null,
+            _ if count == 0 && !listed => Found::Null,
             Values::Bytes(values) if listed => {
                 let texts: std::result::Result<Vec<&str>, _> =
                     values.iter().map(|value| std::str::from_utf8(value)).collect();
                 let texts =
                     texts.map_err(|_| Error::in_source(format!("{name:?} is a list of bytes that are not text")))?;
                 serde_json::to_writer(&mut *page, &texts).expect("a Vec takes everything");
-                Content::Json(Part::Page(start..page.len()))
+                Found::Json(Part::since(start, page))
             }
-            Values::Bytes(values) => Content::Bytes(Part::Borrowed(values[0])),
+            Values::Bytes(values) => Found::Bytes(Part::Borrowed(values[0])),
             Values::Floats(pieces) => {
                 let data = match pieces[..] {
                     [piece] if cfg!(target_endian = "little") => Part::Borrowed(piece),
                     _ => {
                         let floats = pieces.iter().flat_map(|piece| piece.as_chunks::<4>().0);
                         page.extend(floats.flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()));
-                        Part::Page(start..page.len())
+                        Part::since(start, page)
                     }
                 };
-                Content::Numbers { element: Element::F32, shape: shape(), data }
+                numbers(Element::F32, data)
             }
             Values::Ints(values) => {
                 page.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
-                Content::Numbers { element: Element::I64, shape: shape(), data: Part::Page(start..page.len()) }
+                numbers(Element::I64, Part::since(start, page))
             }
         };
         row.push(Named { name: Cow::Borrowed(name), content });

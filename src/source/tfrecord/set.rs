@@ -11,7 +11,7 @@ use crate::source::held::are_unchanged;
 use crate::source::layout::records_in;
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
-use crate::source::record::{Content, Holds, Named, Part, Rows, Survey};
+use crate::source::record::{Found, Holds, Named, Part, Rows, Survey};
 use crate::source::{Sample, Source, splits};
 
 /// Records of `tf.train.Example`, in one TFRecord file or a folder of shards.
@@ -122,7 +122,7 @@ impl TfRecord {
                 let Ok(part) = self.record(number, &mut scratch) else { continue };
                 let Ok(row) = example::row(part.of(&scratch), &lists, &mut page) else { continue };
                 for Named { name, content } in row {
-                    if let (true, Content::Bytes(part)) = (name == label, content)
+                    if let (true, Found::Bytes(part)) = (name == label, content)
                         && let Ok(text) = std::str::from_utf8(part.of(&page))
                     {
                         see(number, text);
