@@ -97,16 +97,8 @@ impl Args {
             (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
         let mean = (sample.bytes / sample.samples) as u64;
         let requests = Requests::of(&self.measured.path, source.kind(), source.len(), mean, stats, &conclusion(stats));
-        // A page of Parquet has several pictures, and a full shuffle would decode one for each of
-        // them.
-        let pages = (source.kind() == "parquet").then(|| sample.window(source.len()));
-        let window = pages.or_else(|| requests.as_ref()?.window());
-        let (shuffle, python_shuffle) = match window {
-            Some(window) => {
-                (format!(".shuffle_window({window}).seed(42)"), format!("shuffle=42, shuffle_window={window}"))
-            }
-            None => (".shuffle(42)".to_owned(), "shuffle=42".to_owned()),
-        };
+        let pages = sample.window(source.kind(), source.len());
+        let (shuffle, python_shuffle) = shuffle(pages.or_else(|| requests.as_ref()?.window()));
         let settings = format!(
             "Loader::new({path:?}).batch_size({batch}){shuffle}.augment(Augment::train({side})).workers({workers}).prefetch({prefetch}){ending}"
         );
@@ -230,6 +222,14 @@ fn conclusion(stats: &Stats) -> Verdict {
     stats.verdict()
 }
 
+/// The options of the order, in Rust and in Python.
+fn shuffle(window: Option<usize>) -> (String, String) {
+    match window {
+        Some(window) => (format!(".shuffle_window({window}).seed(42)"), format!("shuffle=42, shuffle_window={window}")),
+        None => (".shuffle(42)".to_owned(), "shuffle=42".to_owned()),
+    }
+}
+
 /// Measurements of one thread: reading, decoding and resizing alone.
 struct Alone {
     samples: usize,
@@ -245,9 +245,13 @@ struct Alone {
 }
 
 impl Alone {
-    /// Samples of a window whose decoded pages fit into the memory that a source in pages keeps.
-    fn window(&self, samples: usize) -> usize {
-        (PAGES / (self.bytes / self.samples.max(1)).max(1)).clamp(1, samples.max(1))
+    /// Samples of a window to shuffle in, whose decoded pages fit into the memory that a source in
+    /// pages keeps. `None` if a full shuffle costs nothing: the pages of all `samples` fit, or a
+    /// source of this `kind` has none.
+    fn window(&self, kind: &str, samples: usize) -> Option<usize> {
+        // A page of Parquet has several pictures. A full shuffle would decode one for each of them.
+        let window = (PAGES / (self.bytes / self.samples.max(1)).max(1)).max(1);
+        (kind == "parquet" && window < samples).then_some(window)
     }
 
     fn measure(source: &dyn Source, size: u32) -> Result<Self> {
@@ -416,6 +420,27 @@ mod tests {
         (stats.samples, stats.prepared, stats.batches) = (samples, samples, 20);
         (stats.decode.count, stats.decode.seconds) = (samples, workers as f64);
         (workers, stats)
+    }
+
+    #[test]
+    fn parquet_is_shuffled_in_windows_whose_pages_fit_into_memory_unless_all_fit() {
+        let alone = |bytes| {
+            let (first, again, decode, resize) = (1.0, 1.0, 1.0, 1.0);
+            Alone { samples: 1000, bytes, first, from_disk: None, again, decoded: 1000, decode, resize }
+        };
+        let photographs = alone(1000 * 110_000);
+        let window = photographs.window("parquet", 1_281_167).unwrap();
+        assert!((window - 1) * 110_000 < PAGES && (window + 1) * 110_000 > PAGES, "{window}");
+        let (rust, python) = shuffle(Some(window));
+        assert_eq!(rust, format!(".shuffle_window({window}).seed(42)"));
+        assert_eq!(python, format!("shuffle=42, shuffle_window={window}"));
+        for (kind, alone, samples) in [("parquet", &photographs, 1000), ("arrow", &photographs, 1_281_167)] {
+            assert_eq!(alone.window(kind, samples), None, "{kind}, {samples} samples");
+        }
+        assert_eq!(shuffle(None), (".shuffle(42)".to_owned(), "shuffle=42".to_owned()));
+        // Values that are larger than the memory, and empty ones.
+        assert_eq!(alone(1 << 60).window("parquet", 1000), Some(1));
+        assert_eq!(alone(0).window("parquet", 1000), None);
     }
 
     #[test]
