@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
-def run(path: Path) -> dict[str, list[Content]]:
+def run(path: Any) -> dict[str, list[Content]]:
     """The batches of each way to load a data set."""
 
     def resumed() -> list[Content]:
@@ -101,7 +101,7 @@ def of_arrays(here: Path) -> dict[str, list[Content]]:
     return run(to)
 
 
-def agrees(path: Path, expected: dict[str, list[Content]]) -> None:
+def agrees(path: Any, expected: dict[str, list[Content]]) -> None:
     found = run(path)
     for way, batches in expected.items():
         assert len(batches) > 1 and found[way] == batches, way
@@ -123,3 +123,29 @@ def test_the_program_of_the_package_names_the_format(here: Path, kind: str, path
     found = json.loads(subprocess.run(program, check=True, capture_output=True).stdout)
     assert (found["source"], found["samples"], found["unreadable"]) == (kind, 12, 0)
     assert found["labels"] == {"0": 3, "1": 3, "2": 3, "3": 3}
+
+
+def test_rows_of_lance_give_the_batches_of_the_folder(tmp_path: Path, folder: Path, of_folder: Any) -> None:
+    """The recipe of docs/your-data.md."""
+    lance = pytest.importorskip("lance", reason="pylance is not installed")
+    pyarrow = pytest.importorskip("pyarrow")
+    files = sorted(folder.rglob("*.jpg"))
+    classes = sorted({file.parent.name for file in files})
+    columns = {
+        "image": [file.read_bytes() for file in files],
+        "label": [classes.index(file.parent.name) for file in files],
+    }
+    lance.write_dataset(pyarrow.table(columns), str(tmp_path / "x.lance"))
+
+    class Rows:
+        def __init__(self, path: Path) -> None:
+            self.rows = lance.dataset(str(path))
+
+        def __len__(self) -> int:
+            return int(self.rows.count_rows())
+
+        def __getitem__(self, index: int) -> tuple[bytes, int]:
+            row = self.rows.take([index], columns=["image", "label"])
+            return row["image"][0].as_py(), row["label"][0].as_py()
+
+    agrees(Rows(tmp_path / "x.lance"), of_folder)
