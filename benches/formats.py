@@ -1,251 +1,161 @@
 #!/usr/bin/env python3
-"""Compares the program with the Python library of each format, on the same pictures.
+"""Compares the Python package with the library of each format, on the same pictures.
 
-    python3 benches/formats.py target/release/warpfeed PICTURES              all formats, as a table in Markdown
-    python3 benches/formats.py target/release/warpfeed PICTURES hdf5 mds     these formats only
+    python3 benches/formats.py PICTURES              all formats, as tables in Markdown
+    python3 benches/formats.py PICTURES hdf5 mds     these formats only
 
-PICTURES is a folder of class folders of JPEGs. Each format is written by its own library into a
-temporary folder. Both sides shuffle, crop at random to 224 pixels, flip, and make batches of 64. The
-library reads under torch's `DataLoader` with two worker processes, decodes with Pillow and augments
-with torchvision; the program has two worker threads. An epoch comes before the measurement, so files
-are warm. A format whose library is not installed is named and skipped.
+PICTURES is a folder of class folders of JPEGs, which are repeated to SAMPLES samples. Each format is
+written by its own library into a temporary folder. Arrays hold the pixels of the pictures in 256 x 256.
+A format whose library is not installed is named and skipped.
+
+Reading alone: the library reads under torch's `DataLoader` with two worker processes, in shuffled order,
+and decodes nothing. The figure of warpfeed is that of one thread, as `warpfeed doctor` measures it.
+
+End to end: both shuffle, crop at random to 224 pixels, flip, and make batches of 64. The library decodes
+with Pillow and augments with torchvision, in two worker processes; warpfeed has two worker threads. A page
+of Parquet has several pictures, so warpfeed shuffles its rows in windows of 1,000, as `doctor` advises.
+
+Warm files are in the page cache. Cold ones were removed from it, and no sample is read twice.
 """
 
 import argparse
-import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
 
-SIZE, BATCH, WORKERS = 224, 64, 2
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
+
+from libraries import BATCH, FORMATS, SIZE, WORKERS, Samples, batches, collected  # noqa: E402
 
 
-class Indexed:
-    """A data set whose reader opens the file in each worker."""
-
-    def __init__(self, path, count, transform):
-        self.path, self.count, self.transform, self.reader = str(path), count, transform, None
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        self.reader = self.reader or self.open()
-        picture, label = self.read(index)
-        return self.transform(picture), label
-
-
-class H5(Indexed):
-    def open(self):
-        import h5py
-
-        return h5py.File(self.path)
-
-    def read(self, index):
-        return self.reader["image"][index].tobytes(), int(self.reader["label"][index])
-
-
-class Lmdb(Indexed):
-    def open(self):
-        import lmdb
-
-        return lmdb.open(self.path, subdir=False, readonly=True, lock=False)
-
-    def read(self, index):
-        import pickle
-
-        with self.reader.begin() as transaction:
-            return pickle.loads(transaction.get(b"%08d" % index))
-
-
-def folder(samples, path, transform):
-    from torchvision.datasets import ImageFolder
-
-    return ImageFolder(samples.root, transform), samples.root
-
-
-def hdf5(samples, path, transform):
-    import h5py
-    import numpy as np
-
-    with h5py.File(path / "x.h5", "w") as file:
-        pictures = file.create_dataset("image", (len(samples),), h5py.vlen_dtype(np.uint8))
-        for place, (picture, _) in enumerate(samples):
-            pictures[place] = np.frombuffer(picture, np.uint8)
-        file["label"] = [label for _, label in samples]
-    return H5(path / "x.h5", len(samples), transform), path / "x.h5"
-
-
-def lmdb(samples, path, transform):
-    import pickle
-
-    import lmdb
-
-    with lmdb.open(str(path / "x.mdb"), subdir=False, map_size=1 << 40) as database, database.begin(write=True) as to:
-        for place, sample in enumerate(samples):
-            to.put(b"%08d" % place, pickle.dumps(sample))
-    return Lmdb(path / "x.mdb", len(samples), transform), path / "x.mdb"
-
-
-def made(samples):
-    import datasets
-
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-    rows = ({"image": {"bytes": picture, "path": None}, "label": label} for picture, label in samples)
-    return datasets.Dataset.from_list(list(rows), features=features)
-
-
-def transformed(rows, transform):
-    def apply(batch):
-        return {"image": [transform(picture) for picture in batch["image"]], "label": batch["label"]}
-
-    return rows.with_transform(apply)
-
-
-def arrow(samples, path, transform):
-    import datasets
-
-    made(samples).save_to_disk(path / "saved")
-    return transformed(datasets.load_from_disk(path / "saved"), transform), path / "saved"
-
-
-def parquet(samples, path, transform):
-    import datasets
-
-    file = str(path / "x.parquet")
-    made(samples).to_parquet(file)
-    # The library writes Arrow files of it first.
-    rows = datasets.load_dataset("parquet", data_files=file, split="train", cache_dir=str(path / "cache"))
-    return transformed(rows, transform), file
-
-
-def mds(samples, path, transform):
-    import streaming
-
-    with streaming.MDSWriter(out=str(path / "mds"), columns={"image": "bytes", "label": "int"}) as writer:
-        for picture, label in samples:
-            writer.write({"image": picture, "label": label})
-
-    class Set(streaming.StreamingDataset):
-        def __getitem__(self, index):
-            sample = super().__getitem__(index)
-            return transform(sample["image"]), sample["label"]
-
-    return Set(local=str(path / "mds"), shuffle=True, batch_size=BATCH), path / "mds"
-
-
-def tar(samples, path, transform):
-    import webdataset
-
-    # A shard for each worker at least.
-    with webdataset.ShardWriter(str(path / "x-%06d.tar"), maxcount=max(1, len(samples) // 4), verbose=0) as writer:
-        for place, (picture, label) in enumerate(samples):
-            writer.write({"__key__": f"{place:08}", "jpg": picture, "cls": label})
-    shards = sorted(map(str, path.glob("x-*.tar")))
-    rows = webdataset.WebDataset(shards, shardshuffle=len(shards)).shuffle(1000).to_tuple("jpg", "cls")
-    return rows.map_tuple(transform, int), path
-
-
-FORMATS = {each.__name__: each for each in [folder, arrow, parquet, tar, mds, lmdb, hdf5]}
-
-
-class Samples:
-    """JPEGs of class folders, with the numbers of their classes."""
-
-    def __init__(self, root):
-        self.root = root
-        classes = sorted(path for path in root.iterdir() if path.is_dir())
-        self.files = [(file, label) for label, path in enumerate(classes) for file in sorted(path.iterdir()) if is_jpeg(file)]
-
-    def __len__(self):
-        return len(self.files)
-
-    def __iter__(self):
-        return ((file.read_bytes(), label) for file, label in self.files)
-
-
-def is_jpeg(file):
-    return file.suffix.lower() in {".jpg", ".jpeg"}
-
-
-def augmentation():
-    from PIL import Image
-    from torchvision.transforms import v2
-
-    steps = v2.Compose([v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()])
-
-    def transform(picture):
-        if isinstance(picture, bytes):
-            picture = Image.open(io.BytesIO(picture))
-        return steps(picture.convert("RGB"))
-
-    return transform
-
-
-def of_library(rows, name, seconds):
-    """Pictures per second of the format's library."""
-    import torch
-
-    loader = torch.utils.data.DataLoader
-    # The others shuffle by themselves.
-    shuffle = {} if name in ("mds", "tar") else {"shuffle": True}
-    batches = loader(rows, batch_size=BATCH, num_workers=WORKERS, persistent_workers=True, **shuffle)
-    for _ in batches:
-        pass
+def of_library(name, samples, folder, decoded, seconds, cold):
+    """Pictures per second of the format's library, after its first batch. None if it always decodes."""
+    rows = FORMATS[name].open(samples, folder, decoded)
+    if rows is None:
+        return None
+    if cold:
+        forget(folder)
+    loader = iter(batches(name, rows, decoded))
+    next(loader)
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
-        for batch in batches:
-            count += len(batch["label"] if isinstance(batch, dict) else batch[1])
+        batch = next(loader, None)
+        if batch is None and cold:
+            break
+        if batch is None:
+            loader = iter(batches(name, rows, decoded))
+            continue
+        count += collected(batch)
     return count / (time.perf_counter() - start)
 
 
-def of_program(program, path, seconds):
-    """Pictures per second of the program."""
-    options = ["--batch-size", str(BATCH), "--workers", str(WORKERS), "--size", str(SIZE), "--layout", "nchw"]
-    timing = ["--seconds", str(seconds), "--warmup", str(min(seconds, 2))]
-    found = subprocess.run([program, "bench", str(path), "--json", *options, *timing], check=True, capture_output=True)
-    return json.loads(found.stdout)["samples_per_second"]
+def forget(folder):
+    """Removes the files from the page cache."""
+    os.sync()
+    for path in pathlib.Path(folder).rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def one(name, program, root, seconds, folder):
-    """Both figures, in a process of its own."""
-    samples = Samples(root)
-    rows, path = FORMATS[name](samples, folder, augmentation())
-    own = of_program(program, path, seconds)
-    print(json.dumps([own, of_library(rows, name, seconds)]), flush=True)
+def remember(folder):
+    """Brings the files into the page cache."""
+    for path in pathlib.Path(folder).rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                while file.read(1 << 24):
+                    pass
+
+
+def of_warpfeed(name, path, count, seconds, cold):
+    """Pictures per second of warpfeed, after its first batch."""
+    import warpfeed
+
+    options = {"shuffle_window": 1000} if name == "parquet" else {}
+    augment = warpfeed.Augment.train(SIZE)
+    loader = warpfeed.Loader(
+        str(path), batch_size=BATCH, shuffle=42, augment=augment, layout="nchw", num_workers=WORKERS, **options
+    )
+    with loader:
+        run = iter(loader)
+        next(run)
+        start, done = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            batch = next(run, None)
+            if batch is None and cold:
+                break
+            if batch is None:
+                run = iter(loader)
+                continue
+            done += len(batch[1])
+        return done / (time.perf_counter() - start)
+
+
+def one(name, root, count, seconds, folder):
+    """All figures of a format, in a process of its own."""
+    samples = Samples(root, count)
+    path = FORMATS[name].write(samples, folder)
+    forget(folder)
+    doctor = [sys.executable, "-m", "warpfeed", "doctor", str(path), "--json"]
+    alone = json.loads(subprocess.run(doctor, check=True, capture_output=True).stdout)["alone"]
+    found = {}
+    for kind, reading in [("reading warm", "second"), ("reading cold", "first"), ("warm", None), ("cold", None)]:
+        cold = "cold" in kind
+        forget(folder) if cold else remember(folder)
+        if reading:
+            own = alone[f"{reading}_read_bytes_per_second"] * alone["samples"] / alone["bytes"]
+        else:
+            own = of_warpfeed(name, path, count, seconds, cold)
+        found[kind] = own, of_library(name, samples, folder, not reading, seconds, cold)
+    print(json.dumps(found), flush=True)
+
+
+def shown(own, library):
+    return f"{own:,.0f} | {library:,.0f} | {own / library:.1f}" if library else f"{own:,.0f} | - | - "
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", type=pathlib.Path, help="the program warpfeed, built with --release")
     parser.add_argument("pictures", type=pathlib.Path, help="a folder of class folders of JPEGs")
     parser.add_argument("formats", nargs="*", help=f"some of {', '.join(FORMATS)}")
-    parser.add_argument("--seconds", type=float, default=20, help="least duration of each measurement")
+    parser.add_argument("--samples", type=int, default=8000, help="samples of each data set (8000)")
+    parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement (5)")
+    parser.add_argument("--folder", help="where the files are written, on the disk to measure")
     parser.add_argument("--one", type=pathlib.Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     unknown = set(given.formats) - set(FORMATS)
     if unknown:
         parser.error(f"no such format: {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
-    program, root = str(given.program.resolve()), given.pictures.resolve()
+    root = given.pictures.resolve()
     if given.one:
-        return one(given.formats[0], program, root, given.seconds, given.one)
-    if not len(Samples(root)):
+        return one(given.formats[0], root, given.samples, given.seconds, given.one)
+    if not len(Samples(root, 1)):
         parser.error(f"no JPEGs in the folders of {root}")
-    print(f"{len(Samples(root))} pictures, {WORKERS} workers, pictures/s\n")
-    print("| format | warpfeed | its library | ratio |\n|---|---|---|---|", flush=True)
+    kinds = ["reading warm", "reading cold", "warm", "cold"]
+    found = {}
     for name in given.formats or FORMATS:
-        with tempfile.TemporaryDirectory() as temporary:
-            command = [sys.executable, __file__, program, str(root), name, "--seconds", str(given.seconds), "--one", temporary]
+        with tempfile.TemporaryDirectory(dir=given.folder) as temporary:
+            numbers = ["--samples", str(given.samples), "--seconds", str(given.seconds)]
+            command = [sys.executable, __file__, str(root), name, *numbers, "--one", temporary]
             done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             cause = done.stderr.strip().splitlines()[-1:] or [f"ended with code {done.returncode}"]
             print(f"{name}: {cause[0]}", file=sys.stderr)
             continue
-        own, library = json.loads(done.stdout.splitlines()[-1])
-        print(f"| {name} | {own:,.0f} | {library:,.0f} | {own / library:.1f} |", flush=True)
+        found[name] = json.loads(done.stdout.splitlines()[-1])
+        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
+    print(f"{given.samples} pictures, {WORKERS} workers, pictures/s\n")
+    for title, kinds in [("reading alone", kinds[:2]), ("end to end", kinds[2:])]:
+        print(f"| {title} | warpfeed, warm | its library | ratio | warpfeed, cold | its library | ratio |")
+        print("|---|---|---|---|---|---|---|")
+        for name, figures in found.items():
+            cells = " | ".join(shown(*figures[kind]) for kind in kinds)
+            print(f"| {FORMATS[name].title} | {cells} |")
+        print()
 
 
 if __name__ == "__main__":

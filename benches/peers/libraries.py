@@ -1,0 +1,571 @@
+"""Data sets in the formats of other libraries, written and read by these libraries.
+
+Each format has a title, `write`, which returns the path that the program opens, and `open`, which returns
+a data set for torch's `DataLoader`. A sample is a picture and its label: an augmented one if `decoded`,
+and otherwise the number of its bytes, for reading alone.
+"""
+
+import io
+import pathlib
+import pickle
+
+SIZE, BATCH, WORKERS = 224, 64, 2
+# Side of the pictures in arrays.
+SIDE = 256
+
+
+class Samples:
+    """JPEGs of class folders and the numbers of their classes, repeated to `count` samples."""
+
+    def __init__(self, root, count):
+        classes = sorted(path for path in pathlib.Path(root).iterdir() if path.is_dir())
+        files = [(file, label) for label, path in enumerate(classes) for file in sorted(path.iterdir())]
+        self.files = [(file, label) for file, label in files if file.suffix.lower() in {".jpg", ".jpeg"}]
+        self.count = count if self.files else 0
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        for place in range(self.count):
+            file, label = self.files[place % len(self.files)]
+            yield file.read_bytes(), label
+
+    def pixels(self):
+        """The pictures in SIDE x SIDE, and the labels. Repeated pictures are decoded once."""
+        import numpy as np
+        from PIL import Image
+
+        one = [np.asarray(Image.open(file).convert("RGB").resize((SIDE, SIDE))) for file, _ in self.files]
+        images = np.empty((self.count, SIDE, SIDE, 3), np.uint8)
+        for place in range(self.count):
+            images[place] = one[place % len(one)]
+        return images, np.array([self.files[place % len(one)][1] for place in range(self.count)])
+
+
+def length(picture):
+    """Reading alone: a sample becomes the number of its bytes."""
+    return len(picture)
+
+
+def augmented(picture):
+    from PIL import Image
+    from torchvision.transforms import v2
+
+    global STEPS
+    if "STEPS" not in globals():
+        STEPS = v2.Compose([v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()])
+    if isinstance(picture, bytes):
+        picture = Image.open(io.BytesIO(picture))
+    return STEPS(picture.convert("RGB"))
+
+
+def of_pixels(picture):
+    """An array of pixels of shape (height, width, channels)."""
+    from PIL import Image
+
+    return augmented(Image.fromarray(picture))
+
+
+class Indexed:
+    """A data set whose reader opens the file in each worker."""
+
+    def __init__(self, path, count, transform):
+        self.path, self.count, self.transform, self.reader = str(path), count, transform, None
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if self.reader is None:
+            self.reader = self.open()
+        picture, label = self.read(index)
+        return self.transform(picture), label
+
+
+class Format:
+    """A format, with the name of its library."""
+
+    title, shuffles = "", False
+
+    @classmethod
+    def transform(cls, decoded):
+        return augmented if decoded else length
+
+
+class Folder(Format):
+    title = "class folders (`torchvision`)"
+
+    @staticmethod
+    def write(samples, folder):
+        for place, (picture, label) in enumerate(samples):
+            path = folder / "set" / f"{label:03}" / f"{place:06}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(picture)
+        return folder / "set"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        from torchvision.datasets import ImageFolder
+
+        loader = {} if decoded else {"loader": lambda path: pathlib.Path(path).read_bytes()}
+        return ImageFolder(folder / "set", cls.transform(decoded), **loader)
+
+
+class Arrow(Format):
+    title = "Arrow (`datasets`)"
+
+    @staticmethod
+    def rows(samples):
+        import datasets
+
+        features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+
+        def rows():
+            for picture, label in samples:
+                yield {"image": {"bytes": picture, "path": None}, "label": label}
+
+        return datasets.Dataset.from_generator(rows, features=features, keep_in_memory=True)
+
+    @classmethod
+    def write(cls, samples, folder):
+        cls.rows(samples).save_to_disk(folder / "saved")
+        return folder / "saved"
+
+    @classmethod
+    def opened(cls, rows, decoded):
+        import datasets
+
+        if not decoded:
+            rows = rows.cast_column("image", datasets.Image(decode=False))
+
+        def apply(batch):
+            pictures = batch["image"]
+            made = [augmented(picture) if decoded else length(picture["bytes"]) for picture in pictures]
+            return {"image": made, "label": batch["label"]}
+
+        return rows.with_transform(apply)
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        import datasets
+
+        return cls.opened(datasets.load_from_disk(folder / "saved"), decoded)
+
+
+class Parquet(Arrow):
+    # The library writes Arrow files of it when it is opened for the first time, and reads those.
+    title = "Parquet (`datasets`)"
+
+    @classmethod
+    def write(cls, samples, folder):
+        import datasets
+
+        file = folder / "x.parquet"
+        cls.rows(samples).to_parquet(str(file))
+        datasets.load_dataset("parquet", data_files=str(file), split="train", cache_dir=str(folder / "cache"))
+        return file
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        import datasets
+
+        cache = str(folder / "cache")
+        file = str(folder / "x.parquet")
+        return cls.opened(datasets.load_dataset("parquet", data_files=file, split="train", cache_dir=cache), decoded)
+
+
+class Tar(Format):
+    title, shuffles = "tar (`webdataset`)", True
+
+    @staticmethod
+    def write(samples, folder):
+        import webdataset
+
+        # Several shards for each worker.
+        most = max(1, len(samples) // 8)
+        with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=most, verbose=0) as writer:
+            for place, (picture, label) in enumerate(samples):
+                writer.write({"__key__": f"{place:08}", "jpg": picture, "cls": label})
+        return folder
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        import webdataset
+
+        shards = sorted(map(str, folder.glob("x-*.tar")))
+        rows = webdataset.WebDataset(shards, shardshuffle=len(shards)).shuffle(1000).to_tuple("jpg", "cls")
+        return rows.map_tuple(cls.transform(decoded), int)
+
+
+class Mds(Format):
+    title, shuffles = "MDS (`streaming`)", True
+
+    @staticmethod
+    def write(samples, folder):
+        import streaming
+
+        with streaming.MDSWriter(out=str(folder / "mds"), columns={"image": "bytes", "label": "int"}) as writer:
+            for picture, label in samples:
+                writer.write({"image": picture, "label": label})
+        return folder / "mds"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        import streaming
+
+        transform = cls.transform(decoded)
+
+        class Set(streaming.StreamingDataset):
+            def __getitem__(self, index):
+                sample = super().__getitem__(index)
+                return transform(sample["image"]), sample["label"]
+
+        streaming.base.util.clean_stale_shared_memory()
+        return Set(local=str(folder / "mds"), shuffle=True, batch_size=BATCH)
+
+
+class LitData(Format):
+    title, shuffles = "LitData (`litdata`)", True
+
+    @staticmethod
+    def write(samples, folder):
+        from litdata.streaming.cache import Cache
+
+        cache = Cache(str(folder / "lit"), chunk_bytes=64 << 20)
+        for place, (picture, label) in enumerate(samples):
+            cache[place] = {"image": picture, "label": label}
+        cache.done()
+        cache.merge()
+        return folder / "lit"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        import litdata
+
+        transform = cls.transform(decoded)
+
+        class Set(litdata.StreamingDataset):
+            def __getitem__(self, index):
+                sample = super().__getitem__(index)
+                return transform(sample["image"]), sample["label"]
+
+        return Set(str(folder / "lit"), shuffle=True)
+
+
+class TfRecord(Format):
+    title, shuffles = "TFRecord (`tfrecord`)", True
+
+    @staticmethod
+    def write(samples, folder):
+        from tfrecord import TFRecordWriter
+        from tfrecord.tools import tfrecord2idx
+
+        name = "train-00000-of-00001"
+        writer = TFRecordWriter(str(folder / name))
+        for picture, label in samples:
+            writer.write({"image/encoded": (picture, "byte"), "image/class/label": (label, "int")})
+        writer.close()
+        (folder / "index").mkdir()
+        tfrecord2idx.create_index(str(folder / name), str(folder / "index" / "x"))
+        return folder / name
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        from tfrecord.torch.dataset import TFRecordDataset
+
+        transform = cls.transform(decoded)
+        types = {"image/encoded": "byte", "image/class/label": "int"}
+
+        def of_row(row):
+            return transform(bytes(row["image/encoded"])), int(row["image/class/label"][0])
+
+        file, index = folder / "train-00000-of-00001", folder / "index" / "x"
+        return TFRecordDataset(str(file), str(index), types, shuffle_queue_size=1000, transform=of_row)
+
+
+class Lmdb(Format):
+    title = "LMDB of pickled tuples (`lmdb`)"
+
+    class Set(Indexed):
+        def open(self):
+            import lmdb
+
+            return lmdb.open(self.path, subdir=False, readonly=True, lock=False)
+
+        def read(self, index):
+            with self.reader.begin() as transaction:
+                return pickle.loads(transaction.get(b"%08d" % index))
+
+    @staticmethod
+    def write(samples, folder):
+        import lmdb
+
+        with lmdb.open(str(folder / "x.mdb"), subdir=False, map_size=1 << 40) as database:
+            with database.begin(write=True) as to:
+                for place, sample in enumerate(samples):
+                    to.put(b"%08d" % place, pickle.dumps(sample))
+        return folder / "x.mdb"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        return cls.Set(folder / "x.mdb", len(samples), cls.transform(decoded))
+
+
+class Hdf5(Format):
+    title = "HDF5 of encoded pictures (`h5py`)"
+
+    class Set(Indexed):
+        def open(self):
+            import h5py
+
+            return h5py.File(self.path)
+
+        def read(self, index):
+            return self.reader["image"][index].tobytes(), int(self.reader["label"][index])
+
+    @staticmethod
+    def write(samples, folder):
+        import h5py
+        import numpy as np
+
+        with h5py.File(folder / "x.h5", "w") as file:
+            pictures = file.create_dataset("image", (len(samples),), h5py.vlen_dtype(np.uint8))
+            labels = []
+            for place, (picture, label) in enumerate(samples):
+                pictures[place] = np.frombuffer(picture, np.uint8)
+                labels.append(label)
+            file["label"] = labels
+        return folder / "x.h5"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        return cls.Set(folder / "x.h5", len(samples), cls.transform(decoded))
+
+
+class RecordIo(Format):
+    title = "RecordIO (`mxnet`)"
+
+    class Set(Indexed):
+        def open(self):
+            return recordio().MXIndexedRecordIO(self.path[:-4] + ".idx", self.path, "r")
+
+        def read(self, index):
+            header, picture = recordio().unpack(self.reader.read_idx(index))
+            return picture, int(header.label)
+
+    @staticmethod
+    def write(samples, folder):
+        library = recordio()
+        writer = library.MXIndexedRecordIO(str(folder / "x.idx"), str(folder / "x.rec"), "w")
+        for place, (picture, label) in enumerate(samples):
+            writer.write_idx(place, library.pack(library.IRHeader(0, label, place, 0), picture))
+        writer.close()
+        return folder / "x.rec"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        return cls.Set(folder / "x.rec", len(samples), cls.transform(decoded))
+
+
+def recordio():
+    """`mxnet.recordio`. The rest of the package needs an old NumPy, so it is not imported."""
+    import importlib
+    import importlib.util
+    import sys
+    import types
+
+    if "mxnet.recordio" not in sys.modules:
+        found = importlib.util.find_spec("mxnet")
+        if found is None:
+            raise ModuleNotFoundError("no module named mxnet", name="mxnet")
+        package = types.ModuleType("mxnet")
+        package.__path__ = list(found.submodule_search_locations)
+        sys.modules["mxnet"] = package
+    return importlib.import_module("mxnet.recordio")
+
+
+class Beton(Format):
+    # FFCV has a loader of its own, with threads.
+    title, shuffles = "`.beton` of JPEGs (`ffcv`)", True
+
+    @staticmethod
+    def write(samples, folder):
+        import numpy as np
+        from ffcv.fields import BytesField, IntField, RGBImageField
+        from ffcv.writer import DatasetWriter
+        from PIL import Image
+
+        class Rows:
+            def __len__(self):
+                return len(samples)
+
+            def __getitem__(self, place):
+                file, label = samples.files[place % len(samples.files)]
+                return np.asarray(Image.open(file).convert("RGB")), label
+
+        fields = {"image": RGBImageField("jpg", jpeg_quality=90), "label": IntField()}
+        DatasetWriter(str(folder / "x.beton"), fields, num_workers=WORKERS).from_indexed_dataset(Rows())
+        return folder / "x.beton"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        from ffcv.fields.decoders import IntDecoder
+        from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+        from ffcv.loader import Loader, OrderOption
+        from ffcv.transforms import RandomHorizontalFlip, ToTensor
+
+        if not decoded:
+            return None
+        image = [RandomResizedCropRGBImageDecoder((SIZE, SIZE)), RandomHorizontalFlip(), ToTensor()]
+        pipelines = {"image": image, "label": [IntDecoder(), ToTensor()]}
+        file = str(folder / "x.beton")
+        order = OrderOption.RANDOM
+        return Loader(file, batch_size=BATCH, num_workers=WORKERS, order=order, pipelines=pipelines, os_cache=True)
+
+
+class Arrays(Format):
+    """Arrays of pixels."""
+
+    @classmethod
+    def transform(cls, decoded):
+        return of_pixels if decoded else length_of_pixels
+
+
+def length_of_pixels(picture):
+    return picture.copy().nbytes
+
+
+class Npy(Arrays):
+    title = "`.npy` of pixels (`numpy`, mapped)"
+
+    class Set(Indexed):
+        def open(self):
+            import numpy as np
+
+            folder = pathlib.Path(self.path)
+            return np.load(folder / "images.npy", mmap_mode="r"), np.load(folder / "labels.npy")
+
+        def read(self, index):
+            images, labels = self.reader
+            return images[index], int(labels[index])
+
+    @staticmethod
+    def write(samples, folder):
+        import numpy as np
+
+        images, labels = samples.pixels()
+        (folder / "set").mkdir()
+        np.save(folder / "set" / "images.npy", images)
+        np.save(folder / "set" / "labels.npy", labels)
+        return folder / "set"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        return cls.Set(folder / "set", len(samples), cls.transform(decoded))
+
+
+class Npz(Arrays):
+    # The library cannot read one row of an archive, so it is loaded as a whole, as users do.
+    title = "`.npz` of pixels (`numpy`, in memory)"
+
+    class Set(Indexed):
+        def read(self, index):
+            images, labels = self.reader
+            return images[index], int(labels[index])
+
+    @staticmethod
+    def write(samples, folder):
+        import numpy as np
+
+        images, labels = samples.pixels()
+        np.savez(folder / "x.npz", images=images, labels=labels)
+        return folder / "x.npz"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        import numpy as np
+
+        rows = cls.Set(folder / "x.npz", len(samples), cls.transform(decoded))
+        file = np.load(folder / "x.npz")
+        rows.reader = file["images"], file["labels"]
+        return rows
+
+
+class Safetensors(Arrays):
+    title = "safetensors of pixels (`safetensors`)"
+
+    class Set(Indexed):
+        def open(self):
+            from safetensors import safe_open
+
+            file = safe_open(self.path, "numpy")
+            return file.get_slice("images"), file.get_tensor("labels")
+
+        def read(self, index):
+            images, labels = self.reader
+            return images[index : index + 1][0], int(labels[index])
+
+    @staticmethod
+    def write(samples, folder):
+        from safetensors.numpy import save_file
+
+        images, labels = samples.pixels()
+        save_file({"images": images, "labels": labels}, folder / "x.safetensors")
+        return folder / "x.safetensors"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        return cls.Set(folder / "x.safetensors", len(samples), cls.transform(decoded))
+
+
+class Torch(Arrays):
+    title = "`.pt` of pixels (`torch`, mapped)"
+
+    class Set(Indexed):
+        def open(self):
+            import torch
+
+            file = torch.load(self.path, mmap=True)
+            return file["images"], file["labels"]
+
+        def read(self, index):
+            images, labels = self.reader
+            return images[index].numpy(), int(labels[index])
+
+    @staticmethod
+    def write(samples, folder):
+        import torch
+
+        images, labels = samples.pixels()
+        torch.save({"images": torch.from_numpy(images), "labels": torch.from_numpy(labels)}, folder / "x.pt")
+        return folder / "x.pt"
+
+    @classmethod
+    def open(cls, samples, folder, decoded):
+        return cls.Set(folder / "x.pt", len(samples), cls.transform(decoded))
+
+
+FORMATS = {
+    "folder": Folder, "arrow": Arrow, "parquet": Parquet, "mds": Mds, "litdata": LitData, "lmdb": Lmdb, "tar": Tar,
+    "tfrecord": TfRecord, "hdf5": Hdf5, "beton": Beton, "recordio": RecordIo, "npy": Npy, "npz": Npz,
+    "safetensors": Safetensors, "torch": Torch,
+}
+
+
+def batches(name, rows, decoded):
+    """The batches of an epoch."""
+    import torch
+
+    if name == "beton":
+        return rows
+    loader = torch.utils.data.DataLoader
+    if name == "litdata":
+        from litdata import StreamingDataLoader as loader
+    shuffle = {} if FORMATS[name].shuffles else {"shuffle": True}
+    return loader(rows, batch_size=BATCH, num_workers=WORKERS, **shuffle)
+
+
+def collected(batch):
+    """Number of samples of a batch."""
+    return len(batch["label"] if isinstance(batch, dict) else batch[1])
