@@ -77,7 +77,7 @@ def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
                 yield len(batch.labels)
 
         def network() -> dict[str, object]:
-            return dict(opened[0].stats().network)
+            return dict(opened[0].stats()["network"] or {})
 
         epoch.network = network  # type: ignore[attr-defined]
         return epoch

@@ -6,6 +6,7 @@ nothing can be written.
 from __future__ import annotations
 
 import argparse
+import bisect
 import http.server
 import pathlib
 import signal
@@ -17,6 +18,8 @@ from xml.sax.saxutils import escape
 
 #: Keys in one answer, as at S3.
 PAGE = 1000
+#: Follows every character of a key.
+END = chr(0x10FFFF)
 
 NGINX = """
 daemon off;
@@ -53,39 +56,40 @@ def etag(path: pathlib.Path) -> str:
 
 class Buckets:
     def __init__(self, root: pathlib.Path) -> None:
-        self.keys: dict[str, list[tuple[str, str]]] = {}
+        self.keys: dict[str, tuple[list[str], list[str]]] = {}
         for bucket in sorted(path for path in root.iterdir() if path.is_dir()):
-            files = sorted(str(path.relative_to(bucket)) for path in bucket.rglob("*") if path.is_file())
-            entry = (
-                "<Contents><Key>{}</Key><LastModified>2026-11-25T00:00:00.000Z</LastModified>"
-                "<ETag>&quot;{}&quot;</ETag><Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>"
-            )
-            listed = [
-                (key, entry.format(escape(key), etag(bucket / key), (bucket / key).stat().st_size)) for key in files
-            ]
-            self.keys[bucket.name] = listed
+            keys = sorted(str(path.relative_to(bucket)) for path in bucket.rglob("*") if path.is_file())
+            self.keys[bucket.name] = (keys, [self.entry(bucket / key, key) for key in keys])
+
+    def entry(self, path: pathlib.Path, key: str) -> str:
+        return (
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-11-25T00:00:00.000Z</LastModified>"
+            f"<ETag>&quot;{etag(path)}&quot;</ETag><Size>{path.stat().st_size}</Size>"
+            "<StorageClass>STANDARD</StorageClass></Contents>"
+        )
 
     def list(self, bucket: str, query: dict[str, str]) -> str:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after = query.get("continuation-token") or query.get("start-after", "")
         page = min(PAGE, int(query.get("max-keys", PAGE)))
         contents, folders, last, more = [], [], after, False
-        for key, entry in self.keys.get(bucket, []):
-            if not key.startswith(prefix):
-                continue
-            name = key
-            if delimiter and delimiter in key[len(prefix) :]:
-                name = key[: key.index(delimiter, len(prefix)) + len(delimiter)]
-            if name <= after or (name == last and name != key):
-                continue
+        keys, entries = self.keys.get(bucket, ([], []))
+        # A folder that ended the last page is passed as a whole.
+        begin = after + END if delimiter and after.endswith(delimiter) else after
+        place = max(bisect.bisect_left(keys, prefix), bisect.bisect_right(keys, begin))
+        while place < len(keys) and keys[place].startswith(prefix):
             if len(contents) + len(folders) == page:
                 more = True
                 break
-            last = name
-            if name == key:
-                contents.append(entry)
+            key = keys[place]
+            end = key.find(delimiter, len(prefix)) if delimiter else -1
+            if end < 0:
+                contents.append(entries[place])
+                last, place = key, place + 1
             else:
-                folders.append(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>")
+                last = key[: end + len(delimiter)]
+                folders.append(f"<CommonPrefixes><Prefix>{escape(last)}</Prefix></CommonPrefixes>")
+                place = bisect.bisect_left(keys, last + END, place)
         token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if more else ""
         return (
             '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
@@ -114,7 +118,14 @@ def lister(root: pathlib.Path) -> http.server.ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             pass
 
-    return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Lists)
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 1024
+
+        def handle_error(self, *_: object) -> None:
+            pass  # a client left before the end of its answer
+
+    return Server(("127.0.0.1", 0), Lists)
 
 
 def main() -> None:
