@@ -37,20 +37,30 @@ pub(super) fn allowance(len: usize) -> usize {
     len.min(FREE as usize) + len / WASTE as usize
 }
 
+/// Whether `b` begins where `a` ends.
+fn is_next(a: &Wanted, b: &Wanted) -> bool {
+    a.object == b.object && b.range.start <= a.range.end + FREE
+}
+
 /// Whether each of `later` is joined to one of `wanted` by parts that lie next to each other.
 pub(super) fn neighbours(wanted: &[Wanted], later: &[Wanted]) -> Vec<bool> {
     let mut all: Vec<(&Wanted, Option<usize>)> = wanted.iter().map(|part| (part, None)).collect();
     all.extend(later.iter().enumerate().map(|(number, part)| (part, Some(number))));
     all.sort_by_key(|(part, _)| (part.object, part.range.start));
     let mut joined = vec![false; later.len()];
-    let next_to =
-        |(a, _): &(&Wanted, _), (b, _): &(&Wanted, _)| a.object == b.object && b.range.start <= a.range.end + FREE;
-    for run in all.chunk_by(next_to) {
+    for run in all.chunk_by(|(a, _), (b, _)| is_next(a, b)) {
         if run.iter().any(|(_, number)| number.is_none()) {
             run.iter().filter_map(|(_, number)| *number).for_each(|number| joined[number] = true);
         }
     }
     joined
+}
+
+/// Number of parts that lie next to another one.
+pub(super) fn in_runs(wanted: &[Wanted]) -> usize {
+    let mut all: Vec<&Wanted> = wanted.iter().collect();
+    all.sort_by_key(|part| (part.object, part.range.start));
+    all.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
 /// The requests for `wanted`, in the order in which they are needed, with at most `room` bytes that
@@ -109,6 +119,7 @@ mod tests {
         ];
         assert_eq!(neighbours(&wanted, &later), [false, true, true, true, false, true]);
         assert_eq!(neighbours(&[], &later), [false; 6]);
+        assert_eq!((in_runs(&wanted), in_runs(&later), in_runs(&[])), (0, 3, 0));
     }
 
     #[test]

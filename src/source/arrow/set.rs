@@ -153,7 +153,7 @@ impl Arrow {
         let names = |place: usize| &*arrow.fields[place].name;
         let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
         let find = |row, place, scratch: &mut Vec<u8>| arrow.find(row, place, scratch);
-        let learned = uses.learned(&columns, classes, options, arrow.len(), find);
+        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, arrow.len(), find);
         arrow.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(arrow)
     }

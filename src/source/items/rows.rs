@@ -3,15 +3,12 @@ use std::path::{Path, PathBuf};
 
 use arrayvec::ArrayVec;
 
-use super::set::{Items, Read};
+use super::set::{Items, MAX_COLUMNS, Read, Row};
 use crate::error::{Error, Result};
 use crate::source::pixels::{self, Candidate, Channels, Colours};
 use crate::source::record::{Cell, Column, Columns, Found, Holds};
 use crate::source::{Follow, Lookahead, Options, Sample, Source};
 use crate::trace::NetworkStats;
-
-/// Maximum number of columns of a data set.
-pub(in crate::source) const MAX_COLUMNS: usize = 64;
 
 /// The range of each column in the bytes of a sample.
 pub(in crate::source) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
@@ -164,9 +161,6 @@ impl<L: Layout> Rows<L> {
         places.into_iter().enumerate().map(named).collect()
     }
 }
-
-/// The values of the columns of a sample.
-pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
 /// Maximum number of samples that opening looks at to find arrays of pixels. More than one is
 /// needed only if the first ones are damaged.

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrayvec::ArrayVec;
+
 use super::Checksum;
-use super::rows::Row;
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::bytes::room;
@@ -14,6 +15,12 @@ use crate::source::held::{Held, HeldFile, are_unchanged};
 use crate::source::record::Found;
 use crate::source::{Follow, Lookahead, Object};
 use crate::trace::NetworkStats;
+
+/// Maximum number of columns of a data set.
+pub(super) const MAX_COLUMNS: usize = 64;
+
+/// The values of the columns of a sample.
+pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
 /// The files of a data set, and the place of each sample in them.
 pub(in crate::source) struct Items {

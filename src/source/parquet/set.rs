@@ -191,7 +191,7 @@ impl Parquet {
         set.cache.set_most(set.kept(set.ahead_bytes()));
         let uses = std::mem::take(&mut set.columns);
         let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
-        let learned = uses.learned(&columns, classes, options, set.len(), find);
+        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
         set.columns = learned.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(set)
     }

@@ -8,7 +8,7 @@ use super::labels::{Labels, Learner};
 use crate::error::{Error, Result};
 use crate::format::{self, FORMATS};
 use crate::source::sample::MAX_FIELDS;
-use crate::source::{Classes, Options, Sample};
+use crate::source::{Classes, Sample};
 
 /// Names of the column of pictures, in the order of preference. They decide only between several
 /// columns of pictures.
@@ -207,6 +207,7 @@ impl Columns {
 
     /// The same with the classes of the labels: `names` of integers, if the data set has some, or
     /// those of labels that are text. `find` finds the value of one of the `rows` rows in a column.
+    /// `classes` and `lenient` are those of [`learn`](Columns::learn).
     ///
     /// # Errors
     /// Those of `find` and of [`learn`](Columns::learn).
@@ -214,7 +215,8 @@ impl Columns {
         mut self,
         columns: &[Column],
         names: Option<Vec<String>>,
-        options: &Options,
+        classes: Option<&Classes>,
+        lenient: bool,
         rows: usize,
         find: impl Fn(usize, usize, &mut Vec<u8>) -> Result<Found<'a>>,
     ) -> Result<Self> {
@@ -223,7 +225,7 @@ impl Columns {
             self.labels = Some(Labels::Named(names));
         }
         if columns[label].holds == Holds::Text {
-            self.learn(options.classes.as_ref(), options.lenient, |see| {
+            self.learn(classes, lenient, |see| {
                 let mut scratch = Vec::new();
                 (0..rows).try_for_each(|row| {
                     scratch.clear();

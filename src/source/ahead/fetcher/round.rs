@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Fetcher, Piece, State};
-use crate::source::ahead::plan::{Wanted, allowance, neighbours, pieces};
+use crate::source::ahead::plan::{Wanted, allowance, in_runs, neighbours, pieces};
 use crate::source::{Keep, Place};
 
 /// Maximum number of samples looked at in order, and in search of neighbours.
 const ROUND: usize = 1 << 16;
 /// Maximum number of planned batches that need nothing.
 const EMPTY: usize = 256;
-/// With neighbours of at least this part of the bytes in order, an order has blocks.
+/// An order has blocks if at least this part of its samples lie next to each other.
 const BLOCKS: usize = 4;
 
 /// The samples that a round has taken.
@@ -97,7 +97,7 @@ impl Fetcher {
             seen += len(&part);
             later.push(part);
         }
-        let (near, is_neighbour) = (round.taken, neighbours(&round.wanted, &later));
+        let is_neighbour = neighbours(&round.wanted, &later);
         let mut rest = Vec::new();
         for (part, is_neighbour) in later.into_iter().zip(is_neighbour) {
             if is_neighbour && len(&part) <= round.room {
@@ -106,7 +106,8 @@ impl Fetcher {
                 rest.push(part);
             }
         }
-        let has_blocks = BLOCKS * (round.taken - near) >= near;
+        let in_runs = in_runs(&round.wanted);
+        let has_blocks = in_runs > 0 && BLOCKS * in_runs >= round.wanted.len();
         let mut rest = rest.into_iter().peekable();
         while !has_blocks && let Some(part) = rest.next_if(|part| len(part) <= round.room) {
             self.take(state, round, part);
