@@ -23,7 +23,6 @@ pub use serving::{Decoder, Pending};
 pub(crate) use serving::{Limits, Requests};
 pub(crate) use settings::{Balance, Bounds, MOST_WORKERS, Scratch, ScratchPlan, Settings};
 pub use settings::{DecodeOn, MemoryPlan};
-#[cfg(feature = "cuda")]
 pub(crate) use state::Shared;
 pub use state::{Checkpoint, Fault, Monitor, OnError};
 pub(crate) use state::{MOST_READERS, Run, some_batches};

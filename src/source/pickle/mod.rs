@@ -12,8 +12,12 @@ mod nodes;
 mod read;
 
 pub(super) use json::append_json;
-pub(super) use nodes::{Array, Id, Node, Nodes, Tensor};
-pub(super) use read::{read, read_torch};
+#[cfg(feature = "arrays")]
+pub(super) use nodes::Tensor;
+pub(super) use nodes::{Array, Id, Node, Nodes};
+pub(super) use read::read;
+#[cfg(feature = "arrays")]
+pub(super) use read::read_torch;
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/pickle.rs"]
