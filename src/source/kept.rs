@@ -8,6 +8,7 @@
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 use super::file;
@@ -46,9 +47,10 @@ pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     if target.extension().is_none_or(|end| end != OWN) && is_foreign(target, bytes) {
         return Err(io::Error::new(ErrorKind::AlreadyExists, "another file has this name"));
     }
-    // Several processes may open the same new data.
+    // Several processes, and several threads of one, may open the same new data.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let mut partial = target.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
+    partial.push(format!(".{}-{}.partial", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed)));
     let partial = PathBuf::from(partial);
     // A process with this id may have left the file. It may also be a pipe, or a link to elsewhere.
     let _ = fs::remove_file(&partial);
@@ -172,6 +174,19 @@ mod tests {
         encoder.text("dög");
         encoder.bytes(b"rest");
         encoder.finish()
+    }
+
+    #[test]
+    fn threads_that_write_one_index_at_once_all_succeed() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("set.warpfeed-index");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..100).for_each(|_| store(&target, &bytes()).unwrap()));
+            }
+        });
+        assert_eq!(fs::read(&target).unwrap(), bytes());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no partial file is left");
     }
 
     #[test]
