@@ -1,21 +1,54 @@
 //! The arithmetic of PyTorch on 32-bit floats, which the device code repeats in
 //! `cuda/kernels/image.cuh`.
 
+use super::wide::{level, whole};
+
 /// Computes `a * b + c` with one rounding, as PyTorch's vector loops do. A double holds the product
 /// of two floats exactly.
+#[inline(always)]
 pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
 /// ITU-R BT.601 luma, truncated to a whole number.
-pub(super) fn grey(pixel: &[u8; 3]) -> u8 {
-    let [r, g, b] = pixel.map(f32::from);
-    fused(b, 0.114, fused(g, 0.587, r * 0.2989)) as u8
+#[inline(always)]
+fn luma([r, g, b]: [f32; 3]) -> i32 {
+    whole(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
 }
 
-/// torchvision's `_blend`: the first share of `value` plus the second of `other`.
-pub(super) fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> f32 {
-    fused(other, rest, value * own).clamp(0.0, 255.0)
+/// The luma of a pixel.
+pub(super) fn grey(pixel: &[u8; 3]) -> u8 {
+    luma(pixel.map(f32::from)) as u8
+}
+
+/// torchvision's `_blend`: the first share of `value` plus the second of `other`, as a level.
+#[inline(always)]
+pub(super) fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> u8 {
+    level(fused(other, rest, value * own))
+}
+
+/// Number of neighbouring pixels that are changed at a time, as many vectors.
+pub(super) const BLOCK: usize = 64;
+
+/// Neighbouring pixels by channel, and their greys.
+pub(super) struct Planes {
+    pub(super) channels: [[f32; BLOCK]; 3],
+    pub(super) greys: [i32; BLOCK],
+}
+
+impl Planes {
+    #[inline(always)]
+    pub(super) fn of(pixels: &[[u8; 3]; BLOCK]) -> Self {
+        let (mut channels, mut greys) = ([[0.0; BLOCK]; 3], [0; BLOCK]);
+        for (i, pixel) in pixels.iter().enumerate() {
+            channels.iter_mut().zip(pixel).for_each(|(channel, &v)| channel[i] = f32::from(v));
+        }
+        let [red, green, blue] = &channels;
+        for (((grey, &r), &g), &b) in greys.iter_mut().zip(red).zip(green).zip(blue) {
+            *grey = luma([r, g, b]);
+        }
+        Planes { channels, greys }
+    }
 }
 
 /// The shares of an image and of what it is blended with, for a factor of torchvision's.

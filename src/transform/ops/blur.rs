@@ -1,8 +1,15 @@
 use super::effect::{PixelEffect, Scratch};
+use super::wide::{ROUND, level, wide};
 use crate::transform::{ImageMut, record};
 
 /// Largest distance of a pixel that is added, on each side.
 pub(super) const MOST_RADIUS: u32 = 31;
+
+/// Largest number of pixels that are added along an axis.
+const MOST_TAPS: usize = 2 * MOST_RADIUS as usize + 1;
+
+/// Number of sums at a time, which the compiler keeps in vector registers.
+const BLOCK: usize = 32;
 
 record! {
     /// torchvision's `gaussian_blur` with the same standard deviation across and down.
@@ -23,7 +30,7 @@ impl Blur {
 
     /// The weights at distances from 0 on, which sum to 1 over both sides. Only products and sums
     /// are used, whose doubles are the same on host and device.
-    fn weights(&self) -> [f32; MOST_RADIUS as usize + 1] {
+    pub(super) fn weights(&self) -> [f32; MOST_RADIUS as usize + 1] {
         let mut weights = [0.0; MOST_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
         for (distance, to) in weights[..=self.radius as usize].iter_mut().enumerate() {
@@ -53,29 +60,66 @@ impl PixelEffect for Blur {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let (radius, stride) = (self.radius as usize, width * 3);
         let weights = self.weights();
-        let weight = |tap: usize| weights[tap.abs_diff(radius)];
-        let padded = stride + 6 * radius;
-        let (from, row) = scratch.copy_and_row(image, padded + stride);
-        let (sums, out) = row.split_at_mut(padded);
+        let taps = 2 * radius + 1;
+        let mut kernel = [0.0; MOST_TAPS];
+        kernel.iter_mut().zip(0..taps).for_each(|(weight, tap)| *weight = weights[tap.abs_diff(radius)]);
+        let kernel = &kernel[..taps];
+        let (from, sums) = scratch.copy_and_row(image, stride + 6 * radius);
         for (y, to) in image.rows_mut().enumerate() {
-            let middle = &mut sums[3 * radius..][..stride];
-            middle.fill(0.0);
-            for tap in 0..=2 * radius {
-                let source = reflected(y as i64 + tap as i64 - radius as i64, height as i64);
-                let (weight, source) = (weight(tap), &from[source * stride..][..stride]);
-                middle.iter_mut().zip(source).for_each(|(sum, &v)| *sum += weight * f32::from(v));
+            let mut rows = [0; MOST_TAPS];
+            for (row, tap) in rows.iter_mut().zip(0..taps) {
+                *row = stride * reflected(y as i64 + tap as i64 - radius as i64, height as i64);
             }
+            add_rows(from, &rows[..taps], kernel, &mut sums[3 * radius..][..stride]);
             for x in (0..radius).chain(radius + width..2 * radius + width) {
                 let source = radius + reflected(x as i64 - radius as i64, width as i64);
                 sums.copy_within(3 * source..3 * source + 3, 3 * x);
             }
-            out.fill(0.0);
-            for tap in 0..=2 * radius {
-                let (weight, sums) = (weight(tap), &sums[3 * tap..][..stride]);
-                out.iter_mut().zip(sums).for_each(|(out, sum)| *out += weight * sum);
+            add_columns(sums, kernel, to);
+        }
+    }
+}
+
+wide! {
+    /// Sums of the rows that begin at `rows`, each times its weight.
+    fn add_rows(from: &[u8], rows: &[usize], kernel: &[f32], to: &mut [f32]) {
+        let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
+        let end = blocks.len() * BLOCK;
+        for (number, to) in blocks.iter_mut().enumerate() {
+            let mut sums = [0.0; BLOCK];
+            for (row, weight) in rows.iter().zip(kernel) {
+                let values = &from[row + number * BLOCK..][..BLOCK];
+                sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += weight * f32::from(v));
             }
-            // Sums are at most a little above 255, and `as` saturates.
-            to.iter_mut().zip(&*out).for_each(|(to, &v)| *to = (v + 12_582_912.0 - 12_582_912.0) as u8);
+            *to = sums;
+        }
+        rest.fill(0.0);
+        for (row, weight) in rows.iter().zip(kernel) {
+            rest.iter_mut().zip(&from[row + end..]).for_each(|(sum, &v)| *sum += weight * f32::from(v));
+        }
+    }
+}
+
+wide! {
+    /// Sums of neighbouring pixels of `sums`, each times its weight, rounded to levels.
+    fn add_columns(sums: &[f32], kernel: &[f32], to: &mut [u8]) {
+        let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
+        let end = blocks.len() * BLOCK;
+        for (number, to) in blocks.iter_mut().enumerate() {
+            let mut out = [0.0; BLOCK];
+            for (tap, weight) in kernel.iter().enumerate() {
+                let values = &sums[3 * tap + number * BLOCK..][..BLOCK];
+                out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
+            }
+            // Sums are at most a little above 255.
+            to.iter_mut().zip(out).for_each(|(to, v)| *to = level(v + ROUND - ROUND));
+        }
+        for (place, to) in (end..).zip(rest) {
+            let mut out = 0.0;
+            for (tap, weight) in kernel.iter().enumerate() {
+                out += weight * sums[3 * tap + place];
+            }
+            *to = level(out + ROUND - ROUND);
         }
     }
 }

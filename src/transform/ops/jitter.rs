@@ -65,7 +65,7 @@ impl ColorJitter {
     }
 
     /// Draws a turn of the colour circle, uniform in `-amount` to `amount`. The maximum is half a
-    /// circle, 0.5. This effect is by far the slowest of the four.
+    /// circle, 0.5. This effect is the slowest of the four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
         self.hue = Some([-amount, amount]);

@@ -1,7 +1,8 @@
 //! Operations: the effects of the augmentation after the resize. Each operation is one file.
 //!
 //! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], which effects implement.
-//! 2. `arithmetic`: sums and products as PyTorch rounds them.
+//! 2. `arithmetic`: sums and products as PyTorch rounds them. `wide`: loops as vector code. `naive`:
+//!    the same effects one pixel after the other, for tests.
 //! 3. Effects on pixels. `tone` replaces levels. `tint` changes pixels one by one. `sharpen`,
 //!    `blur` and `warp` read the pixels around. `blend` mixes chains of effects.
 //! 4. `erase`, `noise`: effects on values. `halve`: an effect without device code, for tests.
@@ -53,6 +54,8 @@ mod halve;
 mod halving;
 mod jitter;
 mod list;
+#[cfg(test)]
+mod naive;
 mod noise;
 mod operation;
 #[cfg(test)]
@@ -64,6 +67,7 @@ mod sometimes;
 mod tint;
 mod tone;
 mod warp;
+mod wide;
 
 #[cfg(test)]
 pub(crate) use effect::Scratch;

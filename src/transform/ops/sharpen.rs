@@ -1,5 +1,6 @@
 use super::arithmetic::fused;
 use super::effect::{PixelEffect, Scratch};
+use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
 record! {
@@ -30,12 +31,22 @@ impl PixelEffect for Sharpen {
         let (from, stride) = (scratch.copy_of(image), width * 3);
         for (y, row) in image.rows_mut().enumerate().take(height - 1).skip(1) {
             let [above, own, below] = [y - 1, y, y + 1].map(|y| &from[y * stride..][..stride]);
-            for i in 3..stride - 3 {
-                let three = |row: &[u8]| i32::from(row[i - 3]) + i32::from(row[i]) + i32::from(row[i + 3]);
-                let value = i32::from(own[i]);
-                let smooth = (2 * (three(above) + three(own) + three(below) + 4 * value) + 13) / 26;
-                row[i] = fused((smooth - value) as f32, self.share, value as f32).clamp(0.0, 255.0) as u8;
-            }
+            sharpen_row([above, own, below], self.share, &mut row[3..stride - 3]);
+        }
+    }
+}
+
+wide! {
+    /// Sharpens the pixels of a row without the first and the last one. `rows` are whole rows: the
+    /// one above, the old values, and the one below.
+    fn sharpen_row(rows: [&[u8]; 3], share: f32, to: &mut [u8]) {
+        let [above, own, below] = rows.map(|row| &row[..to.len() + 6]);
+        let three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);
+        for (i, to) in to.iter_mut().enumerate() {
+            let value = u16::from(own[i + 3]);
+            // At most 6,643 before the division.
+            let smooth = (2 * (three(above, i) + three(own, i) + three(below, i) + 4 * value) + 13) / 26;
+            *to = level(fused(f32::from(smooth as i16 - value as i16), share, f32::from(value)));
         }
     }
 }

@@ -1,5 +1,6 @@
-use super::arithmetic::{blend, grey, shares};
+use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
 use super::effect::{PixelEffect, Scratch};
+use super::wide::{below, level, wide};
 use crate::transform::{ImageMut, record};
 
 record! {
@@ -55,12 +56,9 @@ impl PixelEffect for Tint {
 
     fn run(&self, image: &mut ImageMut<'_>, _: &mut Scratch) {
         match self.kind {
-            Self::SATURATION => image.pixels_mut().for_each(|pixel| {
-                let grey = f32::from(grey(pixel));
-                *pixel = pixel.map(|v| blend(f32::from(v), grey, self.by) as u8);
-            }),
-            Self::HUE => image.pixels_mut().for_each(|pixel| turn_hue(pixel, self.by[0])),
-            Self::GREYSCALE => image.pixels_mut().for_each(|pixel| *pixel = [grey(pixel); 3]),
+            Self::SATURATION => saturate(image.data_mut().as_chunks_mut().0, self.by),
+            Self::HUE => turn_hues(image.data_mut().as_chunks_mut().0, self.by[0]),
+            Self::GREYSCALE => remove_colour(image.data_mut().as_chunks_mut().0),
             _ => {
                 let from = [0, 2, 4].map(|shift| (self.channels >> shift & 3) as usize);
                 image.pixels_mut().for_each(|pixel| *pixel = from.map(|channel| pixel[channel]));
@@ -69,39 +67,118 @@ impl PixelEffect for Tint {
     }
 }
 
-/// Converts to HSV, turns the hue, and converts back, like torchvision's `_rgb_to_hsv` and
-/// `_hsv_to_rgb`.
-fn turn_hue(pixel: &mut [u8; 3], turn: f32) {
-    let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
-    let (max, min) = (r.max(g).max(b), r.min(g).min(b));
-    if max == min {
-        return;
+wide! {
+    /// Blends each pixel with its grey.
+    fn saturate(pixels: &mut [[u8; 3]], shares: [f32; 2]) {
+        let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
+        for block in blocks {
+            let Planes { channels, greys } = Planes::of(block);
+            let mut levels = [[0; BLOCK]; 3];
+            for (levels, channel) in levels.iter_mut().zip(&channels) {
+                for ((level, &v), &grey) in levels.iter_mut().zip(channel).zip(&greys) {
+                    *level = blend(v, grey as f32, shares);
+                }
+            }
+            for (i, pixel) in block.iter_mut().enumerate() {
+                *pixel = std::array::from_fn(|channel| levels[channel][i]);
+            }
+        }
+        for pixel in rest {
+            let grey = f32::from(grey(pixel));
+            *pixel = pixel.map(|v| blend(f32::from(v), grey, shares));
+        }
     }
-    let range = max - min;
-    let saturation = range / max;
-    let [rc, gc, bc] = [(max - r) / range, (max - g) / range, (max - b) / range];
-    let sector = if max == r {
-        bc - gc
-    } else if max == g {
-        2.0 + rc - bc
-    } else {
-        4.0 + gc - rc
-    };
-    let h = (sector / 6.0 + 1.0) % 1.0 + turn;
-    let h6 = (h - h.floor()) * 6.0;
-    let whole = h6.floor();
-    let f = h6 - whole;
-    let p = (max * (1.0 - saturation)).clamp(0.0, 1.0);
-    let q = (max * (1.0 - saturation * f)).clamp(0.0, 1.0);
-    let t = (max * (1.0 - saturation * (1.0 - f))).clamp(0.0, 1.0);
-    let turned = match whole as u32 % 6 {
-        0 => [max, t, p],
-        1 => [q, max, p],
-        2 => [p, max, t],
-        3 => [p, q, max],
-        4 => [t, p, max],
-        _ => [max, p, q],
-    };
-    // `to_dtype(uint8, scale=True)` truncates 255.999 times the value.
-    *pixel = turned.map(|v| (v * 255.999) as u8);
+}
+
+wide! {
+    /// Replaces each pixel by its grey.
+    fn remove_colour(pixels: &mut [[u8; 3]]) {
+        let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
+        for block in blocks {
+            let greys = Planes::of(block).greys;
+            block.iter_mut().zip(greys).for_each(|(pixel, grey)| *pixel = [grey as u8; 3]);
+        }
+        rest.iter_mut().for_each(|pixel| *pixel = [grey(pixel); 3]);
+    }
+}
+
+wide! {
+    /// Converts to HSV, turns the hue, and converts back, like torchvision's `_rgb_to_hsv` and
+    /// `_hsv_to_rgb`.
+    fn turn_hues(pixels: &mut [[u8; 3]], turn: f32) {
+        let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
+        for block in blocks {
+            turn_block(block, turn);
+        }
+        // The last block may have fewer pixels.
+        let mut last = [[0; 3]; BLOCK];
+        last[..rest.len()].copy_from_slice(rest);
+        turn_block(&mut last, turn);
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// Each loop computes all cases and chooses one, as vectors do.
+#[inline(always)]
+fn turn_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
+    let mut channels = [[0.0; BLOCK]; 3];
+    for (i, pixel) in block.iter().enumerate() {
+        channels.iter_mut().zip(pixel).for_each(|(channel, &v)| channel[i] = f32::from(v) / 255.0);
+    }
+    let [reds, greens, blues] = &channels;
+    // The largest channel, the shares of saturation, and six times the hue.
+    let (mut maxima, mut saturations, mut hues) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
+    let of = maxima.iter_mut().zip(&mut saturations).zip(&mut hues);
+    for (((max, saturation), hue), ((&r, &g), &b)) in of.zip(reds.iter().zip(greens).zip(blues)) {
+        let (most, least) = (larger(larger(r, g), b), smaller(smaller(r, g), b));
+        let range = most - least;
+        let [rc, gc, bc] = [(most - r) / range, (most - g) / range, (most - b) / range];
+        let sector = if most == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
+        let sector = if most == r { bc - gc } else { sector };
+        // The remainder of a division by 1, which is exact.
+        let ahead = sector / 6.0 + 1.0;
+        let h = (ahead - below(ahead)) + turn;
+        (*max, *saturation, *hue) = (most, range / most, (h - below(h)) * 6.0);
+    }
+    let mut levels = [[0; BLOCK]; 3];
+    // The channel that is `max`, `p`, `q` or `t` in each sector.
+    for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
+        let of = maxima.iter().zip(&saturations).zip(&hues);
+        for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(of) {
+            let whole = below(hue);
+            let f = hue - whole;
+            let p = unit(max * (1.0 - saturation));
+            let q = unit(max * (1.0 - saturation * f));
+            let t = unit(max * (1.0 - saturation * (1.0 - f)));
+            // A hue just below the whole circle may be rounded to it: 6 is the first sector again.
+            let sector = whole + shift;
+            let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
+            let chosen = if sector == 1.0 { q } else { max };
+            let chosen = if (sector == 2.0) | (sector == 3.0) { p } else { chosen };
+            let chosen = if sector == 4.0 { t } else { chosen };
+            // `to_dtype(uint8, scale=True)` truncates 255.999 times the value.
+            *level_of = level(chosen * 255.999);
+        }
+    }
+    for (i, pixel) in block.iter_mut().enumerate() {
+        let [r, g, b] = *pixel;
+        // A grey has no hue.
+        *pixel = if (r == g) & (g == b) { *pixel } else { std::array::from_fn(|channel| levels[channel][i]) };
+    }
+}
+
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+#[inline(always)]
+fn smaller(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// `v`, at least 0 and at most 1.
+#[inline(always)]
+fn unit(v: f32) -> f32 {
+    smaller(larger(v, 0.0), 1.0)
 }

@@ -1,5 +1,6 @@
-use super::arithmetic::{blend, grey, shares};
+use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
 use super::effect::{PixelEffect, Scratch};
+use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
 record! {
@@ -13,9 +14,6 @@ record! {
         by: [f32; 2],
     }
 }
-
-/// New levels for the old ones, for each channel.
-type Table = [[u8; 256]; 3];
 
 impl Tone {
     const BRIGHTNESS: u32 = 0;
@@ -75,44 +73,79 @@ impl Tone {
     pub(super) fn equalize() -> Self {
         Tone { kind: Self::EQUALIZE, by: [0.0; 2] }
     }
-
-    /// The new levels for `image`.
-    fn table(&self, image: &ImageMut<'_>) -> Table {
-        let same = |f: &dyn Fn(f32) -> f32| [std::array::from_fn(|v| f(v as f32) as u8); 3];
-        let [a, b] = self.by;
-        match self.kind {
-            Self::BRIGHTNESS => same(&|v| (v * a).clamp(0.0, 255.0)),
-            Self::CONTRAST => {
-                let mean = mean_grey(image);
-                same(&|v| blend(v, mean, self.by))
-            }
-            Self::POSTERIZE => same(&|v| f32::from(v as u8 & a as u8)),
-            Self::SOLARIZE => same(&|v| if v >= a { 255.0 - v } else { v }),
-            Self::ADD => same(&|v| if v < b { (v + a).min(255.0) } else { v }),
-            Self::INVERT => same(&|v| 255.0 - v),
-            Self::AUTOCONTRAST => histogram(image).each_ref().map(stretched),
-            _ => histogram(image).each_ref().map(equalized),
-        }
-    }
 }
 
 impl PixelEffect for Tone {
     const DEVICE: Option<&'static str> = Some("tone.cuh");
 
     fn run(&self, image: &mut ImageMut<'_>, _: &mut Scratch) {
-        let [red, green, blue] = self.table(image);
-        for [r, g, b] in image.pixels_mut() {
-            *r = red[usize::from(*r)];
-            *g = green[usize::from(*g)];
-            *b = blue[usize::from(*b)];
+        let [a, b] = self.by;
+        match self.kind {
+            Self::BRIGHTNESS => scale(image.data_mut(), a),
+            Self::CONTRAST => {
+                let mean = (grey_sum(image.data().as_chunks().0) as f64 / image.size().area() as f64) as f32;
+                blend_with(image.data_mut(), mean, self.by);
+            }
+            Self::POSTERIZE => image.data_mut().iter_mut().for_each(|v| *v &= a as u8),
+            Self::SOLARIZE => invert_from(image.data_mut(), a),
+            Self::ADD => add_below(image.data_mut(), a, b),
+            Self::INVERT => image.data_mut().iter_mut().for_each(|v| *v = !*v),
+            Self::AUTOCONTRAST => replace(image, histogram(image).each_ref().map(stretched)),
+            _ => replace(image, histogram(image).each_ref().map(equalized)),
         }
     }
 }
 
-/// Mean of the pixels' greys.
-fn mean_grey(image: &ImageMut<'_>) -> f32 {
-    let sum: u64 = image.data().as_chunks().0.iter().map(|pixel| u64::from(grey(pixel))).sum();
-    (sum as f64 / image.size().area() as f64) as f32
+wide! {
+    /// Multiplies each level.
+    fn scale(levels: &mut [u8], factor: f32) {
+        levels.iter_mut().for_each(|v| *v = level(f32::from(*v) * factor));
+    }
+}
+
+wide! {
+    /// Blends each level with `other`.
+    fn blend_with(levels: &mut [u8], other: f32, shares: [f32; 2]) {
+        levels.iter_mut().for_each(|v| *v = blend(f32::from(*v), other, shares));
+    }
+}
+
+wide! {
+    /// Inverts levels of `threshold` or more.
+    fn invert_from(levels: &mut [u8], threshold: f32) {
+        levels.iter_mut().for_each(|v| *v = if f32::from(*v) >= threshold { !*v } else { *v });
+    }
+}
+
+wide! {
+    /// Adds to levels below `end`.
+    fn add_below(levels: &mut [u8], added: f32, end: f32) {
+        for v in levels {
+            let old = f32::from(*v);
+            *v = if old < end { level(old + added) } else { *v };
+        }
+    }
+}
+
+wide! {
+    /// Sum of the pixels' greys.
+    fn grey_sum(pixels: &[[u8; 3]]) -> u64 {
+        let (blocks, rest) = pixels.as_chunks::<BLOCK>();
+        let mut sum = 0;
+        for block in blocks {
+            sum += Planes::of(block).greys.iter().map(|&grey| grey as u64).sum::<u64>();
+        }
+        sum + rest.iter().map(|pixel| u64::from(grey(pixel))).sum::<u64>()
+    }
+}
+
+/// Replaces the levels of each channel.
+fn replace(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
+    for [r, g, b] in image.pixels_mut() {
+        *r = red[usize::from(*r)];
+        *g = green[usize::from(*g)];
+        *b = blue[usize::from(*b)];
+    }
 }
 
 /// Number of pixels with each level, for each channel.

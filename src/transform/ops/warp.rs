@@ -1,4 +1,6 @@
+use super::arithmetic::BLOCK;
 use super::effect::{PixelEffect, Scratch};
+use super::wide::{ROUND, below, level, wide};
 use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
@@ -135,7 +137,8 @@ impl Warp {
 
     /// The position that pixel (`x`, `y`) of an image of `size` is read from. (0, 0) is the middle
     /// of the first pixel.
-    fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
+    #[inline(always)]
+    pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
         let (x, y) = if self.is(Self::PERSPECTIVE) {
             let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
@@ -151,8 +154,8 @@ impl Warp {
     /// The pixel that is nearest to a position, if it lies inside. Halves are rounded to even.
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let inside = |v: f32, length: u32| {
-            // Adding 1.5 * 2^23 rounds to a whole number. The comparison also excludes NaN.
-            let whole = (v >= -0.5 && v < length as f32).then_some((v + 12_582_912.0 - 12_582_912.0) as u32)?;
+            // The comparison also excludes NaN.
+            let whole = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
             (whole < length).then_some(whole)
         };
         Some((inside(x, size.width)?, inside(y, size.height)?))
@@ -333,15 +336,99 @@ impl PixelEffect for Warp {
         let (size, fill) = (image.size(), self.fill());
         let from = scratch.copy_of(image).as_chunks::<3>().0;
         for (y, row) in image.rows_mut().enumerate() {
-            for (x, to) in row.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-                let at = self.source(x as u32, y as u32, size);
-                *to = if self.is(Self::BILINEAR) {
-                    self.between(at, size, from)
+            let mut first = 0;
+            for pixels in row.as_chunks_mut::<3>().0.chunks_mut(BLOCK) {
+                if self.is(Self::BILINEAR) {
+                    sum_pixels(self, (first, y as u32), size, from, pixels);
                 } else {
-                    let pixel = |(x, y): (u32, u32)| from[y as usize * size.width as usize + x as usize];
-                    Self::nearest(at, size).map_or(fill, pixel)
-                };
+                    let places = nearest_places(self, (first, y as u32), size);
+                    for (to, place) in pixels.iter_mut().zip(places) {
+                        *to = from.get(place as usize).copied().unwrap_or(fill);
+                    }
+                }
+                first += BLOCK as u32;
             }
+        }
+    }
+}
+
+wide! {
+    /// The place of the nearest pixel for each pixel of a row from (`x`, `y`) on, or `u32::MAX`.
+    /// The same as [`Warp::nearest`] for images of fewer than 2^32 pixels, and as vector code.
+    fn nearest_places(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
+        let [width, height] = [size.width as f32, size.height as f32];
+        let mut places = [0; BLOCK];
+        for (x, place) in (from.0..).zip(&mut places) {
+            let (x, y) = warp.source(x, from.1, size);
+            let rounded = |v: f32| v + ROUND - ROUND;
+            let across = (x >= -0.5) & (x < width) & (rounded(x) < width);
+            let down = (y >= -0.5) & (y < height) & (rounded(y) < height);
+            // The low bits of a float from 2^23 on are its whole part.
+            let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
+            let inside = low(y).wrapping_mul(size.width).wrapping_add(low(x));
+            *place = if across & down { inside } else { u32::MAX };
+        }
+        places
+    }
+}
+
+/// In place of the number of a pixel: some, or none, of the four pixels around a position lie inside.
+const BORDER: u32 = u32::MAX - 1;
+const OUTSIDE: u32 = u32::MAX;
+
+wide! {
+    /// The colours of the pixels of a row from (`x`, `y`) on, between the pixels `from`. Where all
+    /// four pixels lie inside, the sums are those of [`Warp::between`].
+    fn sum_pixels(warp: &Warp, at: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
+        let mut positions = [[0.0; BLOCK]; 2];
+        let mut shares = [[0.0; BLOCK]; 4];
+        // The upper left of the four pixels, `BORDER` or `OUTSIDE`.
+        let mut places = [0; BLOCK];
+        let [right_end, lower_end] = [size.width as f32 - 1.0, size.height as f32 - 1.0];
+        for (i, place) in places.iter_mut().enumerate() {
+            let (x, y) = warp.source(at.0 + i as u32, at.1, size);
+            (positions[0][i], positions[1][i]) = (x, y);
+            let (left, top) = (below(x), below(y));
+            let (right, under) = (x - left, y - top);
+            shares[0][i] = (1.0 - right) * (1.0 - under);
+            shares[1][i] = right * (1.0 - under);
+            shares[2][i] = (1.0 - right) * under;
+            shares[3][i] = right * under;
+            let inside = (x >= 0.0) & (y >= 0.0) & (left < right_end) & (top < lower_end);
+            // The low bits of a float from 2^23 on are its whole part.
+            let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
+            let corner = low(top).wrapping_mul(size.width).wrapping_add(low(left));
+            // The comparisons also exclude NaN.
+            let near = (x > -1.0) & (y > -1.0) & (x < size.width as f32) & (y < size.height as f32);
+            *place = if inside { corner } else if near { BORDER } else { OUTSIDE };
+        }
+        let mut corners = [[[0.0; BLOCK]; 3]; 4];
+        for (i, place) in places.iter().take(to.len()).enumerate().filter(|(_, place)| **place < BORDER) {
+            let (above, under) = (*place as usize, *place as usize + size.width as usize);
+            let pixels = [from[above], from[above + 1], from[under], from[under + 1]];
+            for (corner, pixel) in corners.iter_mut().zip(pixels) {
+                corner.iter_mut().zip(pixel).for_each(|(values, v)| values[i] = f32::from(v));
+            }
+        }
+        let [p, q, r, s] = &corners;
+        let mut levels = [[0; BLOCK]; 3];
+        for (channel, levels) in levels.iter_mut().enumerate() {
+            let fill = f32::from(warp.fill()[channel]);
+            let is_filled = warp.is(Warp::FILLED);
+            for (i, level_of) in levels.iter_mut().enumerate() {
+                let [a, b, c, d] = [shares[0][i], shares[1][i], shares[2][i], shares[3][i]];
+                let [p, q, r, s] = [p[channel][i], q[channel][i], r[channel][i], s[channel][i]];
+                let sum = ((p * a + q * b) + r * c) + s * d;
+                let filled = (sum - fill) * (((a + b) + c) + d) + fill;
+                *level_of = level(if is_filled { filled } else { sum } + ROUND - ROUND);
+            }
+        }
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = match places[i] {
+                BORDER => warp.between((positions[0][i], positions[1][i]), size, from),
+                OUTSIDE => warp.fill(),
+                _ => std::array::from_fn(|channel| levels[channel][i]),
+            };
         }
     }
 }
@@ -357,7 +444,7 @@ impl Warp {
                 let fill = f32::from(self.fill()[channel]);
                 value = (value - fill) * inside + fill;
             }
-            (value + 12_582_912.0 - 12_582_912.0) as u8
+            (value + ROUND - ROUND) as u8
         })
     }
 }
