@@ -297,6 +297,10 @@ struct Trips {
     requests: Arc<AtomicUsize>,
 }
 
+/// A trip ends when no request came for this time. On a busy machine, threads that send requests
+/// together may be apart by a good part of it.
+const QUIET: Duration = Duration::from_millis(1000);
+
 impl Trips {
     fn new(files: Files) -> Self {
         let (send, waiting) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
@@ -305,7 +309,7 @@ impl Trips {
         thread::spawn(move || {
             while let Ok(first) = waiting.recv() {
                 let mut all = vec![first];
-                while let Ok(next) = waiting.recv_timeout(Duration::from_millis(250)) {
+                while let Ok(next) = waiting.recv_timeout(QUIET) {
                     all.push(next);
                 }
                 counted.fetch_add(1, Ordering::SeqCst);
