@@ -39,6 +39,8 @@ macro_rules! wide {
 pub(super) use wide;
 
 /// The whole part of `v`, at least 0 and at most 255. NaN is 0.
+// `clamp` would keep NaN.
+#[allow(clippy::manual_clamp)]
 #[inline(always)]
 pub(super) fn whole(v: f32) -> i32 {
     // SAFETY: invariant 2. `max` and `min` return the other number for NaN.
