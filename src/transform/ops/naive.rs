@@ -76,13 +76,13 @@ fn sharpen(image: &Image, size: Size, factor: f64) -> Image {
     let value = |x: usize, y: usize, c: usize| i32::from(image[y * width + x][c]);
     let mut out = image.clone();
     for (y, x) in (1..height.max(1) - 1).flat_map(|y| (1..width.max(1) - 1).map(move |x| (y, x))) {
-        for c in 0..3 {
+        for (c, level) in out[y * width + x].iter_mut().enumerate() {
             let around: i32 =
                 (y - 1..=y + 1).flat_map(|y| (x - 1..=x + 1).map(move |x| (x, y))).map(|(x, y)| value(x, y, c)).sum();
             let own = value(x, y, c);
             let smooth = (2 * (around + 4 * own) + 13) / 26;
             let share = (1.0 - factor) as f32;
-            out[y * width + x][c] = fused((smooth - own) as f32, share, own as f32).clamp(0.0, 255.0) as u8;
+            *level = fused((smooth - own) as f32, share, own as f32).clamp(0.0, 255.0) as u8;
         }
     }
     out
