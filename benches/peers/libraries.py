@@ -198,6 +198,17 @@ class Tar(Format):
         return rows.map_tuple(cls.transform(decoded), int)
 
 
+def transformed(dataset, transform):
+    """The class `dataset`, whose samples are dicts, with samples of a transformed picture and a label."""
+
+    class Set(dataset):
+        def __getitem__(self, index):
+            sample = super().__getitem__(index)
+            return transform(sample["image"]), sample["label"]
+
+    return Set
+
+
 class Mds(Format):
     title, shuffles = "MDS (`streaming`)", True
 
@@ -214,15 +225,8 @@ class Mds(Format):
     def open(cls, samples, folder, decoded):
         import streaming
 
-        transform = cls.transform(decoded)
-
-        class Set(streaming.StreamingDataset):
-            def __getitem__(self, index):
-                sample = super().__getitem__(index)
-                return transform(sample["image"]), sample["label"]
-
         streaming.base.util.clean_stale_shared_memory()
-        return Set(local=str(folder / "mds"), shuffle=True, batch_size=BATCH)
+        return transformed(streaming.StreamingDataset, cls.transform(decoded))(local=str(folder / "mds"), shuffle=True, batch_size=BATCH)
 
 
 class LitData(Format):
@@ -243,14 +247,7 @@ class LitData(Format):
     def open(cls, samples, folder, decoded):
         import litdata
 
-        transform = cls.transform(decoded)
-
-        class Set(litdata.StreamingDataset):
-            def __getitem__(self, index):
-                sample = super().__getitem__(index)
-                return transform(sample["image"]), sample["label"]
-
-        return Set(str(folder / "lit"), shuffle=True)
+        return transformed(litdata.StreamingDataset, cls.transform(decoded))(str(folder / "lit"), shuffle=True)
 
 
 class TfRecord(Format):

@@ -243,8 +243,8 @@ impl Entered {
         !self.entered
     }
 
-    /// The same for a thread that keeps it while it waits for work. It is no call in progress, so
-    /// the process may exit meanwhile. Each call of the thread enters again.
+    /// The same for a thread that keeps it while it waits for work. It does not count as a call in
+    /// progress, so the process may exit meanwhile. Each call of the thread enters again.
     pub(crate) fn resting(mut self) -> Self {
         self.pass = None;
         self

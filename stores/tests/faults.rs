@@ -1,6 +1,6 @@
-//! Promise: samples and batches from a server are those of the files whatever it does: refused and
-//! cut answers, wrong lengths, other ranges, silence, late bodies, in 50 random schedules, with and
-//! without a cache. Expired credentials and a changed object are errors with their cause.
+//! Promise: samples and batches from a server with faults are those of the files. The 50 random
+//! schedules refuse, cut and delay answers, give them wrong lengths or ranges, or stay silent, with
+//! and without a cache. Expired credentials and a changed object are errors with their cause.
 
 mod support;
 

@@ -95,7 +95,7 @@ impl Args {
         };
         let (path, batch, side) =
             (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
-        let mean = (sample.bytes / sample.samples) as u64;
+        let mean = sample.mean() as u64;
         let requests = Requests::of(&self.measured.path, source.kind(), source.len(), mean, stats, &conclusion(stats));
         let pages = sample.window(source.kind(), source.len());
         let (shuffle, python_shuffle) = shuffle(pages.or_else(|| requests.as_ref()?.window()));
@@ -245,12 +245,17 @@ struct Alone {
 }
 
 impl Alone {
+    /// Mean bytes of a sample.
+    fn mean(&self) -> usize {
+        self.bytes / self.samples.max(1)
+    }
+
     /// Samples of a window to shuffle in, whose decoded pages fit into the memory that a source in
     /// pages keeps. `None` if a full shuffle costs nothing: the pages of all `samples` fit, or a
     /// source of this `kind` has none.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
         // A page of Parquet has several pictures. A full shuffle would decode one for each of them.
-        let window = (PAGES / (self.bytes / self.samples.max(1)).max(1)).max(1);
+        let window = (PAGES / self.mean().max(1)).max(1);
         (kind == "parquet" && window < samples).then_some(window)
     }
 

@@ -37,7 +37,7 @@ pub(super) fn allowance(len: usize) -> usize {
     len.min(FREE as usize) + len / WASTE as usize
 }
 
-/// Whether `b` begins where `a` ends.
+/// Whether `b` begins at most a little after the end of `a`.
 fn is_next(a: &Wanted, b: &Wanted) -> bool {
     a.object == b.object && b.range.start <= a.range.end + FREE
 }
