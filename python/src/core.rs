@@ -15,7 +15,7 @@ use crate::lending::Lending;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
 use crate::stored::{self, Stored};
-use crate::waiting::{Process, SLICE, Turns, aside, patiently};
+use crate::waiting::{Process, SLICE, Turns, aside, ending, patiently};
 use crate::words::in_python;
 
 /// An open loader.
@@ -410,11 +410,22 @@ impl Core {
 
     /// Called when the loader is unreachable.
     fn __clear__(&self) {
-        if self.process.is_this() {
-            Python::try_attach(|py| py.detach(|| self.inner.close()));
+        let (order, sources) = (self.order.clone(), self.sources.clone());
+        let clear = move || {
+            order.iter().for_each(|order| order.function().clear());
+            sources.iter().for_each(|source| source.clear());
+        };
+        if !self.process.is_this() {
+            return clear();
         }
-        self.order.iter().for_each(|order| order.function().clear());
-        self.sources.iter().for_each(|source| source.clear());
+        let inner = self.inner.clone();
+        Python::try_attach(|py| {
+            ending(py, move || {
+                inner.close();
+                // The objects are freed on a thread of the interpreter.
+                Python::try_attach(|_| clear());
+            });
+        });
     }
 
     /// The epoch of the next iterator.
@@ -545,7 +556,8 @@ impl Drop for Core {
     fn drop(&mut self) {
         if self.process.is_this() {
             // While the interpreter shuts down, the process is about to end: nothing to do.
-            if Python::try_attach(|py| py.detach(|| self.inner.close())).is_some() {
+            let inner = self.inner.clone();
+            if Python::try_attach(|py| ending(py, move || inner.close())).is_some() {
                 return;
             }
         }

@@ -13,7 +13,7 @@ use crate::core::json;
 use crate::error::Raised as _;
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
-use crate::waiting::{Process, SLICE, aside, patiently};
+use crate::waiting::{Process, SLICE, aside, ending, patiently};
 use crate::wake::Caller;
 
 /// An open decoder.
@@ -128,7 +128,10 @@ impl Drop for DecoderCore {
     fn drop(&mut self) {
         let mut open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.shared.process.is_this() {
-            Python::try_attach(|py| py.detach(|| drop(open.take())));
+            Python::try_attach(|py| {
+                let open = open.take();
+                ending(py, move || drop(open));
+            });
         }
         // After `fork` there are no threads to end, and without an interpreter the process is
         // ending.

@@ -22,6 +22,11 @@ thread_local! {
     static STAYS: RefCell<Option<Stays>> = const { RefCell::new(None) };
 }
 
+/// Whether a loader or decoder started this thread.
+pub(crate) fn is_a_loaders() -> bool {
+    STAYS.with_borrow(Option::is_some)
+}
+
 /// Runs `call` attached to the interpreter. `None` while the interpreter shuts down.
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: it only reads thread-local storage.

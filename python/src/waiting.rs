@@ -16,6 +16,7 @@ use warpfeed::source::Stop;
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::Raised as _;
+use crate::thread_state::is_a_loaders;
 
 /// Duration of a wait between two checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(25);
@@ -37,8 +38,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Time that the end of the program waits for calls that a signal ended.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// Threads of calls that a signal ended, with their process. They may still read a data set of the
-/// program.
+/// Threads of calls that a signal ended, and those that end a loader for one of its own threads,
+/// with their process. They may still read a data set of the program.
 static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
@@ -83,9 +84,7 @@ fn aside_with<T: Send + 'static>(
         if let Err(e) = tell(py).and_then(|()| if value.is_none() { py.check_signals() } else { Ok(()) }) {
             stop.store(true, Ordering::Relaxed);
             py.detach(|| drop(received(&mut given, grace)));
-            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-            left.retain(|(_, thread)| !thread.is_finished());
-            left.push((std::process::id(), thread));
+            leave(thread);
             return Err(e);
         }
         if let Some(value) = value {
@@ -97,8 +96,38 @@ fn aside_with<T: Send + 'static>(
     value.raised(py)
 }
 
-/// Waits for the threads of calls that a signal ended, but not for long. A thread that returns to
-/// the interpreter during its shutdown may abort the process.
+/// Runs `work`, which ends threads, detached from the interpreter.
+///
+/// The garbage collector runs on any thread that runs Python code, so also on a thread that `work`
+/// would wait for. A loader's own thread therefore leaves `work` to a new thread.
+pub(crate) fn ending(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
+    if !is_a_loaders() {
+        return py.detach(work);
+    }
+    let (give, given) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
+    let thread = std::thread::Builder::new()
+        .name("warpfeed-end".into())
+        .spawn(move || given.into_iter().for_each(|work| work()));
+    match thread {
+        Ok(thread) => {
+            // It has room for one.
+            let _ = give.send(Box::new(work));
+            leave(thread);
+        }
+        // The threads wait for work until the process ends.
+        Err(_) => std::mem::forget(work),
+    }
+}
+
+/// Leaves a thread to [`wait_for_calls`].
+fn leave(thread: JoinHandle<()>) {
+    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    left.retain(|(_, thread)| !thread.is_finished());
+    left.push((std::process::id(), thread));
+}
+
+/// Waits for the threads of [`LEFT`], but not for long. A thread that returns to the interpreter
+/// during its shutdown may abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>) -> PyResult<()> {
     let here = std::process::id();

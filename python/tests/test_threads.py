@@ -626,3 +626,68 @@ def test_a_data_set_that_holds_its_own_loader_is_collected(how: str, used: bool)
                 break
             time.sleep(0.05)
         assert len(os.listdir("/proc/self/task")) <= before, "its threads are gone"
+
+
+class Collects(Pictures):
+    """A data set that collects garbage on a thread that reads it, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(400)
+        self.reads = 0
+        self.begun, self.told, self.done = threading.Event(), threading.Event(), threading.Event()
+
+    def __getitem__(self, index: int) -> object:
+        self.reads += 1
+        if self.reads > 40 and not self.done.is_set():
+            self.begun.set()
+            assert self.told.wait(60)
+            gc.collect()
+            self.done.set()
+        return super().__getitem__(index)
+
+
+class Cycle:
+    """A reference to itself, which only the garbage collector ends."""
+
+    def __init__(self, held: Any) -> None:
+        self.held, self.me = held, self
+
+
+@pytest.mark.parametrize("what", ["loader", "decoder"])
+def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd: pytest.CaptureFixture[str]) -> None:
+    source = Collects()
+    loader = Loader(source, **OPTIONS, num_workers=2, prefetch=8)
+    held: Any = loader
+    if what == "decoder":
+        # Its threads run no Python code, so a loader's thread collects it.
+        held = warpfeed.Decoder(augment=Augment.eval(32, 32), output="numpy")
+    cycle = Cycle(held)
+    gone = weakref.ref(cycle)
+    it = iter(loader)
+    next(it)
+    assert source.begun.wait(60)
+    gc.disable()
+    try:
+        del cycle, held
+        if what == "loader":
+            del loader, it
+        source.told.set()
+        assert source.done.wait(60), "the collector waits for the thread that it runs on"
+    finally:
+        gc.enable()
+    for _ in range(1200):
+        if gone() is None:
+            break
+        time.sleep(0.05)
+    assert gone() is None
+    # The collector still works. Until the other thread's collection ends, calls do nothing.
+    cycle = Cycle(None)
+    gone = weakref.ref(cycle)
+    del cycle
+    for _ in range(1200):
+        gc.collect()
+        if gone() is None:
+            break
+        time.sleep(0.05)
+    assert gone() is None
+    assert "panicked" not in capfd.readouterr().err
