@@ -163,8 +163,11 @@ impl Loader {
             blank: self.asked.is_some(),
             stand_in: self.asked.is_none() && matches!(self.on_error, OnError::Skip { .. }),
         };
+        let settings = Settings::new(processors, workers, prefetch);
+        // The answer to a request is waited for, so its worker goes first.
+        let settings = if device.is_some() && self.asked.is_none() { settings.for_device() } else { settings };
         let run = Run::new(
-            Arc::new(Settings::new(processors, workers, prefetch)),
+            Arc::new(settings),
             Scratch::new(scratch),
             Balance::new(pictures.decode_on.unwrap_or_default(), share, workers),
             computed,

@@ -8,9 +8,11 @@
 //! 3. `balance`: [`Balance`] chooses between workers and the device.
 //! 4. `scratch`: [`Scratch`], the memory that workers take in addition to the slots.
 //! 5. `memory`: [`MemoryPlan`], everything that a loader allocates.
+//! 6. `priority`: workers of a device yield to the threads that launch its kernels.
 
 mod balance;
 mod memory;
+mod priority;
 mod scratch;
 mod slots;
 mod tune;

@@ -8,6 +8,8 @@ use crate::batch::Free;
 use crate::decode::MAX_GROUP;
 use crate::trace::Task;
 
+use super::priority;
+
 /// Maximum number of workers: the processors of the largest machines. When they start and end,
 /// threads of a pool search each other for work, which takes a second for this many. Slow storage
 /// needs readers, not workers.
@@ -44,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) processors: usize,
     pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
+    /// Whether workers run at a lower priority than the program's threads.
+    yields: bool,
     ahead: AtomicUsize,
     /// Scheduling statistics of the workers.
     tasks: Mutex<Vec<Task>>,
@@ -83,11 +87,19 @@ impl Settings {
             processors,
             workers,
             prefetch,
+            yields: false,
             ahead: AtomicUsize::new(prefetch.least),
             tasks: Mutex::default(),
             clock: Mutex::default(),
             reserve: Mutex::default(),
         }
+    }
+
+    /// Lowers the priority of workers that prepare batches for a device, so that the threads that
+    /// launch the kernels of a step do not wait for a processor. With only one processor, a program
+    /// that spins while it waits would starve the workers.
+    pub(crate) fn for_device(self) -> Self {
+        Settings { yields: self.processors > 1, ..self }
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
@@ -145,6 +157,9 @@ impl Settings {
 
     /// Registers the calling thread as a worker.
     pub(crate) fn enters(&self) {
+        if self.yields {
+            priority::lower();
+        }
         let task = Task::this();
         self.tasks.lock().expect("nothing panics while holding it").extend(task);
     }

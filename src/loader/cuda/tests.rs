@@ -1,6 +1,7 @@
 //! Loaders whose device is simulated: its kernels are plain Rust that reads what the kernels read.
 
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
@@ -302,6 +303,37 @@ fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
     let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
     assert!(batches == on_host(loader, 0));
     assert_eq!(left, 0);
+}
+
+/// The `nice` value of the calling thread.
+#[cfg(target_os = "linux")]
+fn niceness() -> i64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // The name in parentheses is the second field, and may have spaces.
+    let fields = stat.rsplit_once(')').unwrap().1;
+    fields.split_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_of_a_device_yield_to_the_program_unless_there_is_one_processor() {
+    let pictures = pictures(false);
+    let (before, seen) = (niceness(), Arc::new(Mutex::new(Vec::new())));
+    let notes = seen.clone();
+    let note = move |_: &mut ImageMut<'_>, _: &mut Rng| {
+        notes.lock().unwrap().push(niceness());
+        Ok(())
+    };
+    let loader = loader(&pictures).transform(note);
+    on_host(loader.clone(), 0);
+    let host = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(!host.is_empty() && host.iter().all(|nice| *nice == before), "{host:?}");
+    on_device(loader.clone(), 0, 0).unwrap();
+    let device = std::mem::take(&mut *seen.lock().unwrap());
+    let several = std::thread::available_parallelism().unwrap().get() > 1;
+    let want = if several { (before + 10).min(19) } else { before };
+    assert!(!device.is_empty() && device.iter().all(|nice| *nice == want), "{device:?}");
+    assert_eq!(niceness(), before, "only the workers yield");
 }
 
 #[test]
