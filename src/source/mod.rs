@@ -56,6 +56,8 @@ mod features;
 mod file;
 mod folder;
 mod formats;
+#[cfg(any(feature = "hdf5", feature = "parquet"))]
+mod grants;
 mod hash;
 mod held;
 mod identity;

@@ -148,3 +148,15 @@ fn a_damaged_hdf5_file_is_an_error_and_a_changed_one_too() {
         assert!(bad[0].cause().contains("the chunk at byte") && bad[0].path() == Some(&*path), "{}", bad[0]);
     }
 }
+
+#[test]
+fn decoded_chunks_are_part_of_the_memory_plan() {
+    let bytes = |name: &str, limit: Option<usize>| {
+        let loader = Loader::new(at(name)).batch_size(4);
+        let loader = limit.into_iter().fold(loader, Loader::memory_limit);
+        loader.host().unwrap().memory_plan().source_bytes
+    };
+    assert_eq!(bytes("contiguous-v114.h5", None), 0);
+    let all = bytes("gzip-v114.h5", None);
+    assert!(all > 0 && all <= 2 * (32 << 20), "{all}");
+}

@@ -1,13 +1,15 @@
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::filters::Filter;
 use crate::error::{Error, Result};
+use crate::source::grants::{Grants, Keeps};
 use crate::source::held::HeldFile;
 
 /// Maximum size of a chunk.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Bytes of decoded chunks that are kept for each array. One chunk is kept in any case.
+/// Bytes of decoded chunks that a loader grants to an array if its limit has room, and that are kept
+/// if no loader reads the data set. One chunk is kept in any case.
 const KEPT: usize = 32 << 20;
 /// Bytes of checksums that may be inside compressed chunks.
 const SLACK: usize = 64;
@@ -26,7 +28,76 @@ pub(super) struct Chunks {
     /// Offset, length and skipped filters of each chunk, in the order of the grid.
     places: Vec<(u64, u64, u32)>,
     filters: Vec<Filter>,
-    kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
+    kept: Arc<Kept>,
+}
+
+/// Decoded chunks of an array. The chunk whose last use is the longest ago makes room.
+#[derive(Default)]
+pub(super) struct Kept {
+    grants: Grants,
+    chunks: Mutex<Uses>,
+}
+
+#[derive(Default)]
+struct Uses {
+    /// Chunks by their number, with the time of the last use.
+    chunks: HashMap<usize, (u64, Arc<Vec<u8>>)>,
+    by_use: BTreeMap<u64, usize>,
+    clock: u64,
+    bytes: usize,
+}
+
+impl Uses {
+    /// The kept chunk `number`, which is now the last one used.
+    fn get(&mut self, number: usize) -> Option<Arc<Vec<u8>>> {
+        let (used, chunk) = self.chunks.get_mut(&number)?;
+        self.clock += 1;
+        self.by_use.remove(used);
+        *used = self.clock;
+        self.by_use.insert(self.clock, number);
+        Some(chunk.clone())
+    }
+
+    fn insert(&mut self, number: usize, chunk: Arc<Vec<u8>>) {
+        // Another thread may have decoded it at the same time.
+        if self.get(number).is_none() {
+            self.clock += 1;
+            self.bytes += chunk.len();
+            self.chunks.insert(number, (self.clock, chunk));
+            self.by_use.insert(self.clock, number);
+        }
+    }
+
+    fn shrink(&mut self, most: usize) {
+        while self.bytes > most && self.chunks.len() > 1 {
+            let Some((_, number)) = self.by_use.pop_first() else { return };
+            self.bytes -= self.chunks.remove(&number).map_or(0, |(_, chunk)| chunk.len());
+        }
+    }
+}
+
+impl Kept {
+    fn chunks(&self) -> MutexGuard<'_, Uses> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, number: usize, chunk: Arc<Vec<u8>>) {
+        let most = self.grants.sum().unwrap_or(KEPT);
+        let mut chunks = self.chunks();
+        chunks.insert(number, chunk);
+        chunks.shrink(most);
+    }
+}
+
+impl Keeps for Kept {
+    fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    fn shrink(&self) {
+        let most = self.grants.sum().unwrap_or(KEPT);
+        self.chunks().shrink(most);
+    }
 }
 
 impl Chunks {
@@ -86,8 +157,14 @@ impl Chunks {
             places[raveled(&axes, &grid)] = Some((at, length, skipped));
         }
         let places = places.into_iter().collect::<Option<_>>().ok_or_else(missing)?;
-        let kept = Mutex::default();
+        let kept = Arc::default();
         Ok(Chunks { number, shape: shape.to_vec(), size, sides, grid, places, filters, kept })
+    }
+
+    /// The cache of decoded chunks, and the bytes that a loader should grant it.
+    pub(super) fn kept(&self) -> (&Arc<Kept>, usize) {
+        let chunk = self.sides.iter().product::<usize>() * self.size;
+        (&self.kept, chunk.saturating_mul(self.places.len()).min(KEPT).max(chunk))
     }
 
     /// Fills `to` with the elements of sample `index`.
@@ -122,19 +199,16 @@ impl Chunks {
 
     /// A decoded chunk.
     fn chunk(&self, files: &[Arc<HeldFile>], number: usize) -> Result<Arc<Vec<u8>>> {
-        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, chunk)) = kept().iter().find(|(kept, _)| *kept == number) {
-            return Ok(chunk.clone());
+        let kept = self.kept.chunks().get(number);
+        if let Some(chunk) = kept {
+            return Ok(chunk);
         }
         let (at, length, skipped) = self.places[number];
         let mut scratch = Vec::new();
         let stored = files[self.number].get(at, length, &mut scratch)?;
         let damaged = |e: Error| Error::in_source(format!("the chunk at byte {at}: {}", e.cause()));
         let chunk = Arc::new(self.decoded(stored, skipped).map_err(damaged)?);
-        let mut kept = kept();
-        let most = (KEPT / chunk.len()).max(1);
-        kept.push_front((number, chunk.clone()));
-        kept.truncate(most);
+        self.kept.insert(number, chunk.clone());
         Ok(chunk)
     }
 
@@ -171,6 +245,38 @@ fn unraveled(mut number: usize, shape: &[usize]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::grants::Grant;
+
+    #[test]
+    fn chunks_are_kept_within_what_the_loaders_grant() {
+        let kept = Arc::new(Kept::default());
+        let chunk = |number: usize| kept.insert(number, Arc::new(vec![number as u8; 1000]));
+        let numbers = || {
+            let chunks = kept.chunks();
+            let mut numbers: Vec<usize> = chunks.chunks.keys().copied().collect();
+            numbers.sort();
+            assert_eq!((chunks.bytes, chunks.by_use.len()), (1000 * numbers.len(), numbers.len()));
+            numbers
+        };
+        (0..4).for_each(chunk);
+        assert_eq!(numbers(), [0, 1, 2, 3]);
+        assert_eq!(kept.chunks().get(0).unwrap()[0], 0, "which is then the last one used");
+        let small = Grant::new(kept.clone(), 2500);
+        assert_eq!(numbers(), [0, 3]);
+        let other = Grant::new(kept.clone(), 1000);
+        (4..9).for_each(chunk);
+        chunk(8);
+        assert_eq!(numbers(), [6, 7, 8], "loaders that share a set add their grants");
+        drop(small);
+        assert_eq!(numbers(), [8]);
+        let none = Grant::new(kept.clone(), 0);
+        drop(other);
+        chunk(9);
+        assert_eq!(numbers(), [9], "one chunk is kept in any case");
+        drop(none);
+        chunk(10);
+        assert_eq!(numbers(), [9, 10]);
+    }
 
     #[test]
     fn places_in_an_array_are_numbered_row_by_row() {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 #[cfg(feature = "hdf5")]
-use super::chunks::Chunks;
+use super::chunks::{Chunks, Kept};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::source::bytes::room;
@@ -96,6 +96,15 @@ impl Column {
         Err(Error::in_source(format!(
             "array {name:?} of shape {shape:?} with {size} bytes per element does not take the {room} bytes that it has"
         )))
+    }
+
+    /// The cache of an array in chunks, and the bytes that a loader should grant it.
+    #[cfg(feature = "hdf5")]
+    pub(super) fn kept(&self) -> Option<(&Arc<Kept>, usize)> {
+        match &self.place {
+            Place::Chunks(chunks) => Some(chunks.kept()),
+            _ => None,
+        }
     }
 
     /// Number of samples. `None` for a single number.

@@ -5,15 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(feature = "hdf5")]
+use super::chunks::Kept;
 use super::column::{Choose, Column};
 #[cfg(feature = "hdf5")]
 use super::hdf5;
 use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
+#[cfg(feature = "hdf5")]
+use crate::source::grants::Grant;
 use crate::source::held::{HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::record::{Found, Named, Part, Rows, Survey, Wanted, is_label};
 use crate::source::splits::files_in;
+#[cfg(feature = "hdf5")]
+use crate::source::{Follow, Lookahead, Place};
 use crate::source::{Sample, Source, pixels};
 
 /// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz`
@@ -45,8 +51,8 @@ use crate::source::{Sample, Source, pixels};
 /// converted.
 ///
 /// **HDF5.** Arrays may be contiguous, or in chunks with gzip, LZF, shuffle and fletcher32. A chunk
-/// is decoded as a whole, and up to 32 MiB of chunks are kept for each array, beyond the memory
-/// plan. Values of varying length are encoded pictures, bytes or text. Text called `label` is the
+/// is decoded as a whole, and up to 32 MiB of chunks are kept for each array; the memory plan calls
+/// them bytes of the source. Values of varying length are encoded pictures, bytes or text. Text called `label` is the
 /// label.
 ///
 /// **Refused:** arrays in Fortran order, tensors that are not contiguous, and elements that are not
@@ -170,6 +176,12 @@ impl Arrays {
         Ok(Arrays { files, columns, rows, label, len, path: path.to_owned(), kind, looks })
     }
 
+    /// The caches of the arrays in chunks, with the bytes that a loader should grant each.
+    #[cfg(feature = "hdf5")]
+    fn kept(&self) -> impl Iterator<Item = (&Arc<Kept>, usize)> {
+        self.columns.iter().filter_map(Column::kept)
+    }
+
     fn look(&self) -> Result<()> {
         let looks = self.looks.load(Ordering::Relaxed);
         self.files.iter().try_for_each(|file| file.look(looks))
@@ -281,6 +293,17 @@ fn row<'a>(
     columns.into_iter().map(cell).collect()
 }
 
+/// The memory that a loader grants to the caches of chunks.
+#[cfg(feature = "hdf5")]
+struct Following {
+    _kept: Vec<Grant>,
+}
+
+#[cfg(feature = "hdf5")]
+impl Follow for Following {
+    fn start(&self, _place: Place) {}
+}
+
 impl Source for Arrays {
     fn len(&self) -> usize {
         self.len
@@ -293,6 +316,21 @@ impl Source for Arrays {
         let key = Part::Page(0..scratch.len());
         let row = row(&self.columns, &self.files, index, scratch).map_err(|e| e.at_path(&self.path))?;
         self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
+    }
+
+    #[cfg(feature = "hdf5")]
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
+        let share = |(kept, bytes): (&Arc<Kept>, usize)| {
+            // The result is at most `granted`.
+            Grant::new(kept.clone(), (bytes as u128 * granted / wanted) as usize)
+        };
+        (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Follow>)
+    }
+
+    #[cfg(feature = "hdf5")]
+    fn ahead_bytes(&self) -> usize {
+        self.kept().fold(0, |all, (_, bytes)| all.saturating_add(bytes))
     }
 
     fn check(&self) -> Result<()> {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::Block;
 use crate::error::Result;
+use crate::source::grants::{Grants, Keeps};
 
 /// Locks by page. Threads that need one page wait for the first of them, so no page is decoded
 /// twice at the same time.
@@ -34,7 +35,7 @@ fn dictionary_of((file, group, column): Place) -> Place {
 /// at most one. Values may share the bytes of a dictionary, so it stays as long as its pages, or
 /// counts as a part of each of them.
 pub(super) struct Cache {
-    grants: Mutex<Grants>,
+    grants: Grants,
     kept: Mutex<Kept>,
     /// Taken in this order: a page that is decoded may fetch the dictionary or the bytes of its
     /// column.
@@ -48,27 +49,6 @@ pub(super) struct Cache {
     most: AtomicUsize,
     /// Number of pages that were decoded, for tests.
     decoded: AtomicUsize,
-}
-
-/// Bytes that each loader of the data set grants, by a number of the loader.
-#[derive(Default)]
-struct Grants {
-    bytes: BTreeMap<u64, usize>,
-    next: u64,
-}
-
-/// The bytes that a loader grants, until it is dropped.
-pub(super) struct Grant {
-    cache: Arc<Cache>,
-    number: u64,
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        lock(&self.cache.grants).bytes.remove(&self.number);
-        let budget = self.cache.budget();
-        self.cache.kept().shrink(budget);
-    }
 }
 
 #[derive(Default)]
@@ -87,10 +67,21 @@ struct Entry {
     bytes: usize,
 }
 
+impl Keeps for Cache {
+    fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    fn shrink(&self) {
+        let budget = self.budget();
+        self.kept().shrink(budget);
+    }
+}
+
 impl Cache {
     pub(super) fn new() -> Self {
         Cache {
-            grants: Mutex::default(),
+            grants: Grants::default(),
             kept: Mutex::default(),
             decoding: std::array::from_fn(|_| Mutex::default()),
             large: Mutex::default(),
@@ -102,30 +93,14 @@ impl Cache {
         }
     }
 
-    /// Lets a loader grant `bytes`. Loaders that share the data set share the pages that are kept.
-    pub(super) fn grant(self: &Arc<Self>, bytes: usize) -> Grant {
-        let mut grants = lock(&self.grants);
-        let number = grants.next;
-        grants.next += 1;
-        grants.bytes.insert(number, bytes);
-        drop(grants);
-        let budget = self.budget();
-        self.kept().shrink(budget);
-        Grant { cache: self.clone(), number }
-    }
-
     /// Bytes that are kept: those that all loaders grant, or a number for a set that none reads.
     pub(super) fn budget(&self) -> usize {
-        let grants = lock(&self.grants);
-        match grants.bytes.is_empty() {
-            true => UNUSED,
-            false => grants.bytes.values().fold(0, |all, &bytes| all.saturating_add(bytes)),
-        }
+        self.grants.sum().unwrap_or(UNUSED)
     }
 
     /// Maximum memory of one decoded page. A page that a loader reads must fit into its own plan.
     pub(super) fn limit(&self) -> usize {
-        lock(&self.grants).bytes.values().min().map_or(MOST, |&least| least.max(LEAST))
+        self.grants.least().map_or(MOST, |least| least.max(LEAST))
     }
 
     /// Bytes that a loader grants if its limit has room.
@@ -307,6 +282,7 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::error::Error;
+    use crate::source::grants::Grant;
 
     fn block(first: usize) -> Result<Block> {
         Ok(Block::of_bytes(first, 10, 1000))
@@ -321,7 +297,7 @@ mod tests {
     fn a_page_is_decoded_once_and_the_least_recently_used_makes_room() {
         let cache = Arc::new(Cache::new());
         let place = (0, 0, 0);
-        let grant = cache.grant(2 * block(0).unwrap().bytes());
+        let grant = Grant::new(cache.clone(), 2 * block(0).unwrap().bytes());
         for row in [3, 0, 9, 12, 5, 19] {
             assert!(get(&cache, place, row, || block(row / 10 * 10)).unwrap().rows().contains(&row));
         }
@@ -333,7 +309,7 @@ mod tests {
         assert!(get(&cache, (0, 0, 1), 5, || Err(Error::in_source("x"))).is_err());
         get(&cache, (0, 0, 1), 5, || block(0)).unwrap();
         drop(grant);
-        let _grant = cache.grant(0);
+        let _grant = Grant::new(cache.clone(), 0);
         get(&cache, place, 5, || block(0)).unwrap();
         assert_eq!(cache.bytes(), 0);
     }
@@ -343,14 +319,14 @@ mod tests {
         let cache = Arc::new(Cache::new());
         let known = || (cache.budget(), cache.limit());
         assert_eq!(known(), (UNUSED, MOST));
-        let large = cache.grant(3 * LEAST);
-        let small = cache.grant(2 * LEAST);
+        let large = Grant::new(cache.clone(), 3 * LEAST);
+        let small = Grant::new(cache.clone(), 2 * LEAST);
         assert_eq!(known(), (5 * LEAST, 2 * LEAST));
         get(&cache, (0, 0, 0), 5, || Ok(Block::of_bytes(0, 10, 4 * LEAST))).unwrap();
         assert_eq!(cache.bytes(), 4 * LEAST);
         drop(small);
         assert_eq!((known(), cache.bytes()), ((3 * LEAST, 3 * LEAST), 0));
-        let none = cache.grant(0);
+        let none = Grant::new(cache.clone(), 0);
         assert_eq!(known(), (3 * LEAST, LEAST));
         drop((large, none));
         assert_eq!(known(), (UNUSED, MOST));
@@ -359,7 +335,7 @@ mod tests {
     #[test]
     fn whole_blocks_make_room_before_they_are_fetched_and_large_ones_are_used_one_at_a_time() {
         let cache = Arc::new(Cache::new());
-        let _grant = cache.grant(3000);
+        let _grant = Grant::new(cache.clone(), 3000);
         for first in [0, 10, 20] {
             get(&cache, (0, 0, 0), first, || block(first)).unwrap();
         }
@@ -400,7 +376,7 @@ mod tests {
         let cache = Arc::new(Cache::new());
         let page = |first| block(first).map(|block| block.sharing(600));
         let dictionary = || Ok(Block::of_bytes(0, 1, 600));
-        let grant = cache.grant(3000);
+        let grant = Grant::new(cache.clone(), 3000);
         for row in [0, 10] {
             cache.dictionary((0, 0, 0), 600, dictionary).unwrap();
             get(&cache, (0, 0, 0), row, || page(row)).unwrap();
@@ -416,7 +392,7 @@ mod tests {
         drop(grant);
         // A dictionary that is not kept counts for each of its pages.
         let cache = Arc::new(Cache::new());
-        let _grant = cache.grant(3000);
+        let _grant = Grant::new(cache.clone(), 3000);
         get(&cache, (0, 0, 0), 0, || page(0)).unwrap();
         assert_eq!(cache.bytes(), 1600);
         get(&cache, (0, 0, 0), 10, || page(10)).unwrap();

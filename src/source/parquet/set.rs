@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::{Cache, Grant};
+use super::cache::Cache;
 use super::files::{Files, Needed};
 use super::input::{Input, guarded};
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
@@ -12,6 +12,7 @@ use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Remote};
 use crate::source::features::{Features, FileFeatures};
+use crate::source::grants::Grant;
 use crate::source::held::{Held, HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
@@ -395,7 +396,7 @@ impl Source for Parquet {
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
         let kept = self.kept(order.bytes());
-        let grant = self.cache.grant(kept);
+        let grant = Grant::new(self.cache.clone(), kept);
         let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grant })) };
         let ahead = order.bytes() - kept;
         // Pages are dropped a little earlier than the cache would, whose order of uses varies.
@@ -474,13 +475,13 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/parquet/v2.parquet");
         let set = Parquet::open(path).unwrap();
         let read = |row| assert!(set.read(row, &mut Vec::new()).unwrap().image().is_some());
-        let grant = set.cache.grant(1 << 20);
+        let grant = Grant::new(set.cache.clone(), 1 << 20);
         (0..set.len()).for_each(read);
         let once = set.decoded();
         (0..set.len()).rev().for_each(read);
         assert_eq!(set.decoded(), once);
         drop(grant);
-        let _grant = set.cache.grant(0);
+        let _grant = Grant::new(set.cache.clone(), 0);
         (0..set.len()).for_each(read);
         assert!(set.decoded() >= once + 2 * set.len(), "a picture and a label for each row");
     }
