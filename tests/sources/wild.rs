@@ -178,7 +178,7 @@ fn a_named_database_is_part_of_the_path_and_an_error_lists_the_names() {
 }
 
 #[test]
-fn bare_pictures_under_the_keys_of_lsun_and_basicsr_are_read() {
+fn bare_pictures_under_the_keys_of_lsun_basicsr_and_openmmlab_are_read() {
     let root = tempfile::tempdir().unwrap();
     let lsun = root.path().join("lsun.mdb");
     let keys = ["00a5f3e2c0b1d4f60708090a0b0c0d0e0f101112", "f0a5f3e2c0b1d4f60708090a0b0c0d0e0f101112"];
@@ -188,7 +188,13 @@ fn bare_pictures_under_the_keys_of_lsun_and_basicsr_are_read() {
     fs::create_dir(&basic).unwrap();
     write(&basic.join("data.mdb"), None, &[(b"0001_s001", jpeg(0)), (b"0001_s002", jpeg(1))]);
     fs::write(basic.join("meta_info.txt"), "0001_s001.png (48,48,3) 1\n0001_s002.png (48,48,3) 1\n").unwrap();
-    for (path, first) in [(lsun, keys[0]), (basic, "0001_s001")] {
+    // The LMDB backend of OpenMMLab (mmsegmentation) has the paths of files as keys.
+    let openmmlab = root.path().join("img_dir.lmdb");
+    fs::create_dir(&openmmlab).unwrap();
+    let paths: [&[u8]; 2] = [b"train/aachen_000000.jpg", b"train/aachen_000001.jpg"];
+    write(&openmmlab.join("data.mdb"), None, &[(paths[0], jpeg(0)), (paths[1], jpeg(1))]);
+    fs::write(openmmlab.join("meta_info.txt"), "aachen_000000.jpg (48,48,3) 1\n").unwrap();
+    for (path, first) in [(lsun, keys[0]), (basic, "0001_s001"), (openmmlab, "train/aachen_000000.jpg")] {
         let source = open(path).unwrap();
         let mut scratch = Vec::new();
         let sample = source.read(0, &mut scratch).unwrap();
