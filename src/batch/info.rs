@@ -55,12 +55,16 @@ pub(crate) struct SampleInfo {
 pub(crate) struct Largest {
     /// Segments of a picture.
     pub(crate) segments: u32,
+    /// Bytes of a segment.
+    pub(crate) longest: u32,
     /// Columns of a picture's region.
     pub(crate) columns: u32,
     /// End of the last picture's blocks.
     pub(crate) blocks: usize,
     /// Whether a picture is turned upright.
     pub(crate) turned: bool,
+    /// Whether a record is a copy, which replaces a failed sample.
+    pub(crate) copied: bool,
 }
 
 impl BatchInfo {

@@ -4,13 +4,17 @@
 //! **Invariants**
 //! 1. The parameter list of each launch matches the entry point in `jpeg.cu`: same order, same
 //!    widths.
-//! 2. Addresses come from `Memory::at`, given the number of bytes that the kernels access. If a
+//! 2. Work that is queued in a [`Branch`] comes after what its launch queued before in the stream of
+//!    the program, and before what is queued there after the launch, also if the launch fails.
+//! 3. Addresses come from `Memory::at`, given the number of bytes that the kernels access. If a
 //!    record determines these bytes, the caller of the launch guarantees them.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
 use super::decode_ops::DecodeOps;
 use super::driver::Context;
+use super::event::Event;
 use super::kernel::{Grid, Kernel};
 use super::memory::Memory;
 use super::stream::Stream;
@@ -26,6 +30,13 @@ const SUMMERS: u32 = 256;
 const TABLES: u32 = 4;
 /// Bytes per line of the arena.
 const LINE: usize = DecodeOps::LINE;
+/// Maximum number of parts of a batch that are decoded at the same time, and smallest number of
+/// samples of a part. Few lines of a picture that synchronises late can be decoded in parallel. With
+/// parts, the device decodes the others meanwhile.
+const PARTS: usize = 4;
+const PART: usize = 64;
+/// The same for batches without long segments, where less waits.
+const SHORT_PARTS: usize = 2;
 /// Rows of the output per block of `jpeg_resize`: `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
 /// Bytes of shared memory for a block's lines, unless a single line is longer. If fewer than
@@ -33,7 +44,7 @@ const ROWS: usize = 8;
 const LINES_BYTES: usize = 24 << 10;
 
 /// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct DecodeAt {
     /// One record per sample.
     pub ops: usize,
@@ -60,12 +71,30 @@ pub struct DecodeAt {
     pub count: usize,
     /// Largest number of segments of a sample.
     pub segments: usize,
+    /// Bytes of the longest segment.
+    pub longest: usize,
     /// Number of blocks of the scratch that the records use.
     pub blocks: usize,
     /// Whether a record turns its picture upright.
     pub turned: bool,
+    /// Whether a record is a copy of another sample's, which is decoded for both.
+    pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MOST_COLUMNS`].
     pub columns: usize,
+}
+
+impl DecodeAt {
+    /// Number of parts that the batch is decoded in.
+    fn parts(&self) -> usize {
+        let most = if self.longest >= DecodeOps::WORTH { PARTS } else { SHORT_PARTS };
+        self.parts_within(most.min(self.count / PART))
+    }
+
+    /// Largest possible number of parts up to `most`, which is 1 if a record is a copy. The piece
+    /// starts of a copy are those of another sample, whose part may still be computing them.
+    fn parts_within(&self, most: usize) -> usize {
+        if self.copied { 1 } else { most.min(PARTS).min(self.count).max(1) }
+    }
 }
 
 /// A stage of the decoding.
@@ -92,24 +121,31 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// The first stages, which take all samples at once.
+    pub const TOGETHER: [Stage; 3] = [Stage::Clear, Stage::Axes, Stage::Tables];
+    /// The stages after these, in order.
+    pub const APART: [Stage; 6] =
+        [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Turn, Stage::Resize];
+
     /// All stages in order.
-    pub const ALL: [Stage; 9] = [
-        Stage::Clear,
-        Stage::Axes,
-        Stage::Tables,
-        Stage::Follow,
-        Stage::Starts,
-        Stage::Huffman,
-        Stage::Idct,
-        Stage::Turn,
-        Stage::Resize,
-    ];
+    pub fn all() -> impl Iterator<Item = Stage> {
+        Stage::TOGETHER.into_iter().chain(Stage::APART)
+    }
+}
+
+/// A stream for one part of the samples of a batch.
+struct Branch {
+    stream: Stream,
+    done: Event,
 }
 
 /// The kernels that decode, crop, resize and flip JPEGs, for one output size.
 ///
 /// Pixels equal those of the host path, bit for bit.
 pub struct Decode {
+    /// Marks the work that all branches need.
+    begun: Event,
+    branches: Vec<Branch>,
     axes: Kernel,
     tables: Kernel,
     follow: Kernel,
@@ -133,7 +169,10 @@ impl Decode {
             return Err(Error::config(format!("images of {width}x{height} pixels cannot be decoded on the device")));
         }
         let load = |name: &str| Kernel::load(context, name.into());
+        let branch = |_| Ok(Branch { stream: Stream::new(context)?, done: Event::new(context)? });
         Ok(Decode {
+            begun: Event::new(context)?,
+            branches: (1..PARTS).map(branch).collect::<Result<_>>()?,
             axes: load("jpeg_axes")?,
             tables: load("jpeg_tables")?,
             follow: load("jpeg_follow")?,
@@ -153,25 +192,70 @@ impl Decode {
     /// # Safety
     /// The records, and the heads in the arena that they refer to, must have been written for this
     /// output size and fit `at`: they name blocks below `at.blocks`, at most `at.segments`
-    /// segments, and regions at most `at.columns` wide. Entropy-coded bytes may be arbitrary. The
-    /// ranges must not overlap. Other accesses to them must be ordered by streams and events.
-    /// `self` must not be dropped before the work is done.
+    /// segments, and regions at most `at.columns` wide. If one is a copy of another, `at` says so.
+    /// Entropy-coded bytes may be arbitrary. The ranges must not overlap. Other accesses to them
+    /// must be ordered by streams and events. `self` must not be dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: DecodeAt) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        Stage::ALL.into_iter().try_for_each(|stage| unsafe { self.launch_stage(stream, memory, at, stage) })
+        unsafe { self.launch_in_parts(stream, memory, at, at.parts()) }
     }
 
-    /// Queues one stage. All stages in order make up [`launch`](Decode::launch).
+    /// [`launch`](Decode::launch) with at most the given number of parts.
     ///
     /// # Safety
-    /// Those of [`launch`](Decode::launch). The previous stages must have been queued.
+    /// Those of [`launch`](Decode::launch).
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
-    pub unsafe fn launch_stage(&self, stream: &Stream, memory: &Memory, at: DecodeAt, stage: Stage) -> Result<()> {
+    pub(crate) unsafe fn launch_in_parts(
+        &self,
+        stream: &Stream,
+        memory: &Memory,
+        at: DecodeAt,
+        most: usize,
+    ) -> Result<()> {
+        let parts = at.parts_within(most);
+        let queue = |stream: &Stream, stage: Stage, samples: Range<usize>| {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.launch_stage(stream, memory, at, stage, samples) }
+        };
+        Stage::TOGETHER.into_iter().try_for_each(|stage| queue(stream, stage, 0..at.count))?;
+        let branches = &self.branches[..parts - 1];
+        if !branches.is_empty() {
+            self.begun.record(stream)?;
+        }
+        let streams = || branches.iter().map(|branch| &branch.stream).chain([stream]).enumerate();
+        let part = |i: usize| at.count * i / parts..at.count * (i + 1) / parts;
+        let queued = branches.iter().try_for_each(|branch| branch.stream.wait(&self.begun)).and_then(|()| {
+            Stage::APART.into_iter().try_for_each(|stage| streams().try_for_each(|(i, at)| queue(at, stage, part(i))))
+        });
+        branches.iter().fold(queued, |queued, branch| {
+            // Invariant 2. If the driver refuses to order the streams, the host waits.
+            let joined = branch.done.record(&branch.stream).and_then(|()| stream.wait(&branch.done));
+            queued.and(joined.or_else(|e| branch.stream.synchronize().and(Err(e))))
+        })
+    }
+
+    /// Queues one stage for some samples, or for all if it is one of [`Stage::TOGETHER`]. All stages
+    /// in order make up [`launch`](Decode::launch).
+    ///
+    /// # Safety
+    /// Those of [`launch`](Decode::launch). The previous stages must have been queued for the same
+    /// samples, and for those of which these are copies.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
+    pub unsafe fn launch_stage(
+        &self,
+        stream: &Stream,
+        memory: &Memory,
+        at: DecodeAt,
+        stage: Stage,
+        samples: Range<usize>,
+    ) -> Result<()> {
         let (count, blocks, size) = (at.count, at.blocks, (self.height, self.width));
         let offsets = [at.ops, at.arena, at.coefficients, at.planes, at.axes, at.tables, at.starts, at.faults, at.out];
         assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
@@ -192,15 +276,17 @@ impl Decode {
         let mut starts = memory.at(at.starts, DecodeOps::starts_bytes(at.arena_bytes));
         let mut faults = memory.at(at.faults, count * DecodeOps::FAULT_BYTES);
         let mut out = memory.at(at.out, count * size.0 * size.1 * 3);
-        let (mut samples, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
+        let (mut all, mut height, mut width) = (count as u32, size.0 as u32, size.1 as u32);
+        // `Samples` in `jpeg.cu`.
+        let (mut samples, count_of_part) = ([samples.end as u32, samples.start as u32], samples.len());
         // Twice the mean number of lines per picture. Blocks of threads loop over any further
         // lines.
         let lines = 2 * at.arena_bytes / count / LINE;
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:ident),*) => {{
-                let grid = Grid { blocks: $blocks as u32, block: $block, count, shared: $shared as u32 };
+                let grid = Grid { blocks: $blocks as u32, block: $block, count: count_of_part, shared: $shared as u32 };
                 let parameters: &mut [*mut c_void] = &mut [$((&raw mut $parameter).cast()),*];
-                // SAFETY: invariants 1 and 2, and guaranteed by the caller.
+                // SAFETY: invariants 1 and 3, and guaranteed by the caller.
                 unsafe { self.$kernel.queue(stream, memory, grid, parameters) }
             }};
         }
@@ -209,8 +295,8 @@ impl Decode {
                 // SAFETY: guaranteed by the caller.
                 unsafe { stream.clear(memory, at.faults, count * DecodeOps::FAULT_BYTES) }
             }
-            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples, height, width, planes_at),
-            Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, samples),
+            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, all, height, width, planes_at),
+            Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, all),
             Stage::Follow => {
                 let groups = lines.div_ceil(TILE as usize).clamp(1, 64);
                 queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)
@@ -246,6 +332,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_batch_with_a_copy_is_one_part() {
+        let long = DecodeAt { longest: DecodeOps::WORTH, ..DecodeAt::default() };
+        for (count, parts) in [(0, 1), (1, 1), (127, 1), (128, 2), (255, 3), (256, 4), (4096, 4)] {
+            let at = DecodeAt { count, ..long };
+            assert_eq!(at.parts(), parts, "{count} samples");
+            assert_eq!(DecodeAt { longest: DecodeOps::WORTH - 1, ..at }.parts(), parts.min(2), "{count} samples");
+            // Tests ask for parts of a few samples.
+            assert_eq!(at.parts_within(9), count.clamp(1, PARTS));
+            let copied = DecodeAt { copied: true, ..at };
+            assert_eq!([copied.parts(), copied.parts_within(4)], [1, 1]);
+        }
+    }
+
+    #[test]
     fn every_entry_point_is_in_the_ptx_and_constants_are_those_of_the_source() {
         for name in [
             "jpeg_axes",
@@ -268,6 +368,7 @@ mod tests {
         assert!(source.contains(&format!("enum {{ TILE = {TILE} }};")));
         assert!(source.contains(&format!("enum {{ SUMMERS = {SUMMERS} }};")));
         assert!(source.contains(&format!("enum {{ LINE = {LINE} }};")));
+        assert!(source.contains(&format!(", WORTH = {} }};", DecodeOps::WORTH)));
         assert!(source.contains(&format!("enum {{ MOST_TABLES = {TABLES}, ")));
         assert!(source.contains(&format!("static_assert(sizeof(Built) == {},", DecodeOps::TABLES_BYTES)));
         assert_eq!(DecodeOps::axes_bytes(1, 3), 256 + 96 + 240);

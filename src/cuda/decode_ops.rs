@@ -114,10 +114,14 @@ impl DecodeOps {
 
     /// Bytes per sample of the Huffman tables in the form that the kernels use: `Built` in
     /// `kernels/jpeg.cu`.
-    pub const TABLES_BYTES: usize = 38_192;
+    pub const TABLES_BYTES: usize = 42_288;
 
     /// Bytes per line of the arena: `LINE` in `kernels/jpeg.cu`.
     pub(crate) const LINE: usize = 256;
+
+    /// Bytes of a segment from which on its lines are decoded in parallel: `WORTH` in
+    /// `kernels/jpeg.cu`.
+    pub(crate) const WORTH: usize = 2048;
 
     /// Bytes of scratch for the starts of the pieces of an arena: 32 for each line of the arena and
     /// for its end. This is the size of `Start` in `kernels/jpeg.cu`.
@@ -224,7 +228,6 @@ impl DecodeOps {
     }
 
     /// Bytes of the longest segment.
-    #[cfg(all(test, feature = "cuda"))]
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
@@ -242,7 +245,6 @@ impl DecodeOps {
 
     /// The place in the batch for which the record was written. The record is at another place if
     /// it was copied there to replace a failed sample.
-    #[cfg(feature = "cuda")]
     pub(crate) fn place(&self) -> usize {
         self.place as usize
     }
@@ -259,14 +261,16 @@ impl DecodeOps {
 
     /// Maxima over `records`, or `None` if no picture is decoded.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
-        let records = records.as_chunks().0.iter().map(DecodeOps::read).filter(DecodeOps::decodes);
-        records.fold(None, |largest, ops| {
-            let Largest { segments, columns, blocks, turned } = largest.unwrap_or_default();
+        let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
+        records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
+            let Largest { segments, longest, columns, blocks, turned, copied } = largest.unwrap_or_default();
             Some(Largest {
                 segments: segments.max(ops.segments()),
+                longest: longest.max(ops.longest()),
                 columns: columns.max(ops.columns()),
                 blocks: blocks.max(ops.blocks_end()),
                 turned: turned || ops.is_turned(),
+                copied: copied || ops.place() != place,
             })
         })
     }
@@ -290,5 +294,26 @@ mod tests {
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
         assert_eq!((last.at as usize, last.block), (end - 16 - stream.len().next_multiple_of(16), 7));
+    }
+
+    /// A copy needs what the decoding of another sample writes.
+    #[test]
+    fn a_record_that_is_a_copy_is_told_from_one_that_is_not() {
+        let records = |places: &[u32]| -> Vec<u8> {
+            let record = |&place: &u32| {
+                let mut bytes = [0; DecodeOps::BYTES];
+                DecodeOps { kind: 1, place, ..DecodeOps::nothing() }.write(&mut bytes);
+                bytes
+            };
+            places.iter().flat_map(record).collect()
+        };
+        assert!(!DecodeOps::largest(&records(&[0, 1, 2])).unwrap().copied);
+        assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
+        assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
+        // A record that decodes nothing has no place.
+        let mut left = records(&[0]);
+        left.extend([0; DecodeOps::BYTES]);
+        left.extend(records(&[2]));
+        assert!(!DecodeOps::largest(&left).unwrap().copied);
     }
 }

@@ -132,7 +132,7 @@ impl Gpu for Nvidia {
     }
 
     fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
-        let Largest { segments, columns, blocks, turned } = job.largest;
+        let Largest { segments, longest, columns, blocks, turned, copied } = job.largest;
         let at = cuda::DecodeAt {
             ops: job.records,
             arena: job.encoded,
@@ -146,8 +146,10 @@ impl Gpu for Nvidia {
             out: job.pixels,
             count: job.count,
             segments: segments as usize,
+            longest: longest as usize,
             blocks,
             turned,
+            copied,
             columns: columns as usize,
         };
         // SAFETY: invariant 2. The ring orders decoding like conversions, and workers checked the

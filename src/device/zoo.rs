@@ -19,7 +19,6 @@ pub(super) struct Coded {
     pub(super) expected: Vec<Option<Vec<u8>>>,
     pub(super) blocks: usize,
     pub(super) segments: usize,
-    pub(super) columns: usize,
     /// Ranges of the arena with entropy-coded bytes.
     pub(super) data: Vec<std::ops::Range<usize>>,
 }
@@ -58,7 +57,6 @@ impl Coded {
         self.records.extend(record);
         self.blocks += grid.kept_blocks();
         self.segments = self.segments.max(grid.segments as usize);
-        self.columns = self.columns.max(plan.region.width as usize);
         let (mut pixels, mut out) = (Pixels::new(), vec![0; self.sample_bytes()]);
         let decoded = compare && picture.decode(plan.region, &mut pixels).is_ok();
         self.expected.push(decoded.then(|| {
@@ -73,6 +71,16 @@ impl Coded {
         self.records.extend_from_within(donor * DecodeOps::BYTES..(donor + 1) * DecodeOps::BYTES);
         self.expected.push(self.expected[donor].clone());
         self.data.push(0..0);
+    }
+
+    /// Replaces each copy of a record by a record whose pixels are in place.
+    pub(super) fn drop_copies(&mut self) {
+        for (place, record) in self.records.as_chunks_mut().0.iter_mut().enumerate() {
+            if DecodeOps::read(record).place() != place {
+                *record = [0; DecodeOps::BYTES];
+                self.expected[place] = None;
+            }
+        }
     }
 
     /// Adds a sample whose pixels are in place.

@@ -25,6 +25,9 @@
 
 typedef signed short i16;
 
+// The samples of a launch: from `first` to before `end`.
+struct Samples { u32 end, first; };
+
 enum Upsampling { NONE, H2V1, H1V2, H2V2, REPLICATE };
 enum Colour { GREY, YCBCR, RGB };
 
@@ -187,7 +190,6 @@ __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looke
 
 // A sample's tables. `jpeg_tables` writes them, and later kernels copy them to shared memory.
 struct __align__(16) Tables {
-    u32 dc[2 << DC_BITS];
     // For each length from LONG_CODE on: one past its last code, aligned to the top of 16 bits, and
     // the offset from a code to the index of its symbol.
     u32 limit[MOST_TABLES][17 - LONG_CODE];
@@ -196,6 +198,7 @@ struct __align__(16) Tables {
     // For each block in an MCU: offset of its table in `dc` | offset in `ac` << 12 | numbers of
     // both tables << 24 and << 26 | part << 28
     u32 choice[12];
+    u32 dc[2 << DC_BITS];
     u32 ac[2 << AC_BITS];
 
     __device__ __forceinline__ static u32 dc_of(u32 choice) { return choice & 4095; }
@@ -218,28 +221,35 @@ struct __align__(16) Tables {
 // A sample's tables as `jpeg_tables` writes them.
 struct __align__(16) Built {
     Tables tables;
-    // Replaces `ac` where values are not needed: one symbol, as there | two symbols << 16 if the
-    // bits contain both, otherwise the same one.
+    // Replace `dc` and `ac` where the coefficients are not needed.
+    //
+    // A DC difference as in `dc`. If the bits contain the end of the block after it, the entry
+    // counts both, and the length of the code for the end << 5 is added.
+    u32 dc_twice[2 << DC_BITS];
+    // One symbol, as in `ac` | two symbols << 16 if the bits contain both, otherwise the same one.
     u32 twice[2 << AC_BITS];
 
-    // Copies the tables with all threads of a block. If `Twice`, `twice` replaces `ac`.
+    // Copies the tables with all threads of a block.
     template <bool Twice> __device__ __forceinline__ void copy(Tables& to) const {
-        enum { ALL = sizeof(Tables) / 16, AC = sizeof(tables.ac) / 16 };
+        enum { ALL = sizeof(Tables) / 16, LOOKED_UP = (sizeof(tables.dc) + sizeof(tables.ac)) / 16 };
         for (u32 i = threadIdx.x; i < ALL; i += blockDim.x) {
-            const uint4* const from = reinterpret_cast<const uint4*>(this) + i + (Twice && i >= ALL - AC ? AC : 0);
+            const uint4* const from = reinterpret_cast<const uint4*>(this) + i + (Twice && i >= ALL - LOOKED_UP ? LOOKED_UP : 0);
             reinterpret_cast<uint4*>(&to)[i] = __ldg(from);
         }
         __syncthreads();
     }
 };
 
-static_assert(sizeof(Built) == 38192, "as DecodeOps::TABLES_BYTES");
+static_assert(sizeof(Built) == 42288, "as DecodeOps::TABLES_BYTES");
+// The longest code for the end of a block that `dc_twice` counts.
+enum { SHORT_END = 7 };
 
 // blockIdx.x is the table. A table that the sample lacks becomes one without codes, because kernels
 // copy all of `Tables` and must not read unwritten memory.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ u32 limits[17], offsets[17];
+    __shared__ u32 end_index, end_code, end_length;     // code for the end of a block
     const u32 table = blockIdx.x;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
@@ -251,10 +261,18 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         // Two tables are for DC differences, and two for AC coefficients.
         if (__popc(dc) == 1) dc |= 1u << o.tables;
         const bool exists = table < o.tables;
+        // The table of AC coefficients after these DC differences, if there is only one.
+        u32 follower = ~0u;
+        for (u32 part = 0; part < o.count; part++) {
+            const u32 ac = o.choice[part] >> 8 & 3;
+            if ((o.choice[part] & 3) == table) follower = follower == ~0u || follower == ac ? ac : MOST_TABLES;
+        }
         const auto begin_of = [&](u32 table) {
             const u32 before = (1u << table) - 1;
             return dc >> table & 1 ? __popc(dc & before) << DC_BITS : __popc(~dc & before) << AC_BITS;
         };
+        __syncthreads();
+        if (threadIdx.x == 0) end_index = 256;
         __syncthreads();
         if (table == 0 && threadIdx.x < sizeof(tables.choice) / 4) {
             const u32 i = threadIdx.x,
@@ -263,7 +281,20 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
             tables.choice[i] = begin_of(dc_table) | begin_of(ac_table) << 12 | dc_table << 24 |
                               ac_table << 26 | part << 28;
         }
-        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) tables.symbols[table][i] = exists ? spec.symbols[i] : 0;
+        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) {
+            tables.symbols[table][i] = exists ? spec.symbols[i] : 0;
+            if (follower < o.tables && specs_of(o, arena)[follower].symbols[i] == 0) atomicMin(&end_index, i);
+        }
+        __syncthreads();
+        if (threadIdx.x == blockDim.x - 1) {
+            u32 code = 0, index = 0;
+            end_length = 0;
+            for (u32 length = 1; length <= SHORT_END && follower < o.tables; length++) {
+                const u32 codes = specs_of(o, arena)[follower].counts[length - 1];
+                if (end_index - index < codes) end_length = length, end_code = code + end_index - index;
+                code = (code + codes) << 1, index += codes;
+            }
+        }
         if (threadIdx.x == 0) {
             u32 code = 0, index = 0;
             for (u32 length = 1; length <= 16; length++) {
@@ -292,12 +323,19 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
             return entry(length, spec.symbols[index & 255], bits, looked, is_dc);
         };
         u32* const look = (is_dc ? tables.dc : tables.ac) + begin_of(table);
-        u32* const twice = all_built[n].twice + begin_of(table);
-        const bool skips = !is_dc && o.longest >= WORTH;
+        u32* const twice = (is_dc ? all_built[n].dc_twice : all_built[n].twice) + begin_of(table);
+        const bool skips = o.longest >= WORTH;
         for (u32 i = threadIdx.x; i < 1u << bits; i += blockDim.x) {
             const u32 found = find(i), one = found & 0xffff, taken = found & 31;
             look[i] = found;
             if (!skips) continue;
+            if (is_dc) {
+                const u32 all = taken + end_length;
+                const bool ends = one >> 8 < STUCK && end_length != 0 && all <= bits &&
+                                  (i >> (bits - all) & ((1u << end_length) - 1)) == end_code;
+                twice[i] = found + (ends ? end_length | end_length << 5 | ENDED << 8 : 0);
+                continue;
+            }
             u32 two = one;
             if (one >> 8 < ENDED && taken < bits) {
                 const u32 next = find(i << taken & ((1u << bits) - 1)) & 0xffff;
@@ -315,7 +353,7 @@ struct Bits {
     enum { RING = 16 };     // words
     // Maximum number of bits that a lane takes between two calls of `fill`: three words by lookup,
     // then one code that is searched for.
-    enum { WINDOW = 96, MOST = WINDOW + 31 };
+    enum { LOOKED_UP = 96, MOST = LOOKED_UP + 31 };
 
     const uint4* chunks;
     u32 last;           // last chunk that is read
@@ -360,43 +398,75 @@ struct Bits {
     }
 };
 
+// Words of shared memory from an address in a register. From an array, the compiler asks for the
+// address of shared memory again in each turn of a loop, which takes about as long as the read
+// (compute capability 9.0).
+struct Shared {
+    u32 at;
+    __device__ __forceinline__ explicit Shared(const u32* words) : at(u32(__cvta_generic_to_shared(words))) {
+        asm("" : "+r"(at));
+    }
+    __device__ __forceinline__ Shared(const Shared& from, u32 words) : at(from.at + words * 4) {}
+    __device__ __forceinline__ u32 operator[](u32 i) const {
+        u32 word;
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(at + i * 4));
+        return word;
+    }
+};
+
 // Decoder of a lane between two calls of `fill`: the next bits, and the position in the block.
 struct Rounds {
+    enum { WORDS = 4 };
     // The next bits. A table's entry says how many to shift out, and is trusted to say at most 25.
-    u32 high, middle, low;
+    u32 words[WORDS];
     // 128 - the bits that may still be taken | position in the block << 8
     u32 stand;
     u32 budget;
     // Bits of a code and value that are looked up.
     enum { MOST = 25 };
+    static_assert(Bits::LOOKED_UP - 1 + MOST <= WORDS * 32, "the words have all bits that are taken");
 
     __device__ __forceinline__ Rounds(Bits& bits, u32 place, u32 left) {
-        const u32 i = bits.position / 32, shift = bits.position;
-        const u32 a = bits.at(i), b = bits.at(i + 1), c = bits.at(i + 2), d = bits.at(i + 3);
-        high = __funnelshift_l(b, a, shift), middle = __funnelshift_l(c, b, shift), low = __funnelshift_l(d, c, shift);
-        budget = min(u32(Bits::WINDOW - MOST), left);
+        const u32 first = bits.position / 32;
+        u32 high = bits.at(first);
+        #pragma unroll
+        for (u32 i = 0; i < WORDS; i++) {
+            const u32 low = bits.at(first + i + 1);
+            words[i] = __funnelshift_l(low, high, bits.position);
+            high = low;
+        }
+        budget = min(u32(Bits::LOOKED_UP), left);
         stand = 128 - budget | place << 8;
     }
     __device__ __forceinline__ bool on() const { return (stand & 0xc080) == 0; }
     __device__ __forceinline__ void step(u32 found) {
-        high = __funnelshift_l(middle, high, found), middle = __funnelshift_l(low, middle, found),
-        low = __funnelshift_l(0, low, found);
+        #pragma unroll
+        for (u32 i = 0; i < WORDS; i++) words[i] = __funnelshift_l(i + 1 < WORDS ? words[i + 1] : 0, words[i], found);
         stand += found & 0xff1f;
     }
     // Decodes one symbol, unless the block or the bits have ended. Returns the position, from 1 on,
     // that receives the value, or ASIDE.
     __device__ __forceinline__ u32 round(const u32* look, u32 shift, u32& value) {
         const bool was_on = on();
-        const u32 looked = look[high >> shift], found = was_on ? looked : 0;
-        value = __funnelshift_l(high, 0, found) + (found >> 16);
+        const u32 looked = look[words[0] >> shift], found = was_on ? looked : 0;
+        value = __funnelshift_l(words[0], 0, found) + (found >> 16);
         step(found);
         return was_on && stand < ASIDE << 8 ? stand >> 8 : ASIDE;
     }
+    // Returns a DC difference of `dc_twice`, or 0 if its code is not there. Skips the end of the
+    // block too, unless the bits end before that.
+    __device__ __forceinline__ u32 difference(const Shared& look) {
+        const u32 found = look[words[0] >> (32 - DC_BITS)], end = found >> 5 & 7, own = (found & 31) - end;
+        const u32 value = __funnelshift_l(words[0], 0, own) + (found >> 16);
+        const bool stops = end != 0 && ((stand + own) & 128) != 0;
+        step(stops ? own | 1 << 8 : found);
+        return stand < STUCK << 8 ? value : 0;
+    }
     // Skips one or two symbols, whose values do not matter. Near the end of the block or of the
     // bits, it skips one.
-    __device__ __forceinline__ void skip(const u32* look) {
+    __device__ __forceinline__ void skip(const Shared& look) {
         const bool near = ((stand + (17 << 8 | AC_BITS)) & 0xc080) != 0;
-        const u32 looked = look[high >> (32 - AC_BITS)] >> (near ? 0 : 16);
+        const u32 looked = look[words[0] >> (32 - AC_BITS)] >> (near ? 0 : 16);
         step(on() ? looked : 0);
     }
     __device__ __forceinline__ void begin() { stand &= 255; }
@@ -406,7 +476,7 @@ struct Rounds {
 
 // Number of symbols of a block between two calls of `fill`: FEW if no lane's block has more,
 // otherwise ROUNDS.
-enum { FEW = 2, ROUNDS = 10 };
+enum { FEW = 2, ROUNDS = 12 };
 
 // Searches for a code, and reads the value after it. Returns false if there is no such code.
 __device__ __forceinline__ bool find_one(const Tables& tables, Bits& bits, u32 choice, u32& place, u32& value) {
@@ -512,7 +582,7 @@ __device__ __forceinline__ void add(Gain& sums, u32 part, u32 difference) {
     sums.dc[2] += part == 2 ? difference : 0;
 }
 
-enum { TURNS = 3, SKIPS = 3 };
+enum { TURNS = 2, SKIPS = 6 };
 
 // Decodes a piece, and returns only its exit state, its gain, and the start of its first block.
 // After invalid bytes it continues at the start of an MCU.
@@ -522,7 +592,8 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     const State state(entry);
     Bits bits(o, arena, piece.from + state.ahead, ring);
     const u32 limit = piece.to - bits.origin;
-    u32 place = state.place, b = state.b, choice = tables.choice[b];
+    const Shared choices(tables.choice), dcs(tables.dc), acs(tables.ac);
+    u32 place = state.place, b = state.b, choice = choices[b];
     sums = {0, {0, 0, 0}};
     while (bits.position < limit) {
         bits.fill();
@@ -533,17 +604,17 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
             place = rounds.place();
             if (place == 0 && rounds.on()) {
                 if (sums.count++ == 0) first = bits.origin + bits.position + rounds.taken();
-                u32 value = 0;
-                const u32 at = rounds.round(tables.dc + Tables::dc_of(choice), 32 - DC_BITS, value);
-                add(sums, Tables::part_of(choice), at == 1 ? value : 0);
+                add(sums, Tables::part_of(choice), rounds.difference(Shared(dcs, Tables::dc_of(choice))));
             }
-            const u32* const ac = tables.ac + Tables::ac_of(choice);
-            #pragma unroll
-            for (u32 i = 0; i < SKIPS; i++) rounds.skip(ac);
+            if (rounds.on()) {
+                const Shared ac(acs, Tables::ac_of(choice));
+                #pragma unroll
+                for (u32 i = 0; i < SKIPS; i++) rounds.skip(ac);
+            }
             place = rounds.place();
             if (place >= DONE && place < STUCK) {
                 b = is_sound(place) && b + 1 < blocks ? b + 1 : 0;
-                choice = tables.choice[b];
+                choice = choices[b];
                 place = 0;
                 rounds.begin();
             }
@@ -557,7 +628,7 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
             if (dc && sense) add(sums, Tables::part_of(choice), value);
             if (!sense || place >= DONE) {
                 b = sense && is_sound(place) && b + 1 < blocks ? b + 1 : 0;
-                choice = tables.choice[b];
+                choice = choices[b];
                 place = 0;
             }
         }
@@ -591,7 +662,7 @@ static_assert(CHAIN < TILE, "tiles do not wait for each other");
 // before the tile can change its ends. Lines whose entry changed are dealt to the first threads, so
 // that few warps have work.
 extern "C" __global__ void __launch_bounds__(TILE)
-jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
+jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
     __shared__ u32 rings[TILE * Bits::RING];
     __shared__ Extent extents[TILE];
@@ -599,7 +670,7 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
     __shared__ u32 listed;
     const u32 lane = threadIdx.x % 32;
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + lane;
-    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0 || o.longest < WORTH || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
@@ -679,13 +750,13 @@ __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* su
 // Makes the ends of tiles fit the lines after them, then finds where the pieces of long segments
 // begin.
 extern "C" __global__ void __launch_bounds__(SUMMERS)
-jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count) {
+jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
     __shared__ u32 rings[SUMMERS * Bits::RING];
     __shared__ Gain sums[SUMMERS];
     __shared__ bool firsts[SUMMERS];
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + threadIdx.x % 32;
-    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0 || o.longest < WORTH || o.place != n || faults[n] != 0) continue;
         const Segment* const segments = segments_of(o, arena);
@@ -850,13 +921,13 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
 
 // Each thread takes one piece of a sample after the other.
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, u32 count,
+jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples,
              const Start* starts) {
     __shared__ Tables tables;
     __shared__ Lanes warps[4];
     Lanes& lanes = warps[threadIdx.x / 32];
     for (u32 i = threadIdx.x % 32; i < 32 * Lanes::STRIDE; i += 32) lanes.blocks[i] = 0;
-    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
         // Other blocks may write the fault meanwhile, so one thread decides for all.
@@ -920,10 +991,10 @@ struct Plane {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* arena, const DecodeOps* all, u32 count) {
+jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ u16 quant[3 * 64];
     constexpr u8 zigzag[64] = {ZIGZAG};
-    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0 || faults[n] != 0) continue;
         __syncthreads();
@@ -1077,8 +1148,8 @@ struct Sums {
 
 // Writes the region's pixels, upright, over the coefficients, which are no longer needed.
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, u32 count) {
-    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, Samples samples) {
+    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
         if (o.kind == 0 || o.turned == 0 || faults[n] != 0) continue;
         const bool transposed = o.turned & TRANSPOSED, mirrored = o.turned & MIRRORED, flipped = o.turned & FLIPPED;
@@ -1208,11 +1279,11 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
 // 4. Fewer than 7 blocks per multiprocessor hide less latency, and more spill too many registers
 // (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
-jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, u32 count, u32 height, u32 width, u32 words) {
+jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, Samples samples, u32 height, u32 width, u32 words) {
     extern __shared__ uint4 lines[];
     __shared__ Strip strip;
     const u32 top = blockIdx.x * ROWS, bottom = min(height, top + ROWS);
-    for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
+    for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = *view_of(const_cast<u8*>(axes), n, width, height);
         if (o.kind == 0 || faults[n] != 0) continue;
         const u8* const wide = axis_of(const_cast<u8*>(axes), n, 0, width, height);

@@ -35,7 +35,7 @@ impl Loaded {
             end += (bytes + 256).next_multiple_of(256);
             at
         };
-        let count = batch.count();
+        let (count, largest) = (batch.count(), DecodeOps::largest(&batch.records).unwrap_or_default());
         let at = DecodeAt {
             ops: place(batch.records.len()),
             arena: place(batch.arena.len()),
@@ -48,10 +48,12 @@ impl Loaded {
             out: place(count * batch.sample_bytes()),
             arena_bytes: batch.arena.len(),
             count,
-            segments: batch.segments,
+            segments: largest.segments as usize,
+            longest: largest.longest as usize,
             blocks: batch.blocks,
-            turned: batch.records.as_chunks().0.iter().any(|record| DecodeOps::read(record).is_turned()),
-            columns: batch.columns,
+            turned: largest.turned,
+            copied: largest.copied,
+            columns: largest.columns as usize,
         };
         let memory = Memory::new(context, end).unwrap();
         let stream = Stream::new(context).unwrap();
@@ -113,11 +115,11 @@ fn modelled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
 /// Milliseconds of some stages.
 fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
-    for stage in Stage::ALL {
+    for stage in Stage::all() {
         let [begin, end] = [(); 2].map(|()| Event::timed(&loaded.context).unwrap());
         begin.record(&loaded.stream).unwrap();
         // SAFETY: as in `run`.
-        unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage) }.unwrap();
+        unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage, 0..loaded.at.count) }.unwrap();
         end.record(&loaded.stream).unwrap();
         loaded.stream.synchronize().unwrap();
         sum += if of.contains(&stage) { begin.elapsed_ms(&end).unwrap() } else { 0.0 };
@@ -158,6 +160,48 @@ fn the_kernels_give_the_pixels_of_the_host() {
                 check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {pictures}, round {round}"));
             }
         }
+    }
+}
+
+/// Batches with long segments, and one of small pictures.
+#[test]
+fn parts_of_a_batch_give_the_pixels_of_the_whole() {
+    let Some(context) = context() else { return };
+    let (size, count) = ((48, 48), if sanitize() { 9 } else { 100 });
+    let kernels = Decode::load(&context, size).unwrap();
+    for (seed, pictures) in [(31, 600), (32, 600), (33, 300), (34, 600), (35, 20)] {
+        let mut batch = zoo::random_batch(seed, size, count, pictures);
+        batch.drop_copies();
+        let left = modelled(&batch).1;
+        for parts in (1..=4).chain([4, 3, 2]) {
+            let loaded = Loaded::new(&context, &batch);
+            assert!(!loaded.at.copied);
+            // SAFETY: as in `run`.
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            let (faults, name) = (loaded.faults(), format!("seed {seed}, {parts} parts"));
+            assert_eq!(faults, left, "{name}");
+            check(&batch, &loaded, &faults, &batch.expected, &name);
+        }
+    }
+}
+
+/// In three parts of this batch, a long segment and its copy would be apart.
+#[test]
+fn a_batch_with_a_copy_is_decoded_whole() {
+    let Some(context) = context() else { return };
+    let (size, count) = ((48, 48), if sanitize() { 45 } else { 100 });
+    let batch = zoo::random_batch(31, size, count, 600);
+    let copy = DecodeOps::read(&batch.records.as_chunks().0[44]);
+    assert!(copy.place() < count / 3 && copy.longest() >= 2048, "sample 44 is a copy of a long segment");
+    let (kernels, left) = (Decode::load(&context, size).unwrap(), modelled(&batch).1);
+    for parts in 1..=4 {
+        let loaded = Loaded::new(&context, &batch);
+        assert!(loaded.at.copied);
+        // SAFETY: as in `run`.
+        unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+        let faults = loaded.faults();
+        assert_eq!(faults, left, "at most {parts} parts");
+        check(&batch, &loaded, &faults, &batch.expected, &format!("at most {parts} parts"));
     }
 }
 
@@ -233,7 +277,7 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
             a[bytes.clone()].iter().zip(&b[bytes]).filter(|(a, b)| a != b).count()
         };
         // The last part of a sample's tables is used only for long segments.
-        let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (16 << 10) } else { DecodeOps::TABLES_BYTES };
+        let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
         let own = i * DecodeOps::TABLES_BYTES;
         assert_eq!(differ(&first.0[own..], &second.0[own..], all, 0..1), 0, "tables of sample {i}");
         let blocks = ops.blocks_end() - ops.blocks()..ops.blocks_end();
@@ -332,14 +376,15 @@ fn microseconds_of_a_batch_of_photographs() {
         let faults = loaded.faults();
         assert_eq!(faults, modelled(&batch).1);
         check(&batch, &loaded, &faults, &batch.expected, "photographs");
-        let stages = Stage::ALL.len();
+        let stages = Stage::all().count();
         let mut best = vec![f32::MAX; stages + 1];
         for _ in 0..20 {
             let events: Vec<Event> = (0..=stages).map(|_| Event::timed(&context).unwrap()).collect();
             events[0].record(&loaded.stream).unwrap();
-            for (stage, event) in Stage::ALL.into_iter().zip(&events[1..]) {
+            for (stage, event) in Stage::all().zip(&events[1..]) {
                 // SAFETY: as in `run`.
-                unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage) }.unwrap();
+                unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage, 0..loaded.at.count) }
+                    .unwrap();
                 event.record(&loaded.stream).unwrap();
             }
             loaded.stream.synchronize().unwrap();
@@ -348,7 +393,24 @@ fn microseconds_of_a_batch_of_photographs() {
                 *best = best.min(events[begin].elapsed_ms(&events[end]).unwrap());
             }
         }
-        let names = Stage::ALL.iter().map(|stage| format!("{stage:?}")).chain(["all".into()]);
+        let names = Stage::all().map(|stage| format!("{stage:?}")).chain(["all".into()]);
+        for parts in [1, 2, 4, 1, 2, 4] {
+            let mut times: Vec<f32> = (0..41)
+                .map(|_| {
+                    let [begin, end] = [(); 2].map(|()| Event::timed(&context).unwrap());
+                    begin.record(&loaded.stream).unwrap();
+                    // SAFETY: as in `run`.
+                    unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+                    end.record(&loaded.stream).unwrap();
+                    loaded.stream.synchronize().unwrap();
+                    begin.elapsed_ms(&end).unwrap() * 1e3
+                })
+                .collect();
+            times.sort_by(f32::total_cmp);
+            println!("  in {parts} parts: {:.0} us, median {:.0}", times[0], times[20]);
+            let faults = loaded.faults();
+            check(&batch, &loaded, &faults, &batch.expected, "photographs in parts");
+        }
         let times: Vec<String> = names.zip(&best).map(|(name, ms)| format!("{name} {:.0} us", ms * 1e3)).collect();
         println!("  {}", times.join(", "));
     }

@@ -9,7 +9,7 @@ use crate::decode::jpeg::huffman::Lookup;
 const LINE: usize = DecodeOps::LINE;
 const TILE: usize = 128;
 const LONG: usize = 1024;
-const WORTH: usize = 2048;
+const WORTH: usize = DecodeOps::WORTH;
 /// Limits on the passes over a tile, and on the lines at its start that are decoded again.
 const PASSES: usize = 48;
 const CHAIN: usize = 32;
