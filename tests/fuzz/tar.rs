@@ -115,7 +115,7 @@ fn check(index: &Index, len: u64) {
         let (_, fields) = index.sample(i);
         assert!(!fields.is_empty());
         for field in fields {
-            assert!(field.offset + field.len <= len && (field.name as usize) < index.names.len(), "{field:?}");
+            assert!(field.end() <= len && field.name() < index.names.len(), "{field:?}");
         }
     }
 }
@@ -124,11 +124,7 @@ fn sidecars() -> Vec<Vec<u8>> {
     let small = Index {
         keys: "a/1é2".into(),
         samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
-        fields: vec![
-            Field { offset: 512, len: 9, name: 0 },
-            Field { offset: 1536, len: 1, name: 1 },
-            Field { offset: 2560, len: 0, name: 0 },
-        ],
+        fields: vec![Field::new(512, 9, 0).unwrap(), Field::new(1536, 1, 1).unwrap(), Field::new(2560, 0, 0).unwrap()],
         names: vec!["jpg".into(), "cls".into()],
         classes: vec!["cat".into(), "dög".into()],
     };

@@ -12,7 +12,7 @@ use crate::source::hash::Hash;
 /// form `__name__`.
 pub(crate) const CLASSES_MEMBER: &str = "__classes__";
 
-/// The samples of one shard. A sample takes the length of its key, 16 bytes, and 24 bytes per
+/// The samples of one shard. A sample takes the length of its key, 16 bytes, and 12 bytes per
 /// field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
@@ -32,13 +32,52 @@ pub(super) struct End {
     pub(super) field: u64,
 }
 
-/// One file in the tar.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// One file in the tar. Each rank of a machine holds the fields of all samples, so a field is packed
+/// into 12 bytes.
+#[derive(Clone, Copy, PartialEq)]
 pub(super) struct Field {
-    pub(super) offset: u64,
-    pub(super) len: u64,
-    /// Index into `names`.
-    pub(super) name: u32,
+    /// Lower 32 bits of the offset, in blocks.
+    block: u32,
+    /// Lower 32 bits of the length.
+    len: u32,
+    /// From the lowest bit: 24 bits of the index into `names`, bits 32 to 35 of the offset, and bits
+    /// 32 to 35 of the length.
+    rest: u32,
+}
+
+impl Field {
+    /// Returns `None` unless the offset is a multiple of a block and below 32 TiB, the length is below
+    /// 64 GiB, and `name` is below [`MOST_NAMES`].
+    pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
+        let block = offset / BLOCK as u64;
+        let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MOST_NAMES;
+        let rest = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
+        fits.then_some(Field { block: block as u32, len: len as u32, rest })
+    }
+
+    pub(super) fn offset(self) -> u64 {
+        ((u64::from((self.rest >> 24) & 15) << 32) | u64::from(self.block)) * BLOCK as u64
+    }
+
+    pub(super) fn len(self) -> u64 {
+        (u64::from(self.rest >> 28) << 32) | u64::from(self.len)
+    }
+
+    /// Offset after the last byte.
+    pub(super) fn end(self) -> u64 {
+        self.offset() + self.len()
+    }
+
+    /// Index into the names of the shard.
+    pub(super) fn name(self) -> usize {
+        (self.rest & 0xff_ffff) as usize
+    }
+}
+
+impl std::fmt::Debug for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}..{}", self.name(), self.offset(), self.end())
+    }
 }
 
 impl Index {
@@ -53,13 +92,19 @@ impl Index {
         (&self.keys[start.key as usize..end.key as usize], &self.fields[start.field as usize..end.field as usize])
     }
 
+    /// Releases unused capacity of the lists.
+    pub(super) fn shrink(&mut self) {
+        self.keys.shrink_to_fit();
+        self.samples.shrink_to_fit();
+        self.fields.shrink_to_fit();
+    }
+
     /// Hash of the keys, and of the names, places and sizes of the fields.
     pub(super) fn hash(&self) -> u64 {
         let hash = Hash::new().text(&self.keys);
         let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key).number(end.field));
-        let add = |hash: Hash, field: &Field| {
-            hash.number(field.offset).number(field.len).text(&self.names[field.name as usize])
-        };
+        let add =
+            |hash: Hash, field: &Field| hash.number(field.offset()).number(field.len()).text(&self.names[field.name()]);
         self.fields.iter().fold(hash, add).end()
     }
 
@@ -76,6 +121,9 @@ impl Index {
         Scan { bytes, index: Index::default(), name_ids: HashMap::new(), stem: String::new() }.run()
     }
 }
+
+/// Maximum number of different field names of a shard.
+const MOST_NAMES: u32 = 1 << 24;
 
 /// Maximum size of metadata, such as a PAX header. Larger ones are refused before memory is taken.
 const MOST: u64 = 16 << 20;
@@ -105,6 +153,7 @@ impl Scan<'_> {
                 bytes.get(at, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
             if block.iter().all(|&byte| byte == 0) {
                 self.end(at)?;
+                self.index.shrink();
                 return Ok(self.index);
             }
             let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
@@ -191,14 +240,21 @@ impl Scan<'_> {
         let name = match self.name_ids.get(name) {
             Some(&id) => id,
             None => {
-                // 2^32 field names need 2 TiB of headers.
-                let id = u32::try_from(index.names.len()).map_err(|_| Error::in_source("too many field names"))?;
+                let id = index.names.len() as u32;
+                if id == MOST_NAMES {
+                    return Err(Error::in_source(format!("more than {MOST_NAMES} different field names")));
+                }
                 index.names.push(name.to_owned());
                 self.name_ids.insert(name.to_owned(), id);
                 id
             }
         };
-        index.fields.push(Field { offset: start, len, name });
+        let field = Field::new(start, len, name).ok_or_else(|| {
+            Error::in_source(format!(
+                "file of {len} bytes: files of up to 64 GiB in shards of up to 32 TiB are supported"
+            ))
+        })?;
+        index.fields.push(field);
         index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
         // A repeated field, or one too many, is an error of the sample, not of the shard. It is
         // reported when the sample is read.
@@ -217,4 +273,70 @@ pub(super) fn parts(path: &str) -> Option<(&str, &str)> {
 fn text(name: &[u8]) -> Result<&str> {
     std::str::from_utf8(name)
         .map_err(|_| Error::in_source(format!("name {:?} is not UTF-8", String::from_utf8_lossy(name))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tar of this length that is a hole after its first bytes.
+    struct Hole(Vec<u8>, u64);
+
+    impl Bytes for Hole {
+        fn len(&self) -> u64 {
+            self.1
+        }
+
+        fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+            let start = self.0.len().min(at as usize);
+            scratch.clear();
+            scratch.extend_from_slice(&self.0[start..self.0.len().min(start + len)]);
+            scratch.resize(len, 0);
+            Ok(scratch)
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_for_the_index_is_an_error() {
+        let header = |name: &str, kind: u8, size: usize| {
+            let mut block = vec![0; BLOCK];
+            block[..name.len()].copy_from_slice(name.as_bytes());
+            block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+            block[156] = kind;
+            block[257..265].copy_from_slice(b"ustar\x0000");
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            block
+        };
+        for (size, fits) in [((1_u64 << 36) - 1, true), (1 << 36, false)] {
+            let record = format!("20 size={size}\n");
+            let mut pax = record.clone().into_bytes();
+            pax.resize(BLOCK, 0);
+            let tar = [header("x", b'x', record.len()), pax, header("a.bin", b'0', 0)].concat();
+            let len = tar.len() as u64 + size.next_multiple_of(BLOCK as u64) + 2 * BLOCK as u64;
+            let scanned = Index::scan(&Hole(tar, len));
+            match scanned {
+                Ok(index) => assert!(fits && index.fields[0].len() == size, "{index:?}"),
+                Err(e) => assert!(!fits && e.cause().contains("offset 1024: file of 68719476736 bytes"), "{e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_has_the_numbers_that_it_was_made_of() {
+        let (block, most) = (BLOCK as u64, (1 << 36) - 1);
+        for offset in [0, block, (u64::from(u32::MAX) + 1) * block, most * block] {
+            for len in [0, 1, u64::from(u32::MAX), u64::from(u32::MAX) + 1, most] {
+                for name in [0, 1, MOST_NAMES - 1] {
+                    let field = Field::new(offset, len, name).unwrap();
+                    assert_eq!((field.offset(), field.len(), field.name()), (offset, len, name as usize));
+                }
+            }
+        }
+        for (offset, len, name) in [(1, 0, 0), ((most + 1) * block, 0, 0), (0, most + 1, 0), (0, 0, MOST_NAMES)] {
+            assert_eq!(Field::new(offset, len, name), None);
+        }
+        assert_eq!(size_of::<Field>(), 12);
+    }
 }

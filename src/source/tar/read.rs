@@ -182,14 +182,14 @@ impl Shard {
     /// If a field is repeated, there are too many, or the bytes cannot be loaded.
     fn map<'a>(&'a self, map: &'a [u8], fields: &'a [index::Field], sample: &mut Sample<'a>) -> Result<()> {
         for field in fields {
-            let bytes = &map[field.offset as usize..][..field.len as usize];
-            sample.push(&self.index.names[field.name as usize], bytes)?;
+            let bytes = &map[field.offset() as usize..][..field.len() as usize];
+            sample.push(&self.index.names[field.name()], bytes)?;
         }
         // The files of a sample are adjacent, so one request loads all of them.
         if let (Some(first), Some(last)) = (fields.first(), fields.last())
-            && let Some(all) = map.get(first.offset as usize..(last.offset + last.len) as usize)
+            && let Some(all) = map.get(first.offset() as usize..last.end() as usize)
         {
-            self.file.load(all, last.offset + last.len)?;
+            self.file.load(all, last.end())?;
         }
         Ok(())
     }
@@ -206,22 +206,22 @@ impl Shard {
         if fields.len() > MAX_FIELDS + 1 {
             return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())));
         }
-        let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len));
+        let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len()));
         let buffer = room(scratch, total)?;
         {
             let mut ranges = ArrayVec::<_, { MAX_FIELDS + 1 }>::new();
             let mut rest = &mut *buffer;
             for field in fields {
-                let (bytes, after) = rest.split_at_mut(field.len as usize);
-                ranges.push((field.offset, bytes));
+                let (bytes, after) = rest.split_at_mut(field.len() as usize);
+                ranges.push((field.offset(), bytes));
                 rest = after;
             }
             medium.read_ranges(&mut ranges)?;
         }
         let mut rest = &*buffer;
         for field in fields {
-            let (bytes, after) = rest.split_at(field.len as usize);
-            sample.push(&self.index.names[field.name as usize], bytes)?;
+            let (bytes, after) = rest.split_at(field.len() as usize);
+            sample.push(&self.index.names[field.name()], bytes)?;
             rest = after;
         }
         Ok(())
@@ -327,7 +327,7 @@ impl Source for Tar {
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let (shard, key, fields) = self.locate(index);
-        let Some(place) = fields.iter().position(|field| shard.index.names[field.name as usize] == "cls") else {
+        let Some(place) = fields.iter().position(|field| shard.index.names[field.name()] == "cls") else {
             return Ok(None);
         };
         let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
@@ -337,7 +337,7 @@ impl Source for Tar {
                 let (span, field) = (stored::span(cls), &cls[0]);
                 let bytes = room(scratch, span.end - span.start)?;
                 remote.direct(object, span.start, bytes)?;
-                let name = &shard.index.names[field.name as usize];
+                let name = &shard.index.names[field.name()];
                 stored::checked(bytes, span.start, key, name, field).and_then(|cls| sample.push(name, cls))
             }
             _ => self.fields(index, shard, cls, scratch, &mut sample),

@@ -55,9 +55,9 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
         out.long(end.field);
     }
     for field in &index.fields {
-        out.long(field.offset);
-        out.long(field.len);
-        out.word(field.name);
+        out.long(field.offset());
+        out.long(field.len());
+        out.word(field.name() as u32);
     }
     index.names.iter().chain(&index.classes).for_each(|name| out.text(name));
     out.bytes(index.keys.as_bytes());
@@ -94,7 +94,7 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
         if offset.checked_add(len)? > tar_len || u64::from(name) >= names {
             return None;
         }
-        index.fields.push(Field { offset, len, name });
+        index.fields.push(Field::new(offset, len, name)?);
     }
     for _ in 0..names {
         index.names.push(rest.text()?.to_owned());
@@ -105,6 +105,7 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
     index.keys = rest.rest()?.to_owned();
     let last = index.samples.last().copied().unwrap_or_default();
     let whole = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
+    index.shrink();
     let cut = index.samples.iter().all(|end| index.keys.is_char_boundary(end.key as usize));
     (whole && cut).then_some(index)
 }
@@ -121,9 +122,9 @@ mod tests {
             keys: "a/1é2".into(),
             samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
             fields: vec![
-                Field { offset: 512, len: 9, name: 0 },
-                Field { offset: 1536, len: 1, name: 1 },
-                Field { offset: 2560, len: 0, name: 0 },
+                Field::new(512, 9, 0).unwrap(),
+                Field::new(1536, 1, 1).unwrap(),
+                Field::new(2560, 0, 0).unwrap(),
             ],
             names: vec!["jpg".into(), "cls".into()],
             classes: vec!["cat".into(), "dög".into()],
@@ -165,7 +166,7 @@ mod tests {
                 for i in 0..index.len() {
                     let (_, fields) = index.sample(i);
                     prop_assert!(!fields.is_empty());
-                    prop_assert!(fields.iter().all(|f| f.offset + f.len <= 4096 && (f.name as usize) < index.names.len()));
+                    prop_assert!(fields.iter().all(|f| f.end() <= 4096 && f.name() < index.names.len()));
                 }
             }
         }

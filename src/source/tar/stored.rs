@@ -293,8 +293,8 @@ impl Bytes for Chunks<'_> {
 /// the first it contains the header of every file, by which [`check`] finds an index of another
 /// tar.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
-    let start = fields.iter().map(|field| field.offset).min().unwrap_or(0);
-    let end = fields.iter().map(|field| field.offset + field.len).max().unwrap_or(0);
+    let start = fields.iter().map(|field| field.offset()).min().unwrap_or(0);
+    let end = fields.iter().map(|field| field.end()).max().unwrap_or(0);
     start.saturating_sub(BLOCK as u64)..end
 }
 
@@ -305,17 +305,17 @@ pub(super) fn span(fields: &[Field]) -> Range<u64> {
 /// If its header is that of another file.
 pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
     let file = || {
-        let at = usize::try_from(field.offset.checked_sub(start)?).ok()?;
+        let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
         // A PAX header has the size of a huge file, and long names.
-        let huge = field.len > MOST_OCTAL && matches!(header.size, 0 | MOST_OCTAL);
-        let same = (header.size == field.len || huge)
+        let huge = field.len() > MOST_OCTAL && matches!(header.size, 0 | MOST_OCTAL);
+        let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
             && is_named(&header.name, key, name);
-        bytes.get(at..at.checked_add(usize::try_from(field.len).ok()?)?).filter(|_| same)
+        bytes.get(at..at.checked_add(usize::try_from(field.len()).ok()?)?).filter(|_| same)
     };
     file().ok_or_else(|| {
-        let Field { offset, len, .. } = field;
+        let (offset, len) = (field.offset(), field.len());
         Error::in_source(format!(
             "the index does not match the tar: no file {key}.{name} of {len} bytes at offset {offset}; write \
              NAME.tar.index again, or remove it"
@@ -357,7 +357,7 @@ pub(super) fn read<'a>(
     let span = span(fields);
     let bytes = remote.read(index as u64, object, span.clone(), scratch)?;
     for field in fields {
-        let name = &names[field.name as usize];
+        let name = &names[field.name()];
         sample.push(name, checked(bytes, span.start, sample.key(), name, field)?)?;
     }
     Ok(())
