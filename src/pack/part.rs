@@ -67,10 +67,14 @@ impl Packer<'_> {
             match packed.and_then(|()| stage.end()) {
                 Ok(()) => entries.append(&mut stage.entries),
                 Err(e) => {
-                    return match stage.overtaken.take() {
-                        Some(set) => self.of_set(&set),
+                    let (overtaken, next) = (stage.overtaken.take(), stage.next.0);
+                    drop(stage);
+                    return match overtaken {
+                        Some(set) => {
+                            self.withdraw(&id, next)?;
+                            self.of_set(&set)
+                        }
                         None => {
-                            drop(stage);
                             if part.1 == 1 {
                                 self.tidy()?;
                             }
@@ -86,12 +90,20 @@ impl Packer<'_> {
         destination.remove(&dest::journal(part, &id))?;
         // Another attempt may have finished, and its set may have been merged meanwhile.
         if dest::read_set(destination)?.is_some_and(|set| set.plan == self.plan) {
-            for number in self.plan.shards(part.0, part.1).take(entries.len()) {
-                destination.remove(&dest::staged(number, &id))?;
-            }
-            destination.remove(&dest::part(part, &id))?;
+            self.withdraw(&id, self.plan.shards(part.0, part.1).start + entries.len() as u64)?;
         }
         Ok(entries)
+    }
+
+    /// Removes what an attempt wrote after its set was merged: the files of the part's shards before
+    /// `next`, its manifest and its journal.
+    fn withdraw(&self, id: &str, next: u64) -> Result<()> {
+        let (destination, part) = (self.destination, self.part);
+        for number in self.plan.shards(part.0, part.1).start..next {
+            destination.remove(&dest::staged(number, id))?;
+        }
+        destination.remove(&dest::part(part, id))?;
+        destination.remove(&dest::journal(part, id))
     }
 
     /// Checks that the target belongs to this plan, or writes the plan. Returns the set if it is

@@ -1,9 +1,10 @@
 //! Promise: whenever processes that pack or merge are killed, nothing is lost or packed twice: the
-//! set ends up with the same bytes, and until then it cannot be opened.
+//! set ends up with the same bytes, and until then it cannot be opened. A process that is suspended,
+//! and continues after others have packed its part and merged the set, changes nothing.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use warpfeed::Result;
@@ -49,24 +50,53 @@ fn pack_until_killed() {
     };
 }
 
-/// A child that has begun, and its output, which it needs until it ends.
-fn start(folder: &Path, work: &str) -> (Child, impl Sized) {
-    let mut command = child!(pack_until_killed);
-    let mut child = command.env(TARGET, folder).env(WORK, work).stdout(Stdio::piped()).spawn().unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(out.by_ref().map_while(std::io::Result::ok).any(|line| line == "begins"), "the child has begun");
-    (child, out)
+/// A process that packs or merges. It is killed if it is dropped, also by a test that fails.
+struct Worker {
+    child: Child,
+    /// Kept open, because the process writes to it.
+    out: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts `work` in `folder`, and waits until it has begun.
+    fn start(folder: &Path, work: &str) -> Worker {
+        let mut command = child!(pack_until_killed);
+        let mut child = command.env(TARGET, folder).env(WORK, work).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut worker = Worker { child, out };
+        let mut lines = worker.out.by_ref().lines().map_while(std::io::Result::ok);
+        assert!(lines.any(|line| line == "begins"), "the process has begun");
+        worker
+    }
+
+    fn works(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Sends the signal of this name. `kill` is built into every shell.
+    fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
+        assert!(sent.unwrap().success(), "{name}");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// The time that a child needs for `work` in `folder`.
 fn lasts(folder: &Path, work: &str) -> Duration {
-    let (mut child, _out) = start(folder, work);
+    let mut worker = Worker::start(folder, work);
     let begun = Instant::now();
-    child.wait().unwrap();
+    worker.child.wait().unwrap();
     begun.elapsed()
 }
 
-/// Kills `kills` processes at random moments of their whole duration. `plain` packs without parts.
+/// Kills processes at `kills` random moments of their whole duration, or suspends them until their
+/// set is merged. `plain` packs without parts.
 fn kill(kills: u64, seed: u64, plain: bool) {
     let source = Slow(numbers(SAMPLES));
     let reference = tempfile::tempdir().unwrap();
@@ -82,7 +112,8 @@ fn kill(kills: u64, seed: u64, plain: bool) {
         }
     };
     let mut root = tempfile::tempdir().unwrap();
-    let (mut sets, mut opened, mut alive) = (0, 0, 0);
+    let (mut sets, mut opened, mut alive, mut late) = (0, 0, 0, 0);
+    let mut suspended = Vec::<Worker>::new();
     for number in 0..kills {
         let mut rng = Rng::new(seed, 0, number);
         let folder = root.path().to_owned();
@@ -98,13 +129,21 @@ fn kill(kills: u64, seed: u64, plain: bool) {
             // A merge of complete parts, which renames files.
             (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
         }
-        let children: Vec<_> = works.iter().map(|work| start(&folder, work)).collect();
+        let workers: Vec<_> = works.iter().map(|work| Worker::start(&folder, work)).collect();
         let whole = if works[0] == "merge" { merging } else { packing };
         std::thread::sleep(Duration::from_micros(rng.below(whole.as_micros() as u64 + 1_000)));
-        for (mut child, _out) in children {
-            alive += u64::from(child.try_wait().unwrap().is_none());
-            child.kill().unwrap();
-            child.wait().unwrap();
+        // A process that merges is not suspended: it holds a lock, for which other merges wait.
+        let suspends = cfg!(unix) && !plain && works[0] != "merge" && rng.below(2) == 0;
+        for mut worker in workers {
+            if !worker.works() {
+                continue;
+            }
+            if suspends {
+                worker.signal("STOP");
+                suspended.push(worker);
+            } else {
+                alive += 1;
+            }
         }
         if let Ok(set) = open(&folder) {
             assert!(read_all(&*set) == samples, "after kill {number} of seed {seed}");
@@ -119,13 +158,22 @@ fn kill(kills: u64, seed: u64, plain: bool) {
                 (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
             }
             let merged = Merge::new(folder.join("x.tar")).run().unwrap();
-            assert!(merged.orphans.is_empty(), "{merged:?}");
+            // The file that a suspended process is writing.
+            assert!(merged.orphans.len() <= suspended.len(), "{merged:?}");
+            late += suspended.len();
+            for mut worker in suspended.drain(..) {
+                worker.signal("CONT");
+                worker.child.wait().unwrap();
+            }
             assert!(files(&folder) == expected, "{:?} after kill {number} of seed {seed}", files(&folder).keys());
             (root, opened, sets) = (tempfile::tempdir().unwrap(), 0, sets + 1);
         }
     }
     assert!(alive > 0, "no process was killed while it worked");
-    println!("{alive} processes were killed within {packing:?} and {merging:?}, {sets} sets were completed");
+    println!(
+        "{alive} processes were killed within {packing:?} and {merging:?}, {late} continued after the merge, \
+         {sets} sets were completed"
+    );
 }
 
 /// Number of kills in the long test. The short one has a few.

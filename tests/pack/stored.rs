@@ -440,3 +440,19 @@ fn a_part_that_begins_while_its_set_is_merged_finds_the_set() {
     assert_eq!(late.part(&set, (0, 2)).unwrap().samples, 20);
     assert!(store.files() == local(&set), "{:?}", store.names());
 }
+
+#[test]
+fn an_attempt_whose_set_is_merged_while_it_writes_leaves_nothing_behind() {
+    let set = numbers(40);
+    let store = Objects::default();
+    let (other, stored) = (store.clone(), AtomicUsize::new(0));
+    let late = store.hooked(move |kind, url| {
+        if kind == "stored" && url.ends_with("x-000001.tar") && stored.fetch_add(1, Ordering::Relaxed) == 0 {
+            (0..2).for_each(|number| drop(other.part(&numbers(40), (number, 2)).unwrap()));
+            other.merge().run().unwrap();
+        }
+        Ok(())
+    });
+    assert_eq!(late.part(&set, (0, 2)).unwrap().samples, 20);
+    assert!(store.files() == local(&set), "{:?}", store.names());
+}
