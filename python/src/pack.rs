@@ -95,6 +95,20 @@ pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -
     Ok(told)
 }
 
+/// The progress of all parts of `target`.
+#[pyfunction]
+pub(crate) fn pack_progress(py: Python<'_>, target: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+    let merge = Merge::new(target).stores(warpfeed_stores::all());
+    let found = aside_telling(py, move |_| merge.progress(), |_| Ok(()))?;
+    let told = PyDict::new(py);
+    told.set_item("samples", found.samples)?;
+    told.set_item("total", found.total)?;
+    told.set_item("parts", found.parts)?;
+    told.set_item("missing", found.missing)?;
+    told.set_item("merged", found.merged)?;
+    Ok(told)
+}
+
 /// The part of this task of an array, and the number of parts.
 #[pyfunction]
 pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {

@@ -33,6 +33,10 @@ def test_parts_merge_into_the_set_that_one_process_packs(mini: str, tmp_path: Pa
     for part in (2, 0):
         report = warpfeed.pack(mini, target, part=(part, 3), progress=lambda *now: told.append(now), **OPTIONS)
         assert told[-1] == (report["samples"], report["samples"])
+    with pytest.raises(ConfigError, match="no parts and no set of this name"):
+        warpfeed.pack_progress(target.with_name("other.tar"))
+    halfway = warpfeed.pack_progress(target)
+    assert halfway == {"samples": told[0][1] + told[-1][1], "total": 64, "parts": 3, "missing": "1", "merged": False}
     with pytest.raises(ConfigError, match="parts 1 of 3 are missing"):
         warpfeed.merge(target)
     with pytest.raises(WarpfeedError, match="not complete"):
@@ -40,6 +44,7 @@ def test_parts_merge_into_the_set_that_one_process_packs(mini: str, tmp_path: Pa
     warpfeed.pack(mini, target, part=(1, 3), **OPTIONS)
     merged = warpfeed.merge(target)
     assert merged["samples"] == 64 and merged["orphans"] == [] and len(merged["paths"]) == 13
+    assert warpfeed.pack_progress(target)["merged"]
     assert files(target.parent) == expected
     for wrong, words in [((3, 3), "part 3 of 3"), ("auto", "SLURM_ARRAY_TASK_ID")]:
         with pytest.raises(ConfigError, match=words):

@@ -22,7 +22,7 @@ from ._fields import Boxes, Geometry
 from ._fields import Image as Image
 from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows, TokenIds
 from ._loader import Loader
-from ._pack import merge, pack
+from ._pack import merge, pack, pack_progress
 from ._report import Report, Stats
 from ._sources import Coco, Concat, TableOptions, Tokens, Voc, Yolo
 from ._split import split
@@ -70,6 +70,7 @@ __all__ = [
     "__version__",
     "merge",
     "pack",
+    "pack_progress",
     "span",
     "split",
 ]

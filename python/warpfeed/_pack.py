@@ -10,7 +10,7 @@ from ._error import ConfigError
 from ._numbers import whole
 from ._sources import TableOptions
 
-__all__ = ["merge", "pack"]
+__all__ = ["merge", "pack", "pack_progress"]
 
 
 def pack(
@@ -139,3 +139,21 @@ def merge(target: _options.Path, *, force: bool = False, quick: bool = False) ->
         WarpfeedError: if parts are missing, differ or are damaged. Nothing has changed then.
     """
     return _warpfeed.merge(os.fspath(target), force, quick)
+
+
+def pack_progress(target: _options.Path) -> dict[str, Any]:
+    """Reports the progress of all parts of ``target``, also while other processes pack them.
+
+    Args:
+        target: the target of the parts.
+
+    Returns:
+        ``samples`` in complete shards, the ``total`` of the set, the number of ``parts``, the
+        ``missing`` parts that are not complete as text such as ``"1,3-9,17"``, and whether the set is
+        ``merged``. ``parts`` is ``None`` once the set is merged, and while no part has completed a
+        shard; in an object store, while no part is complete.
+
+    Raises:
+        ConfigError: if there are no parts and no set of this name.
+    """
+    return _warpfeed.pack_progress(os.fspath(target))

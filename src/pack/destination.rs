@@ -237,6 +237,12 @@ impl Leftovers {
     }
 }
 
+/// The part whose manifest or journal is `end`, and the number of parts.
+pub(super) fn part_of(end: &str) -> Option<(u64, u64)> {
+    let (part, parts) = end.strip_prefix(".part-")?.split('.').next()?.split_once("-of-")?;
+    Some((part.parse().ok()?, parts.parse().ok()?)).filter(|(part, parts)| part < parts)
+}
+
 /// The plan's id in the name of a shard or part.
 pub(super) fn id(end: &str) -> Option<&str> {
     let id = match end.split_once(".tar.") {
@@ -274,6 +280,9 @@ mod tests {
         assert_eq!(found.attempts, [names[1].clone(), names[4].clone(), names[5].clone()]);
         let ids = names.iter().map(|name| id(name));
         assert!(ids.eq([Some(plan), Some(plan), Some(plan), Some(plan), None, Some(plan)]), "{names:?}");
+        let parts = names.iter().map(|name| part_of(name));
+        assert!(parts.eq([None, None, Some((3, 64)), Some((3, 64)), None, Some((3, 64))]), "{names:?}");
+        assert_eq!(part_of(&part((64, 64), plan)), None);
         assert_eq!(existing(&[shard(12), shard(3), "-3.tar".into(), staged(4, plan)]), [3, 12]);
     }
 }

@@ -33,10 +33,10 @@ const SHOWN: usize = 10;
 #[derive(Debug, Clone)]
 #[must_use = "nothing is merged until `run` is called"]
 pub struct Merge {
-    target: PathBuf,
+    pub(super) target: PathBuf,
     force: bool,
     quick: bool,
-    stores: Stores,
+    pub(super) stores: Stores,
 }
 
 /// The result of a [`Merge`].
@@ -207,7 +207,7 @@ pub(super) fn not_replaced() -> Error {
 }
 
 /// The manifests of parts, with the ends of their names.
-fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec<(String, Part)>> {
+pub(super) fn read_parts(place: &dyn Destination, ends: &[String]) -> Result<Vec<(String, Part)>> {
     let mut parts = Vec::new();
     for end in Leftovers::of(ends).parts {
         parts.extend(dest::read::<Part>(place, &end)?.map(|part| (end, part)));
@@ -254,7 +254,7 @@ fn complete(place: &dyn Destination, plan: &Plan, parts: Vec<(String, Part)>) ->
 
 /// The numbers below `end` that are not among the sorted `present`, as the options of arrays of
 /// SLURM have them: `1,3-9,17`.
-fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
+pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
     let (mut ranges, mut next) = (Vec::new(), 0);
     for number in present.chain([end]) {
         match number - next {

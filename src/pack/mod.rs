@@ -9,7 +9,8 @@
 //! 7. [`TarWriter`]: one tar file, or numbered shards. `shard`: one shard. `member`: a sample's
 //!    files in it.
 //! 8. `plan`: which samples are in which shard. `set`: manifests. `part`: packs a part of a plan.
-//!    `merge`: [`Merge`] makes parts a set. `array`: which part a task of a cluster packs.
+//!    `merge`: [`Merge`] makes parts a set. `overview`: the progress of all parts. `array`:
+//!    which part a task of a cluster packs.
 //! 9. `destination`: where a set is packed. `files`: a folder. `stored`: a store. `place`: one of
 //!    them.
 //! 10. `writer`: the trait [`Writer`], and helpers for files. `names`: names of shards.
@@ -28,6 +29,7 @@ mod lmdb;
 mod member;
 mod merge;
 mod names;
+mod overview;
 mod part;
 mod place;
 mod plan;
@@ -49,6 +51,7 @@ pub use jpeg::repack_jpeg;
 #[cfg(feature = "lmdb")]
 pub use lmdb::LmdbWriter;
 pub use merge::{Merge, Merged};
+pub use overview::Overview;
 pub use recode::{RawSize, Recode};
 pub use report::{Progress, Report};
 pub use tar::TarWriter;

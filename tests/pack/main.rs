@@ -7,6 +7,7 @@ mod process;
 
 mod conversion;
 mod killed;
+mod overview;
 mod parts;
 mod repack;
 mod stored;

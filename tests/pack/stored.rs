@@ -13,7 +13,7 @@ use warpfeed::{Error, Result};
 
 use crate::parts::{Hooked, files, numbers, read_all};
 
-const URL: &str = "mem://bucket/sets/x.tar";
+pub(crate) const URL: &str = "mem://bucket/sets/x.tar";
 const FOLDER: &str = "mem://bucket/sets/";
 
 /// Called with the kind and the URL of a request.
@@ -21,7 +21,7 @@ type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
 /// Objects in memory. Every third request fails once, for a reason that passes.
 #[derive(Clone, Default)]
-struct Objects {
+pub(crate) struct Objects {
     all: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     requests: Arc<AtomicUsize>,
     /// Called before each request, and after an upload was stored.
@@ -68,7 +68,7 @@ impl Objects {
         self.options().open(FOLDER).map(|set| read_all(&*set))
     }
 
-    fn stores(&self) -> [(&'static str, Arc<dyn Store>); 1] {
+    pub(crate) fn stores(&self) -> [(&'static str, Arc<dyn Store>); 1] {
         [("mem", Arc::new(self.clone()))]
     }
 
@@ -76,11 +76,11 @@ impl Objects {
         Pack::new(source).workers(2).shard_samples(4).stores(self.stores())
     }
 
-    fn part(&self, source: &dyn Source, part: (u64, u64)) -> Result<Report> {
+    pub(crate) fn part(&self, source: &dyn Source, part: (u64, u64)) -> Result<Report> {
         self.pack(source).part(part.0, part.1).to(URL)
     }
 
-    fn merge(&self) -> Merge {
+    pub(crate) fn merge(&self) -> Merge {
         Merge::new(URL).stores(self.stores())
     }
 }

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use warpfeed::decode::Size;
-use warpfeed::pack::{Merge, Pack, RawSize, Recode, Refused, Report};
+use warpfeed::pack::{Merge, Overview, Pack, RawSize, Recode, Refused, Report};
 
 use crate::data::{DataArgs, stores};
 use crate::log::say;
@@ -34,6 +34,7 @@ Examples:
   warpfeed pack photos small.lmdb --max-side 500
   # A part on each machine (or --part auto in an array of SLURM), then the set:
   warpfeed pack photos train.tar --shard-size 1GB --part 3/64
+  warpfeed pack --progress train.tar
   warpfeed pack --merge train.tar
   # Pictures of 16 bits, shrunk and converted to 8 bits:
   warpfeed pack scans small.tar --max-side 500 --to-8-bits
@@ -44,7 +45,7 @@ Examples:
 pub(crate) struct Args {
     /// Data set and output; the output's name ends in .lmdb or .tar and may be an s3://, gs:// or
     /// az:// URL of shards
-    #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], required_unless_present = "merge", conflicts_with_all = ["from", "to"])]
+    #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], required_unless_present_any = ["merge", "progress"], conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
     /// Data set, instead of FROM
     #[arg(long, value_name = "PATH", requires = "to")]
@@ -65,6 +66,9 @@ pub(crate) struct Args {
     /// Make the packed parts of OUT a set
     #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part"])]
     merge: Option<PathBuf>,
+    /// Print the progress of all parts of OUT, also while they are packed
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part", "merge", "force"])]
+    progress: Option<PathBuf>,
     /// Compare only the sizes of shards, not their checksums (with --merge)
     #[arg(long, requires = "merge")]
     quick: bool,
@@ -130,6 +134,9 @@ impl Args {
     pub(crate) fn run(self) -> Outcome {
         if let Some(target) = &self.merge {
             return merge(target, self.force, self.quick);
+        }
+        if let Some(target) = &self.progress {
+            return progress(target);
         }
         let (from, to) = match (&self.paths[..], &self.from, &self.to) {
             ([from, to], ..) | (_, Some(from), Some(to)) => (from, to),
@@ -226,6 +233,19 @@ fn merge(target: &Path, force: bool, quick: bool) -> Outcome {
         merged.orphans.iter().take(SHOWN).for_each(|path| say(format_args!("  {}", path.display())));
     }
     tell(target, &merged.report, true)
+}
+
+fn progress(target: &Path) -> Outcome {
+    let Overview { samples, total, parts, missing, merged, .. } = Merge::new(target).stores(stores()).progress()?;
+    let share = 100.0 * samples as f64 / total.max(1) as f64;
+    let rest = match parts {
+        _ if merged => "the set is complete".to_owned(),
+        Some(_) if missing.is_empty() => "all parts are complete; merge them".to_owned(),
+        Some(parts) => format!("parts {missing} of {parts} are not complete"),
+        None => "no part is complete".to_owned(),
+    };
+    writeln!(std::io::stdout(), "{samples} of {total} samples ({share:.1} %); {rest}")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what was packed into `to`. `set` is false for a part.

@@ -1,0 +1,76 @@
+//! Promise: the progress of all parts of a set can be read at any time, from any machine, in a folder
+//! and in a store.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use warpfeed::Error;
+use warpfeed::pack::{Merge, Overview, Pack};
+
+use crate::parts::{Hooked, numbers, part};
+use crate::stored::{Objects, URL};
+
+fn facts(found: &Overview) -> (u64, u64, Option<u64>, &str, bool) {
+    (found.samples, found.total, found.parts, &found.missing, found.merged)
+}
+
+#[test]
+fn the_progress_of_all_parts_is_known_before_they_are_merged() {
+    let (set, root) = (numbers(50), tempfile::tempdir().unwrap());
+    let target = root.path().join("x.tar");
+    let progress = || Merge::new(&target).progress();
+    let e = progress().unwrap_err();
+    assert!(e.cause().contains("no parts and no set") && e.path() == Some(&*target), "{e}");
+    // The plan reads all samples of so small a set, then the part fails in its third shard.
+    let reads = AtomicUsize::new(0);
+    let fails = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 10 {
+        true => Err(Error::in_source("gone")),
+        false => Ok(()),
+    });
+    let packed = Pack::new(&fails).workers(1).shard_samples(4).part(1, 3).to(&target);
+    packed.unwrap_err();
+    assert_eq!(facts(&progress().unwrap()), (8, 50, Some(3), "0-2", false));
+    // The last shard has two samples.
+    part(&set, root.path(), (2, 3)).unwrap();
+    assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
+    // Without the plan, the manifest of a part has it.
+    std::fs::remove_file(root.path().join("x.plan.partial")).unwrap();
+    assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
+    // The same set in other parts: the division that is complete is merged.
+    part(&set, root.path(), (0, 1)).unwrap();
+    assert_eq!(facts(&progress().unwrap()), (50, 50, Some(1), "", false));
+    Merge::new(&target).run().unwrap();
+    assert_eq!(facts(&progress().unwrap()), (50, 50, None, "", true));
+    // The set is packed again; the old one is still there.
+    Pack::new(&set).shard_samples(4).part(0, 2).force(true).to(&target).unwrap();
+    assert_eq!(facts(&progress().unwrap()), (24, 50, Some(2), "1", false));
+}
+
+#[test]
+fn the_progress_of_a_pack_without_parts_is_known() {
+    let root = tempfile::tempdir().unwrap();
+    let reads = AtomicUsize::new(0);
+    let fails = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == 50 + 40 {
+        true => Err(Error::in_source("gone")),
+        false => Ok(()),
+    });
+    Pack::new(&fails).workers(1).shard_size(20_000).to(root.path().join("x.tar")).unwrap_err();
+    let progress = || Merge::new(root.path().join("x.tar")).progress().unwrap();
+    let found = progress();
+    assert!((1..=40).contains(&found.samples) && found.total == 50 && !found.merged, "{found:?}");
+    assert_eq!((found.parts, &*found.missing), (Some(1), "0"));
+    Pack::new(&numbers(50)).shard_size(20_000).to(root.path().join("x.tar")).unwrap();
+    assert_eq!(facts(&progress()), (50, 50, None, "", true));
+}
+
+#[test]
+fn the_progress_of_parts_in_a_store_is_that_of_a_folder() {
+    let (set, store) = (numbers(50), Objects::default());
+    let progress = || store.merge().progress();
+    assert!(progress().unwrap_err().cause().contains("no parts and no set"));
+    store.part(&set, (1, 3)).unwrap();
+    assert_eq!(facts(&progress().unwrap()), (16, 50, Some(3), "0,2", false));
+    (0..3).for_each(|number| drop(store.part(&set, (number, 3)).unwrap()));
+    assert_eq!(facts(&progress().unwrap()), (50, 50, Some(3), "", false));
+    Merge::new(URL).stores(store.stores()).run().unwrap();
+    assert_eq!(facts(&progress().unwrap()), (50, 50, None, "", true));
+}
