@@ -90,8 +90,8 @@ impl DecodeAt {
         self.parts_within(most.min(self.count / PART))
     }
 
-    /// Largest possible number of parts up to `most`, which is 1 if a record is a copy. The piece
-    /// starts of a copy are those of another sample, whose part may still be computing them.
+    /// Largest possible number of parts up to `most`, which is 1 if a record is a copy. A copy shares
+    /// its scratch with another sample, and two parts would write there at the same time.
     fn parts_within(&self, most: usize) -> usize {
         if self.copied { 1 } else { most.min(PARTS).min(self.count).max(1) }
     }
