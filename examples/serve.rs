@@ -1,26 +1,24 @@
 //! A small inference server without a network: `cargo run --release --example serve`.
 //!
-//! Eight clients send encoded pictures, some of them bad, through a channel. A thread collects at
-//! most 16 pictures, or those received within 2 ms, into a request. A decoder turns each request
-//! into a batch, on the GPU if there is one. The model's answer is the mean of the normalised
-//! picture. Clients compare each answer with that of a loader over the same files.
+//! Eight clients send encoded pictures, some of them bad. A decoder joins at most 16 pictures, or
+//! those received within 2 ms, into a batch, on the GPU if there is one. The model's answer is the
+//! mean of the normalised picture. Clients compare each answer with that of a loader over the same
+//! files.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use warpfeed::source::{self, Source};
-use warpfeed::{Augment, Decoder, Error, Loader, Normalize, Pending, Result, cuda};
+use warpfeed::{Augment, Decoder, Error, Joined, Loader, Normalize, Result, cuda};
 
 const CLIENTS: usize = 8;
 const PICTURES_EACH: usize = 200;
 const MOST: usize = 16;
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// A picture from a client, and the channel for its answer.
-struct Upload {
-    picture: Vec<u8>,
-    answer: Sender<Result<f32>>,
-}
+/// The channel for the answer to a request of one picture.
+type Answer = Sender<Result<f32>>;
 
 fn main() -> Result<()> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
@@ -29,7 +27,7 @@ fn main() -> Result<()> {
     let training = Loader::new(folder).batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);
     let expected = expected(&training)?;
     match cuda::stream(0) {
-        Ok(stream) => serve(&training.decoder().cuda(&stream)?, &*pictures, &expected, |batch| {
+        Ok(stream) => serve(training.decoder().cuda(&stream)?, &*pictures, &expected, |batch| {
             // A real program would queue its model's kernels in `stream` here.
             Ok((0..batch.len())
                 .map(|place| batch.error(place).cloned())
@@ -38,7 +36,7 @@ fn main() -> Result<()> {
         }),
         Err(e) => {
             println!("decoding in host memory, because there is no GPU: {e}");
-            serve(&training.decoder().host()?, &*pictures, &expected, |batch| {
+            serve(training.decoder().host()?, &*pictures, &expected, |batch| {
                 Ok((0..batch.len())
                     .map(|place| batch.error(place).cloned())
                     .zip(means(batch.images().bytes()))
@@ -66,47 +64,40 @@ fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(
-    decoder: &Decoder<B>,
+    decoder: Decoder<B>,
     pictures: &dyn Source,
     expected: &[f32],
     model: impl Fn(B) -> Result<Answers> + Sync,
 ) -> Result<()> {
-    let (uploads, received) = channel::<Upload>();
-    // The model works on one batch while the decoder prepares the next ones.
-    let (submitted, batches) = sync_channel::<(Pending<B>, Vec<Sender<Result<f32>>>)>(2);
+    let decoder = Arc::new(decoder);
+    let joined: Joined<B, Answer> = decoder.joined(LONGEST)?;
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            while let Some(request) = collect(&received) {
-                let (pictures, answers): (Vec<_>, Vec<_>) =
-                    request.into_iter().map(|upload| (upload.picture, upload.answer)).unzip();
-                let pending = decoder.submit(pictures).expect("from 1 to 16 pictures");
-                if submitted.send((pending, answers)).is_err() {
-                    break;
-                }
-            }
-        });
         scope.spawn(|| {
-            for (pending, answers) in batches {
-                match pending.wait().and_then(&model) {
-                    Ok(found) => {
-                        for (answer, (error, mean)) in answers.into_iter().zip(found) {
-                            let _ = answer.send(error.map_or(Ok(mean), Err));
-                        }
-                    }
-                    Err(e) => answers.into_iter().for_each(|answer| drop(answer.send(Err(e.clone())))),
+            while let Some(batch) = joined.next() {
+                let found = batch.pending.wait().and_then(&model);
+                for (answer, places) in batch.requests {
+                    let _ = answer.send(match &found {
+                        Ok(found) => match &found[places.start] {
+                            (None, mean) => Ok(*mean),
+                            (Some(error), _) => Err(error.clone()),
+                        },
+                        Err(e) => Err(e.clone()),
+                    });
                 }
             }
         });
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
-                let uploads = uploads.clone();
-                scope.spawn(move || run_client(client, pictures, expected, &uploads))
+                let joined = &joined;
+                scope.spawn(move || run_client(client, pictures, expected, joined))
             })
             .collect();
-        drop(uploads);
+        let answered: Vec<_> =
+            clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect();
+        joined.close();
         let mut took = Vec::new();
-        for client in clients {
-            took.extend(client.join().expect("a client does not panic")?);
+        for client in answered {
+            took.extend(client?);
         }
         took.sort();
         let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
@@ -123,26 +114,12 @@ fn serve<B: Send + 'static>(
     })
 }
 
-/// Collects at most [`MOST`] pictures that arrive within [`LONGEST`] of the first one. `None` after
-/// all clients have finished.
-fn collect(received: &Receiver<Upload>) -> Option<Vec<Upload>> {
-    let mut request = vec![received.recv().ok()?];
-    let since = Instant::now();
-    while request.len() < MOST {
-        match received.recv_timeout(LONGEST.saturating_sub(since.elapsed())) {
-            Ok(upload) => request.push(upload),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    Some(request)
-}
-
 /// Sends pictures one after the other and checks the answers. Returns the time of each.
-fn run_client(
+fn run_client<B>(
     client: usize,
     pictures: &dyn Source,
     expected: &[f32],
-    uploads: &Sender<Upload>,
+    joined: &Joined<B, Answer>,
 ) -> Result<Vec<Duration>> {
     let (mut scratch, mut took) = (Vec::new(), Vec::new());
     for turn in 0..PICTURES_EACH {
@@ -155,7 +132,7 @@ fn run_client(
         }
         let (answer, answered) = channel();
         let since = Instant::now();
-        uploads.send(Upload { picture, answer }).expect("the server is running");
+        joined.submit([picture], answer)?;
         let answer = answered.recv().expect("the server answers");
         took.push(since.elapsed());
         match answer {

@@ -164,7 +164,7 @@ pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
 pub use decode::Exif;
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
-pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter};
+pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter, Joined, JoinedBatch};
 pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use loader::{DataSet, DecoderBuilder, Loader};

@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
+use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,6 +12,7 @@ use crate::batch::{Batch, Delivered};
 use crate::buffer::{Buffer, PICTURE, type_name};
 use crate::core::json;
 use crate::error::Raised as _;
+use crate::joined::JoinedCore;
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
 use crate::waiting::{Process, SLICE, aside, ending, patiently};
@@ -18,7 +20,7 @@ use crate::wake::Caller;
 
 /// An open decoder.
 #[derive(Clone)]
-enum Open {
+pub(crate) enum Open {
     Host(Arc<warpfeed::Decoder<HostBatch>>),
     #[cfg(feature = "cuda")]
     Cuda(Arc<warpfeed::Decoder<warpfeed::CudaBatch>>),
@@ -43,7 +45,7 @@ pub(crate) struct DecoderCore {
 }
 
 /// State shared by a decoder and its answers.
-struct Shared {
+pub(crate) struct Shared {
     lending: Lending,
     caller: Caller,
     process: Process,
@@ -88,8 +90,14 @@ impl DecoderCore {
                 Open::Cuda(decoder) => Waits::Cuda(decoder.submit(pictures)?),
             })
         });
-        let waits = Mutex::new(Some(Arc::new(waits.raised(py)?)));
-        Ok(Answer { waits, shared: self.shared.clone() })
+        Ok(Answer::new(waits.raised(py)?, self.shared.clone()))
+    }
+
+    /// Joins the pictures of several requests into batches, which begin `max_delay` seconds after
+    /// their first request.
+    fn joined(&self, py: Python<'_>, max_delay: f64) -> PyResult<JoinedCore> {
+        let open = self.open().raised(py)?;
+        JoinedCore::new(&open, Duration::from_secs_f64(max_delay), self.shared.clone()).raised(py)
     }
 
     /// Maximum number of pictures in a request.
@@ -118,7 +126,10 @@ impl DecoderCore {
         }
         let open = self.lock().take();
         aside(py, move |_| {
-            drop(open);
+            if let Some(open) = open {
+                // Requests that are joined hold the decoder, too.
+                of!(Open, &open, decoder => decoder.close());
+            }
             Ok(())
         })
     }
@@ -140,7 +151,7 @@ impl Drop for DecoderCore {
 }
 
 /// The bytes of an encoded picture. Only `bytes` and `bytearray` are not copied.
-fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
+pub(crate) fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if picture.is_instance_of::<PyBytes>() || picture.is_instance_of::<PyByteArray>() {
         return Ok(picture.extract()?);
     }
@@ -154,7 +165,7 @@ fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
 }
 
 /// An answer that is not taken yet.
-enum Waits {
+pub(crate) enum Waits {
     Host(warpfeed::Pending<HostBatch>),
     #[cfg(feature = "cuda")]
     Cuda(warpfeed::Pending<warpfeed::CudaBatch>),
@@ -184,6 +195,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    pub(crate) fn new(waits: Waits, shared: Arc<Shared>) -> Self {
+        Answer { waits: Mutex::new(Some(Arc::new(waits))), shared }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Waits>>> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,8 @@
 //!    and arrays; `order`: a function becomes an order; `function`: a function on each image, in
 //!    worker processes.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
-//!    DLPack. `stored`: one sample of its data set. `decoder`: one batch for each request.
+//!    DLPack. `stored`: one sample of its data set. `decoder`: one batch for each request, and
+//!    `joined`: for several.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`:
 //!    both use Python's names.
 //! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
@@ -21,6 +22,7 @@ mod decoder;
 mod error;
 mod fields;
 mod function;
+mod joined;
 mod kept;
 mod lending;
 mod log;
@@ -52,6 +54,8 @@ mod _warpfeed {
     use super::decoder::{Answer, DecoderCore};
     #[pymodule_export]
     use super::function::Function;
+    #[pymodule_export]
+    use super::joined::JoinedCore;
     #[pymodule_export]
     use super::log::{drain_log, start_log};
     #[pymodule_export]

@@ -4,9 +4,11 @@ threads and an event loop, and leaves batches valid when it is closed."""
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -382,7 +384,7 @@ def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -
         batches.append(len(decoded))
         return [image.copy() for image in decoded.images]
 
-    with decoder.joined(model, max_delay_ms=2000) as joined:
+    with decoder.joined(model, max_delay_ms=60_000) as joined:
         places = [(0, 3), (3, 5), (8, 1), (9, 8), (17, 2), (19, 6)]
         futures = [joined.submit(pictures[first : first + count]) for first, count in places]
         for (first, count), future in zip(places[:5], futures[:5], strict=True):
@@ -390,36 +392,69 @@ def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -
         # Full batches do not wait. The fifth request fits with the sixth.
         assert batches[:2] == [8, 1] and batches[2] == 8 and batches[3:] == [8]
         assert np.array_equal(futures[5].result(60), pixels[19:25])
+    with pytest.raises(WarpfeedError, match="close was called"):
+        joined.submit([pictures[0]])
+    with decoder.joined(model, max_delay_ms=300) as joined:
         begin = time.monotonic()
         alone = joined.submit([pictures[0]])
-        assert np.array_equal(alone.result(60)[0], pixels[0]) and time.monotonic() - begin >= 1.9
-    with pytest.raises(WarpfeedError, match="it is closed"):
-        joined.submit([pictures[0]])
+        assert np.array_equal(alone.result(60)[0], pixels[0]) and time.monotonic() - begin >= 0.3
     assert not decoder.decode([pictures[0]]).errors, "the decoder stays open"
+
+
+def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
+    picture, kept = files(mini)[0], []
+
+    def model(decoded: Any) -> list[Any]:
+        kept.append(weakref.ref(decoded))
+        return [(decoded, image) for image in decoded.images]
+
+    # More batches than the decoder has room for.
+    with Decoder(max_batch=4, prefetch=1, **OPTIONS).joined(model, max_delay_ms=0) as joined:
+        for _ in range(8):
+            assert len(joined.submit([picture]).result(60)) == 1
+            deadline = time.monotonic() + 60
+            while kept[-1]() is not None:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
 
 
 def test_a_bad_request_fails_alone_and_errors_of_the_function_reach_their_requests(mini: str) -> None:
     pictures = files(mini)
     decoder = Decoder(max_batch=8, **OPTIONS)
     with decoder.joined(lambda decoded: ["seen"] * len(decoded), max_delay_ms=200) as joined:
-        good, bad, wrong = joined.submit(pictures[:2]), joined.submit([b"no picture", pictures[3]]), joined.submit(["text"])  # type: ignore[list-item]
+        good, bad = joined.submit(pictures[:2]), joined.submit([b"no picture", pictures[3]])
+        with pytest.raises(TypeError):
+            joined.submit(["text"])  # type: ignore[list-item]
         assert good.result(60) == ["seen"] * 2
         error, result = bad.result(60)
         assert isinstance(error, WarpfeedError) and error.kind == "decode" and result == "seen"
-        with pytest.raises(TypeError):
-            wrong.result(60)
         for request in ([], pictures[:9]):
             with pytest.raises(WarpfeedError, match="the decoder takes from 1 to 8"):
                 joined.submit(request)
     for f, text in [(lambda decoded: 1 / 0, "division"), (lambda decoded: [1], "1 results for 2"), (len, "'int' for 2")]:
         with decoder.joined(f, max_delay_ms=0) as joined, pytest.raises(Exception, match=text):
             joined.submit(pictures[:2]).result(60)
-    cancelled = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=500)
+    cancelled = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
     one, other = cancelled.submit(pictures[:1]), cancelled.submit(pictures[:1])
-    assert one.cancel() and other.result(60) == [0]
+    assert one.cancel() and concurrent.futures.wait([one], 60).done == {one}
     cancelled.close()
+    assert other.result(60) == [0]
+    few = Decoder(max_batch=8, max_queued=1, **OPTIONS)
+    with few.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000) as joined:
+        waiting = joined.submit(pictures[:1])
+        with pytest.raises(WarpfeedError, match="max_queued is 1") as busy:
+            joined.submit(pictures[:1])
+        assert busy.value.kind == "busy" and waiting.cancel()
+        last = joined.submit(pictures[:1])
+    assert last.result(60) == [0], "closing begins the last batch"
+    with few.joined(lambda decoded: [0] * len(decoded), max_delay_ms=0) as joined:
+        few.close()
+        with pytest.raises(WarpfeedError, match="the decoder was dropped"):
+            joined.submit(pictures[:1]).result(60)
     with pytest.raises(WarpfeedError, match="max_delay_ms=-1"):
         decoder.joined(len, max_delay_ms=-1)
+    with pytest.raises(TypeError, match="max_delay_ms='5': want a number of milliseconds"):
+        decoder.joined(len, max_delay_ms="5")  # type: ignore[arg-type]
 
     async def awaited() -> Any:
         with decoder.joined(lambda decoded: [7] * len(decoded), max_delay_ms=1) as joined:

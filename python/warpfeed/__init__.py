@@ -21,6 +21,7 @@ from ._error import ConfigError, MissingError, StorageError, TimedOutError, Warp
 from ._fields import Boxes, Geometry
 from ._fields import Image as Image
 from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows, TokenIds
+from ._joined import Joined
 from ._loader import Loader
 from ._pack import merge, pack, pack_progress
 from ._report import Report, Stats
@@ -44,6 +45,7 @@ __all__ = [
     "Decoder",
     "FieldBatch",
     "Geometry",
+    "Joined",
     "Label",
     "Loader",
     "Map",

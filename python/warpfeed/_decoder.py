@@ -8,7 +8,7 @@ from . import _delivery, _options, _warpfeed
 from ._augment import Augment
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._joined import Joined
+from ._joined import Joined, checked
 from ._report import Report, Stats
 from ._types import Device, Dtype, Normalize
 
@@ -153,7 +153,7 @@ class Decoder:
             decoder's memory on a device, and one more in host memory. Untaken answers count
             too, so take answers roughly in the order of the requests, as ``asyncio.gather`` does.
         max_queued: maximum number of queued requests. One more is a :class:`WarpfeedError` of the
-            kind ``"busy"``.
+            kind ``"busy"``. :meth:`joined` has a queue of its own with the same limit.
         decode_on: ``"gpu"``, ``"cpu"`` or ``"auto"``: where JPEGs are decoded for batches on a
             device.
         timeout: seconds that a request waits while the program holds every batch; 30 by default.
@@ -245,18 +245,29 @@ class Decoder:
     def joined(self, f: Callable[[Decoded], Any], *, max_delay_ms: float) -> Joined:
         """Joins the pictures of several requests into batches for ``f``, such as a model.
 
-        A batch begins when it has ``max_batch`` pictures, or ``max_delay_ms`` after its first request.
-        ``f(decoded)`` returns one result for each picture, such as the rows of a tensor::
+        A batch begins when no further request fits into ``max_batch`` pictures, or ``max_delay_ms`` after its
+        first request was submitted. ``f(decoded)`` returns one result for each picture, such as the rows of a
+        tensor::
 
             joined = decoder.joined(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(joined.submit(uploads))
 
         ``f`` runs on a thread of its own, for one batch at a time.
 
+        Args:
+            f: the function. An exception of it is the result of all requests of its batch.
+            max_delay_ms: longest wait for further requests, in milliseconds, from 0 to 60000.
+
         Raises:
-            ConfigError: for a delay that is not from 0 to 60000.
+            ConfigError: for a delay out of range.
+            TypeError: for a function that cannot be called, or a delay that is not a number.
         """
-        return Joined(self, f, max_delay_ms)
+        core = self._core.joined(checked(f, max_delay_ms))
+
+        def decoded(answer: _warpfeed.Answer) -> Decoded:
+            return self._made(answer.wait(self._delivery.stream()))
+
+        return Joined(core, decoded, f)
 
     def stats(self) -> Stats:
         """Returns the statistics so far: a dict, which prints as a table."""

@@ -19,7 +19,7 @@ mod working;
 
 pub use delivering::{Batches, Epoch, Epochs, IntoIter, Replay};
 pub(crate) use delivering::{Engine, MakeKeeper, Parts};
-pub use serving::{Decoder, Pending};
+pub use serving::{Decoder, Joined, JoinedBatch, Pending};
 pub(crate) use serving::{Limits, Requests};
 pub(crate) use settings::{Balance, Bounds, MOST_WORKERS, Scratch, ScratchPlan, Settings};
 pub use settings::{DecodeOn, MemoryPlan};

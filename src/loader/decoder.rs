@@ -177,7 +177,8 @@ impl DecoderBuilder {
     }
 
     /// Sets the maximum number of queued requests; 1,024 by default. Requests beyond it are refused
-    /// with [`ErrorKind::Busy`]. Dropped requests do not count. 0 is an error.
+    /// with [`ErrorKind::Busy`]. Dropped requests do not count. [`Decoder::joined`] has a queue of
+    /// its own with the same limit. 0 is an error.
     ///
     /// ```
     /// # use warpfeed::Decoder;

@@ -20,7 +20,7 @@ use warpfeed::transform::Mix;
 use warpfeed::{Augment, BatchInfo, Decoder, DecoderBuilder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize};
 
 /// The parts of an answer that the tests inspect.
-trait Answer: Deref<Target = BatchInfo> + Send + 'static {
+pub(crate) trait Answer: Deref<Target = BatchInfo> + Send + 'static {
     fn bytes(&self) -> Vec<u8>;
     fn address(&self) -> u64;
 }
@@ -57,9 +57,10 @@ macro_rules! everywhere {
         }
     }};
 }
+pub(crate) use everywhere;
 
 /// Generated JPEGs.
-fn drawn(count: u64) -> Vec<Vec<u8>> {
+pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
     let picture = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (30 + rng.below(200) as u16, 30 + rng.below(200) as u16);
@@ -106,17 +107,17 @@ fn zoo() -> Vec<Vec<u8>> {
     all
 }
 
-fn pixels(loader: Loader) -> Loader {
+pub(crate) fn pixels(loader: Loader) -> Loader {
     loader.batch_size(8).workers(2).augment(Augment::eval(72, 64))
 }
 
 /// The options of a decoder that makes the same pixels.
-fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
+pub(crate) fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
     with(Loader::new("a decoder opens no data set")).decoder()
 }
 
 /// The bytes of each picture in a loader's batches.
-fn of_loader(pictures: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
+pub(crate) fn of_loader(pictures: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
     let samples = pictures.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
     let mut batches = with(Loader::source(Memory::new(samples))).host().unwrap();
     let each = |batch: HostBatch| {

@@ -12,6 +12,7 @@ mod warnings;
 mod batches;
 mod decode;
 mod decoder;
+mod joined;
 mod kernels;
 mod ptx;
 mod ranks;

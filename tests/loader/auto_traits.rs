@@ -46,6 +46,7 @@ fn types_that_users_hold_may_go_to_other_threads() {
     send::<warpfeed::IntoIter>();
     // Many threads may use one decoder.
     both::<warpfeed::Decoder<warpfeed::HostBatch>>();
+    both::<warpfeed::Joined<warpfeed::HostBatch, Vec<u8>>>();
     both::<warpfeed::Pending<warpfeed::HostBatch>>();
     const { assert!(!is_sync!(warpfeed::Batches<warpfeed::HostBatch>)) };
     const { assert!(is_sync!(warpfeed::HostBatch)) };

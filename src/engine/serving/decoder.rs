@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::reply::Reply;
-use super::requests::Requests;
+use super::requests::{Limits, Owned, Picture, Requests};
 use crate::batch::Delivered;
 use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
@@ -145,9 +145,17 @@ impl<B: Send + 'static> Decoder<B> {
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
         check_process(self.process)?;
-        let pictures = pictures.into_iter().map(|picture| Box::new(picture) as Box<_>).collect();
-        let (ticket, reply) = self.requests.ask(pictures)?;
-        Ok(Pending { reply, requests: self.requests.clone(), ticket, taken: self.taken, process: self.process })
+        let pictures = pictures.into_iter().map(|picture| Box::new(picture) as Owned).collect();
+        Ok(self.pending(self.requests.ask(pictures)?))
+    }
+
+    /// Begins to decode the pictures of joined requests.
+    pub(super) fn begin_joined(&self, pictures: Vec<Picture>) -> Pending<B> {
+        self.pending(self.requests.ask_joined(pictures))
+    }
+
+    fn pending(&self, (ticket, reply): (u64, Arc<Reply<B>>)) -> Pending<B> {
+        Pending { reply, requests: self.requests.clone(), ticket, taken: self.taken, process: self.process }
     }
 }
 
@@ -155,6 +163,19 @@ impl<B> Decoder<B> {
     /// Maximum number of pictures per request: [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
         self.requests.limits().pictures
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.requests.limits()
+    }
+
+    /// Ends the decoder for all threads that share it. Unanswered and further requests become
+    /// errors. Batches that the program holds stay valid. Memory is freed when the last owner drops
+    /// the decoder.
+    pub fn close(&self) {
+        if check_process(self.process).is_ok() {
+            self.requests.close();
+        }
     }
 
     /// The memory that the decoder holds. It does not include pending requests, or copies that you
@@ -189,7 +210,7 @@ impl<B> fmt::Debug for Decoder<B> {
 
 /// An error in a process other than `process`: no thread answers there, and locks may be held
 /// permanently.
-fn check_process(process: u32) -> Result<()> {
+pub(super) fn check_process(process: u32) -> Result<()> {
     let here = std::process::id();
     if here == process {
         return Ok(());

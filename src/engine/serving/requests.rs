@@ -18,7 +18,7 @@ use crate::source::{Sample, Source};
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A picture of a request.
-enum Picture {
+pub(super) enum Picture {
     Kept(Owned),
     /// Number of bytes of a picture that exceeds the limit. The bytes are dropped.
     TooLarge(usize),
@@ -35,6 +35,35 @@ pub(crate) struct Limits {
     pub(crate) queued: usize,
     /// Maximum time that a request waits while all batches are held.
     pub(crate) timeout: Duration,
+}
+
+impl Limits {
+    /// The pictures of a request, without the bytes of those that are too large.
+    ///
+    /// # Errors
+    /// If there is no picture, or if there are too many.
+    pub(super) fn request(&self, pictures: Vec<Owned>) -> Result<Vec<Picture>> {
+        let (count, most) = (pictures.len(), self.pictures);
+        if count == 0 || count > most {
+            return Err(Error::config(format!("a request of {count} pictures; the decoder takes from 1 to {most}")));
+        }
+        let kept = pictures.into_iter().map(|picture| {
+            // This runs the user's code. If it panics, the picture fails when it is read.
+            match guarded(|| Ok((*picture).as_ref().len())) {
+                Ok(bytes) if bytes as u64 > self.picture_bytes => Picture::TooLarge(bytes),
+                _ => Picture::Kept(picture),
+            }
+        });
+        Ok(kept.collect())
+    }
+
+    /// The error for one more request than may be queued.
+    pub(super) fn busy(&self) -> Error {
+        let queued = self.queued;
+        let cause =
+            format!("{queued} requests are queued, and max_queued is {queued}; ask again later, or raise max_queued");
+        Error::new(ErrorKind::Busy, cause)
+    }
 }
 
 /// Requests that are not answered yet. As a source, it holds the pictures of those that have begun.
@@ -121,39 +150,34 @@ impl<B> Requests<B> {
     /// # Errors
     /// If there is no picture, if there are too many, or if the queue is full.
     pub(crate) fn ask(&self, pictures: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
-        let Limits { pictures: most, picture_bytes, queued, .. } = self.limits;
-        let count = pictures.len();
-        if count == 0 || count > most {
-            return Err(Error::config(format!("a request of {count} pictures; the decoder takes from 1 to {most}")));
+        let pictures = self.limits.request(pictures)?;
+        let state = self.state();
+        if !state.closed && state.queued.len() >= self.limits.queued {
+            drop(state);
+            return Err(self.limits.busy());
         }
-        let pictures = pictures.into_iter().map(|picture| {
-            // This runs the user's code. If it panics, the picture fails when it is read.
-            match guarded(|| Ok((*picture).as_ref().len())) {
-                Ok(bytes) if bytes as u64 > picture_bytes => Picture::TooLarge(bytes),
-                _ => Picture::Kept(picture),
-            }
-        });
-        let (reply, pictures) = (Arc::new(Reply::default()), pictures.collect());
-        let mut state = self.state();
-        let ticket = state.ticket;
+        Ok(self.put(state, pictures))
+    }
+
+    /// Queues the pictures of joined requests. Their own queue is bounded, so a full queue does not
+    /// refuse them.
+    pub(super) fn ask_joined(&self, pictures: Vec<Picture>) -> (u64, Arc<Reply<B>>) {
+        self.put(self.state(), pictures)
+    }
+
+    fn put(&self, mut state: MutexGuard<'_, State<B>>, pictures: Vec<Picture>) -> (u64, Arc<Reply<B>>) {
+        let (ticket, reply) = (state.ticket, Arc::new(Reply::default()));
         if state.closed {
             drop(state);
             reply.give(Err(ended()));
-            return Ok((ticket, reply));
+            return (ticket, reply);
         }
-        if state.queued.len() >= queued {
-            return Err(Error::new(
-                ErrorKind::Busy,
-                format!(
-                    "{queued} requests are queued, and max_queued is {queued}; ask again later, or raise max_queued"
-                ),
-            ));
-        }
+        let pictures = pictures.into();
         state.ticket += 1;
         state.queued.insert(ticket, Request { since: Instant::now(), pictures, reply: reply.clone() });
         drop(state);
         self.changed.notify_all();
-        Ok((ticket, reply))
+        (ticket, reply)
     }
 
     /// Cancels the request with this ticket.
@@ -246,7 +270,7 @@ impl<B> Requests<B> {
 }
 
 fn ended() -> Error {
-    Error::config("the decoder was dropped, or its threads have ended, before the batch was decoded")
+    Error::config("the decoder was dropped or closed, or its threads have ended, before the batch was decoded")
 }
 
 impl<B: Send> BatchSampler for Requests<B> {

@@ -1,0 +1,185 @@
+//! Promise: a decoder joins the requests of many clients into full batches, no request waits longer
+//! than the delay for its batch to begin, and each request finds its own pictures.
+//!
+//! Each promise is tested in host memory, and on a device if there is a driver.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::decoder::{Answer, drawn, everywhere, of_loader, pixels, requests};
+use warpfeed::{Decoder, DecoderBuilder, ErrorKind, Joined, JoinedBatch};
+
+/// Longer than a test lasts.
+const NEVER: Duration = Duration::from_secs(60);
+
+fn joined<B: Answer, T: Send + 'static>(
+    open: &impl Fn(DecoderBuilder) -> Decoder<B>,
+    options: DecoderBuilder,
+    delay: Duration,
+) -> (Arc<Decoder<B>>, Joined<B, T>) {
+    let decoder = Arc::new(open(options));
+    let joined = decoder.joined(delay).unwrap();
+    (decoder, joined)
+}
+
+/// The values of the requests of a batch.
+fn values<B, T: Copy>(batch: &JoinedBatch<B, T>) -> Vec<T> {
+    batch.requests.iter().map(|(value, _)| *value).collect()
+}
+
+#[test]
+fn requests_are_joined_into_full_batches_and_each_finds_its_own_pictures() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let mut pictures = drawn(31);
+        pictures[4] = b"no picture".to_vec();
+        let good: Vec<_> = drawn(31);
+        let expected = of_loader(&good, pixels);
+        let (decoder, joined) = joined(&open, requests(pixels).prefetch(6), NEVER);
+        let counts = [3, 5, 1, 8, 2, 5, 1, 6];
+        let first: Vec<usize> = (0..counts.len()).map(|n| counts[..n].iter().sum()).collect();
+        for (number, (&first, count)) in first.iter().zip(counts).enumerate() {
+            joined.submit(pictures[first..first + count].to_vec(), number).unwrap();
+        }
+        // The last request waits for more until the end.
+        let mut batches: Vec<JoinedBatch<B, usize>> = (0..4).map(|_| joined.next().unwrap()).collect();
+        joined.close();
+        batches.push(joined.next().unwrap());
+        assert!(joined.next().is_none() && joined.next().is_none());
+        assert_eq!(
+            batches.iter().map(values).collect::<Vec<_>>(),
+            [vec![0, 1], vec![2], vec![3], vec![4, 5, 6], vec![7]]
+        );
+        for JoinedBatch { pending, requests } in batches {
+            let batch = pending.wait().unwrap();
+            let bytes = batch.bytes();
+            let each: Vec<_> = bytes.chunks(bytes.len() / batch.len()).collect();
+            assert_eq!(requests.iter().map(|(_, places)| places.len()).sum::<usize>(), batch.len());
+            for (number, places) in requests {
+                assert_eq!(places.len(), counts[number]);
+                for (place, picture) in places.zip(first[number]..) {
+                    assert_eq!(batch.error(place).is_some(), picture == 4);
+                    assert!(picture == 4 || each[place] == expected[picture], "request {number}, picture {picture}");
+                }
+            }
+        }
+        let e = joined.submit(good[..1].to_vec(), 0).unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.to_string().contains("close was called"), "{e}");
+        assert!(decoder.decode(good[..2].to_vec()).is_ok(), "the decoder stays open");
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_batch_begins_when_its_first_request_has_waited_for_the_delay() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let delay = Duration::from_millis(80);
+        let (_, joined) = joined(&open, requests(pixels), delay);
+        for number in 0..3 {
+            let since = Instant::now();
+            joined.submit(drawn(2), number).unwrap();
+            joined.submit(drawn(1), number + 10).unwrap();
+            let batch = joined.next().unwrap();
+            assert!(since.elapsed() >= delay, "{:?}", since.elapsed());
+            assert_eq!(batch.requests, [(number, 0..2), (number + 10, 2..3)]);
+            assert_eq!(batch.pending.wait().unwrap().len(), 3);
+        }
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_cancelled_request_is_in_no_batch_and_makes_room() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let (decoder, joined) = joined(&open, requests(pixels).max_queued(2), NEVER);
+        let one = joined.submit(drawn(1), "one").unwrap();
+        let two = joined.submit(drawn(1), "two").unwrap();
+        let e = joined.submit(drawn(1), "three").unwrap_err();
+        assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("max_queued is 2"), "{e}");
+        assert_eq!((joined.cancel(one), joined.cancel(one), joined.cancel(two + 1)), (Some("one"), None, None));
+        joined.submit(drawn(3), "three").unwrap();
+        for (request, count) in [(Vec::new(), 0), (drawn(9), 9)] {
+            let e = joined.submit(request, "wrong").unwrap_err();
+            assert!(e.to_string().contains(&format!("a request of {count} pictures; the decoder takes from 1 to 8")));
+        }
+        joined.close();
+        assert_eq!(joined.next().unwrap().requests, [("two", 0..1), ("three", 1..4)]);
+        assert!(joined.next().is_none() && joined.cancel(two).is_none());
+        let e = decoder.joined::<()>(NEVER + Duration::from_millis(1)).unwrap_err();
+        assert!(e.to_string().contains("max_delay of 60.001s: at most 60s"), "{e}");
+    }
+    everywhere!(check);
+}
+
+/// A picture that tells when it is dropped.
+struct Watched(Vec<u8>, #[allow(dead_code)] Arc<()>);
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[test]
+fn a_picture_that_is_too_large_is_dropped_when_it_is_submitted() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let good = drawn(1).remove(0);
+        let (_, joined) = joined(&open, requests(pixels).max_sample_bytes(good.len() as u64), NEVER);
+        let alive = Arc::new(());
+        joined.submit([good.clone(), vec![0; good.len() + 1]].map(|bytes| Watched(bytes, alive.clone())), ()).unwrap();
+        assert_eq!(Arc::strong_count(&alive), 2, "the good picture is kept");
+        joined.close();
+        let batch = joined.next().unwrap().pending.wait().unwrap();
+        let text = format!("the picture has {} bytes, max_sample_bytes is {}", good.len() + 1, good.len());
+        assert!(batch.error(0).is_none() && batch.error(1).unwrap().to_string().contains(&text));
+    }
+    everywhere!(check);
+}
+
+#[test]
+fn a_full_queue_of_the_decoder_refuses_no_request_that_was_joined() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let (decoder, joined) = joined(&open, requests(pixels).prefetch(1).max_queued(1), NEVER);
+        let (mut held, mut refusals) = (Vec::new(), 0);
+        while refusals < 4 {
+            match decoder.submit(drawn(1)) {
+                Ok(pending) => held.push(pending),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::Busy);
+                    refusals += 1;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        joined.submit(drawn(8), "full").unwrap();
+        let batch = joined.next().unwrap();
+        drop(held);
+        assert_eq!((batch.pending.wait().unwrap().len(), batch.requests), (8, vec![("full", 0..8)]));
+    }
+    everywhere!(check);
+}
+
+/// Requests that nobody takes end with their owner, and those of a closed decoder with an error.
+#[test]
+fn joined_requests_end_with_their_decoder_or_their_owner() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let alive = Arc::new(());
+        for turn in 0..6 {
+            let (decoder, joined) = joined(&open, requests(pixels).prefetch(1), Duration::ZERO);
+            for _ in 0..20 {
+                joined.submit(drawn(8), alive.clone()).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(turn));
+            drop(joined);
+            assert_eq!(Arc::strong_count(&alive), 1, "no thread keeps a request");
+            assert!(decoder.decode(drawn(1)).is_ok());
+        }
+        let (decoder, joined) = joined(&open, requests(pixels), Duration::ZERO);
+        decoder.close();
+        joined.submit(drawn(2), alive).unwrap();
+        let e = joined.next().unwrap().pending.wait().err().unwrap();
+        assert!(e.to_string().contains("the decoder was dropped"), "{e}");
+        let e = decoder.decode(drawn(1)).err().unwrap();
+        assert!(e.to_string().contains("the decoder was dropped"), "{e}");
+    }
+    everywhere!(check);
+}
