@@ -170,6 +170,11 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "shuffle" => loader.shuffle(value.extract()?),
         "shuffle_window" => loader.shuffle_window(value.extract()?),
         "subset" => loader.subset(numbers(value, u64::from_ne_bytes)?),
+        "buckets" => {
+            let (lengths, bounds): (Bound<'_, PyAny>, Vec<u32>) = value.extract()?;
+            // The list in Python holds only numbers of 32 bits.
+            loader.buckets(numbers(&lengths, |bytes| u64::from_ne_bytes(bytes) as u32)?, bounds)
+        }
         "weights" => loader.weights(numbers(value, f64::from_ne_bytes)?),
         "balanced" if value.extract()? => loader.balanced(),
         "by_class_name" if value.extract()? => loader.by_class_name(),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from warpfeed import Concat, ConfigError, Loader, TokenIds, Tokens, WarpfeedError
+from warpfeed import Buckets, Concat, ConfigError, Loader, Rows, TokenIds, Tokens, WarpfeedError
 
 END = 3
 
@@ -99,3 +100,86 @@ def test_wrong_types_are_errors(corpus: Any) -> None:
         without=["image", "label"], fields={"tokens": TokenIds(20)}, output="numpy",
     )  # fmt: skip
     assert np.array_equal(next(iter(joined))["tokens"], windows([files[0], files[2]], 20, 20))
+
+
+class Documents:
+    """A data set of documents of 0 to 40 tokens."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        self.texts = [rng.integers(1, 1000, length).astype(np.int64) for length in rng.integers(0, 41, 300)]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"tokens.npy": self.texts[index]}
+
+
+@pytest.fixture
+def documents() -> tuple[list[np.ndarray], Documents]:
+    samples = Documents()
+    return samples.texts, samples
+
+
+def test_documents_of_similar_lengths_share_a_batch(documents: Any) -> None:
+    texts, samples = documents
+    bounds = [10, 20, 32]
+    buckets = Buckets([len(text) for text in texts], bounds)
+
+    def opened(**more: Any) -> Loader:
+        options: dict[str, Any] = {"batch_size": 8, "output": "numpy", "without": ["image", "label"], **more}
+        fields = {"tokens.npy": Rows("i64", (), 40)}
+        return Loader(samples, buckets=buckets, fields=fields, collate=buckets.trim("tokens.npy"), **options)
+
+    loader = opened(shuffle=3)
+    epochs = []
+    for _ in range(2):
+        seen, mixed, order = [], 0, []
+        for batch in loader:
+            tokens, longest = batch["tokens.npy"], max(len(texts[n]) for n in batch.ids)
+            width = next((bound for bound in bounds if longest <= bound), 40)
+            assert tokens.shape == (len(batch.ids), width)
+            for row, number in zip(tokens, batch.ids, strict=True):
+                assert np.array_equal(row, np.pad(texts[number], (0, width - len(texts[number]))))
+            mixed += len({sum(len(texts[n]) > bound for bound in bounds) for n in batch.ids}) > 1
+            seen += batch.ids
+            order.append(width)
+        assert sorted(seen) == list(range(300)) and mixed <= 3, mixed
+        assert order != sorted(order), "batches are shuffled"
+        epochs.append(seen)
+    assert epochs[0] != epochs[1]
+    run = loader.epoch_from(1, 0)
+    begun = [next(run)["tokens.npy"].copy() for _ in range(5)]
+    rest = list(opened(shuffle=3, resume=loader.state_dict()))
+    whole = [batch["tokens.npy"].copy() for batch in loader.epoch_from(1, 0)]
+    assert all(map(np.array_equal, [*begun, *(batch["tokens.npy"] for batch in rest)], whole))
+    assert len(begun) + len(rest) == len(whole)
+    chosen = opened(shuffle=3, subset=[7, 200, 31, 9])
+    assert sorted(n for batch in chosen for n in batch.ids) == [7, 9, 31, 200]
+    again = pickle.loads(pickle.dumps(opened(shuffle=3)))
+    assert [batch.ids for batch in again.epoch_from(0, 0)] == [batch.ids for batch in loader.epoch_from(0, 0)]
+
+
+def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
+    texts, samples = documents
+    lengths = [len(text) for text in texts]
+    options: dict[str, Any] = {"output": "numpy", "without": ["image", "label"], "fields": {"tokens.npy": Rows("i64", (), 40)}}
+    wrong = [0] * 300
+    loader = Loader(samples, buckets=Buckets(wrong, [4]), collate=Buckets(wrong, [4]).trim("tokens.npy"), **options)
+    with pytest.raises(WarpfeedError, match=r"'tokens.npy' of sample \d+ has \d+ rows, and its length in Buckets is 0"):
+        next(iter(loader))
+    loader = Loader(samples, buckets=Buckets(lengths, [4]), collate=Buckets(lengths, [99]).trim("text"), **options)
+    with pytest.raises(WarpfeedError, match="the loader has no field 'text' of rows"):
+        next(iter(loader))
+    with pytest.raises(ConfigError, match="299 lengths for the 300 samples"):
+        Loader(samples, buckets=Buckets(lengths[1:], [4]), **options)
+    for more, text in (({"repeat": 2}, "buckets and repeat"), ({"weights": [1.0] * 300}, "weights and buckets")):
+        with pytest.raises(ConfigError, match=text):
+            Loader(samples, buckets=Buckets(lengths, [4]), **more, **options)
+    with pytest.raises(ConfigError, match="8 follows 8, and bounds must increase"):
+        Buckets(lengths, [4, 8, 8])
+    with pytest.raises(ConfigError, match=r"entry 1 is -1, want a length"):
+        Buckets([4, -1], [4])
+    with pytest.raises(TypeError, match=r"warpfeed\.Buckets"):
+        Loader(samples, buckets=lengths, **options)  # type: ignore[arg-type]

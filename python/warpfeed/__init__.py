@@ -16,6 +16,7 @@
 from . import collate as collate
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
+from ._buckets import Buckets
 from ._decoder import Decoded, Decoder, Pending
 from ._error import ConfigError, MissingError, StorageError, TimedOutError, WarpfeedError
 from ._fields import Boxes, Geometry
@@ -37,6 +38,7 @@ __all__ = [
     "Augment",
     "Batch",
     "Boxes",
+    "Buckets",
     "Coco",
     "ColorJitter",
     "Concat",

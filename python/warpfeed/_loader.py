@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
 from . import _delivery, _options, _ranks, _warpfeed
 from ._augment import Augment
 from ._batch import Batch, Collated, FieldBatch, facts_of
+from ._buckets import Buckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
 from ._fields import Image, Map, TokenIds, check_none_follows
@@ -106,6 +107,8 @@ class Loader:
         subset: indices of the samples to deliver. ``loader.dataset`` then has these samples. A sample
             whose index comes again is delivered again, and augmented differently. For many samples
             pass an array.
+        buckets: lengths of the samples: puts samples of similar lengths into the same batches. See
+            :class:`Buckets`.
         weights: weight of each sample; samples are drawn with replacement. For many samples pass an
             array.
         balanced: draws all classes equally often.
@@ -208,6 +211,7 @@ class Loader:
         seed: int | None = None,
         shuffle_window: int | None = None,
         subset: Sequence[int] | None = None,
+        buckets: Buckets | None = None,
         weights: Sequence[float] | None = None,
         balanced: bool = False,
         order: Callable[[int], Sequence[int]] | None = None,

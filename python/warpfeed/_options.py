@@ -288,6 +288,7 @@ def shuffling(shuffle: Any, seed: int | None) -> tuple[bool, int]:
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "buckets": lambda buckets: (buckets._lengths, buckets.bounds),
     "classes": list,
     "classes_file": os.fspath,
     "dtype": dtype_name,

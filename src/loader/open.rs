@@ -122,7 +122,7 @@ impl Loader {
             }
             n => n,
         };
-        let order = self.sampling.open(&*source, mixture, seed, workers, self.retries)?;
+        let order = self.sampling.open(&*source, mixture, seed, global_batch, workers, self.retries)?;
         let schedule = Schedule::new(order.clone(), global_batch, self.last, rank);
         some_batches(&schedule)?;
         let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);

@@ -3,12 +3,13 @@ use std::sync::Arc;
 use super::Loader;
 use super::input::{DataSet, Input};
 use super::labels::Labels;
+use super::sampling::Buckets;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::order::{self, Order};
 #[cfg(doc)]
-use crate::order::{Mixture, Weighted, Windowed};
+use crate::order::{Bucketed, Mixture, Weighted, Windowed};
 #[cfg(doc)]
 use crate::source;
 use crate::source::Source;
@@ -244,6 +245,36 @@ impl Loader {
     /// workers. A sample without a label is an error.
     pub fn balanced(mut self) -> Self {
         self.sampling.balanced = true;
+        self
+    }
+
+    /// Puts samples of similar lengths into the same batches, so that rows that are cut to the
+    /// longest sample of their batch have little padding. See [`order::Bucketed`](Bucketed).
+    ///
+    /// ```no_run
+    /// use warpfeed::field::Rows;
+    /// use warpfeed::{Dtype, Loader};
+    ///
+    /// # fn number_of_tokens(document: usize) -> u32 { 1 }
+    /// let lengths = (0..50_000).map(number_of_tokens);
+    /// let loader = Loader::new("documents.tar").without("image").without("label").shuffle(1);
+    /// let loader = loader.field("tokens.npy", Rows::new(Dtype::I64, [], 512)).buckets(lengths, [64, 128, 256]);
+    /// let mut batches = loader.host()?;
+    /// for batch in batches.epoch(0) {
+    ///     let batch = batch?;
+    ///     let longest = batch.counts("tokens.npy").and_then(|counts| counts.iter().max());
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// `lengths` has one number for each sample of the source, also with a
+    /// [`subset`](Loader::subset). Its unit is yours. `bounds` are the lengths at which a bucket
+    /// ends, in increasing order. [`shuffle`](Loader::shuffle) shuffles the samples within each
+    /// bucket, and then the batches. Other lengths than samples, and bounds that do not increase,
+    /// are errors of opening.
+    pub fn buckets(mut self, lengths: impl IntoIterator<Item = u32>, bounds: impl IntoIterator<Item = u32>) -> Self {
+        let (lengths, bounds) = (lengths.into_iter().collect(), bounds.into_iter().collect());
+        self.sampling.buckets = Some(Buckets { lengths, bounds });
         self
     }
 

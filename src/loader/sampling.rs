@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::input::Proportions;
 use super::labels::Labels;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Mixture, Order, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
+use crate::order::{Bucketed, Mixture, Order, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 use crate::source::{Join, Source};
 
 /// The choice of samples and their order.
@@ -19,6 +19,14 @@ pub(super) struct Sampling {
     pub(super) by_class_name: bool,
     pub(super) keep_labels: bool,
     pub(super) repeat: Option<u64>,
+    pub(super) buckets: Option<Buckets>,
+}
+
+/// Lengths of the samples of the source, and the bounds of the buckets.
+#[derive(Clone)]
+pub(super) struct Buckets {
+    pub(super) lengths: Arc<[u32]>,
+    pub(super) bounds: Arc<[u32]>,
 }
 
 impl Sampling {
@@ -34,12 +42,14 @@ impl Sampling {
         }
     }
 
-    /// Creates the order of `source`, or of a mixture with these proportions.
+    /// Creates the order of `source`, or of a mixture with these proportions, for batches of
+    /// `global_batch` samples over all ranks.
     pub(super) fn open(
         self,
         source: &dyn Source,
         mixture: Option<Proportions>,
         seed: u64,
+        global_batch: u64,
         workers: usize,
         retries: usize,
     ) -> Result<Arc<dyn Order>> {
@@ -48,6 +58,7 @@ impl Sampling {
             ("weights", self.weights.is_some()),
             ("balanced", self.balanced),
             ("shuffle_window", self.window.is_some()),
+            ("buckets", self.buckets.is_some()),
             // Weights and windows use the seed, and always shuffle.
             ("shuffle", self.shuffle && self.order.is_some()),
         ];
@@ -60,6 +71,10 @@ impl Sampling {
                 "mixture and order: each decides the order. For an order of your own over several sources, join them with source::Concat. \
                  For an order within each source, use order::Mixture::of",
             ));
+        }
+        if self.buckets.is_some() && (mixture.is_some() || self.repeat.is_some()) {
+            let other = if mixture.is_some() { "mixture" } else { "repeat" };
+            return Err(Error::config(format!("buckets and {other}: {other} puts samples of any bucket into a batch")));
         }
         if self.window == Some(0) {
             return Err(Error::config("shuffle_window(0): a window has at least one sample"));
@@ -81,9 +96,21 @@ impl Sampling {
             return Err(Error::config(format!("{} weights for the {len} samples of the {of}", weights.len())));
         }
 
+        if let Some(Buckets { lengths, .. }) = &self.buckets
+            && lengths.len() as u64 != samples
+        {
+            return Err(Error::config(format!(
+                "buckets: {} lengths for the {samples} samples of the source",
+                lengths.len()
+            )));
+        }
+
         let labels = Labels { source, workers, retries, asked_by: "balanced" };
         let mut order = match mixture {
-            None => self.order_of(0..samples, seed, &labels)?,
+            None => match &self.buckets {
+                Some(buckets) => self.bucketed(buckets, seed, global_batch)?,
+                None => self.order_of(0..samples, seed, &labels)?,
+            },
             Some(parts) => {
                 let mut orders = Vec::with_capacity(parts.len());
                 let mut first = 0;
@@ -115,6 +142,22 @@ impl Sampling {
             None => {}
         }
         Ok(order)
+    }
+
+    /// Creates the order of the chosen samples in `buckets`.
+    fn bucketed(&self, buckets: &Buckets, seed: u64, global_batch: u64) -> Result<Arc<dyn Order>> {
+        let Buckets { lengths, bounds } = buckets;
+        let order = |lengths: &[u32]| -> Result<Bucketed> {
+            let order = Bucketed::new(lengths, bounds, global_batch)?;
+            Ok(if self.shuffle { order.shuffled(seed) } else { order })
+        };
+        Ok(match &self.subset {
+            None => Arc::new(order(&lengths[..])?),
+            Some(indices) => {
+                let lengths: Vec<u32> = indices.iter().map(|index| lengths[*index as usize]).collect();
+                Arc::new(Subset::new(indices.clone(), order(&lengths)?)?)
+            }
+        })
     }
 
     /// The part of this choice that applies to the samples `range` of a mixture, shuffled by

@@ -6,7 +6,8 @@
 //!    (seed, epoch, position).
 //! 4. [`Weighted`] and [`Mixture`]: samples drawn by weight, or from several sources in
 //!    proportions. They, too, are functions of (seed, epoch, position).
-//! 5. [`Subset`] and [`Repeat`]: orders built from another order.
+//! 5. [`Bucketed`]: samples of similar lengths together. [`Subset`] and [`Repeat`]: orders built
+//!    from another order.
 //! 6. [`split()`] and [`split_by_class`]: random parts of a data set.
 //! 7. [`Rank`]: which of several processes this is, given explicitly or by the launcher's
 //!    environment.
@@ -17,6 +18,7 @@
 
 // `schedule` is internal: it cuts an order into batches, and batches into the ranks' shares.
 
+mod bucketed;
 mod mixture;
 #[allow(clippy::module_inception)]
 mod order;
@@ -31,6 +33,7 @@ mod subset;
 mod weighted;
 mod windowed;
 
+pub use bucketed::Bucketed;
 pub use mixture::Mixture;
 pub use order::{Occurrence, Order, Position};
 pub use permutation::Shuffled;

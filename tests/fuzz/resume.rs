@@ -84,6 +84,7 @@ fn saved() -> Vec<Saved> {
         plain(),
         plain().shuffle(5),
         plain().shuffle_window(8).seed(u64::MAX),
+        plain().shuffle(5).buckets((0..SAMPLES).map(|i| i as u32 % 9), [2, 4]),
         plain().weights((0..SAMPLES).map(|i| i as f64)),
         plain().shuffle(5).repeat(3),
         plain().shuffle(1).subset((0..SAMPLES / 2).map(|i| 2 * i)),

@@ -273,11 +273,12 @@ fn balanced_draws_every_class_equally_often() {
 #[test]
 fn choices_that_exclude_each_other_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
-    let choices: [Choice; 4] = [
+    let choices: [Choice; 5] = [
         ("order", |l| l.order(Backwards(10))),
         ("weights", |l| l.weights([1.0; 10])),
         ("balanced", |l| l.balanced()),
         ("shuffle_window", |l| l.shuffle_window(5)),
+        ("buckets", |l| l.buckets(0..10, [5])),
     ];
     let refused = |loader: Loader, one: &str, other: &str| {
         let e = loader.host().unwrap_err();
@@ -290,7 +291,7 @@ fn choices_that_exclude_each_other_are_refused() {
             refused(second(first(loader(Numbers::new(10)))), one, other);
             refused(first(second(loader(Numbers::new(10)))), one, other);
         }
-        // The other choices shuffle by themselves, and `shuffle` gives them its seed.
+        // `shuffle` gives the other choices its seed.
         let shuffled = first(loader(Numbers::new(10)).shuffle(1));
         if *one == "order" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
     }

@@ -6,6 +6,7 @@ mod process;
 mod support;
 
 mod borders;
+mod buckets;
 mod combinations;
 mod determinism;
 mod epochs;
