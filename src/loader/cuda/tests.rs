@@ -23,6 +23,7 @@ use crate::source::{Memory as Samples, OwnedSample};
 use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, Interpolation, Mosaic, RandomAffine};
 
 mod borders;
+mod joins;
 mod memory;
 mod ranks;
 mod repairs;
