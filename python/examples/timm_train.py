@@ -20,8 +20,8 @@ import warpfeed
 
 #: Options that change nothing here: warpfeed has threads, and random numbers of its own.
 IGNORED = {
-    "worker_seeding", "persistent_workers", "use_multi_epochs_loader", "batch_choice_seed", "batch_choice_schedule",
-    "batch_schedule_spread", "batch_schedule_random_mix",
+    "worker_seeding", "persistent_workers", "use_multi_epochs_loader", "batch_choice_schedule", "batch_schedule_spread",
+    "batch_schedule_random_mix",
 }  # fmt: skip
 #: timm's filters for pictures of Pillow.
 FILTERS = {"bilinear": "bilinear_exact", "bicubic": "bicubic", "lanczos": "lanczos"}
@@ -88,7 +88,9 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
         pin_memory=options.pop("pin_memory", False),
         num_workers=options.pop("num_workers", 0),
         distributed=distributed or None,
-        shuffle=42 if is_training else False,
+        shuffle=is_training,
+        # The script's option --seed, which it passes under this name.
+        seed=options.pop("batch_choice_seed", 42),
         last_batch="drop" if is_training else "pad" if distributed else "keep",
     )
     left = {name: value for name, value in options.items() if value and name not in IGNORED}

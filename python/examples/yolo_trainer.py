@@ -1,7 +1,7 @@
 """Ultralytics' trainer with warpfeed's batches: python/examples/yolo_trainer.py DATA.YAML [--epochs 3]
 
 The hook is `get_dataloader`. Training reads with warpfeed, and validation with Ultralytics' own loader,
-whose metrics need facts of its own. Mosaic is not among warpfeed's operations.
+whose metrics need facts of its own. Mosaics end `close_mosaic` epochs before the last one, as there.
 """
 
 from __future__ import annotations
@@ -52,14 +52,21 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
         if mode != "train":
             return super().get_dataloader(dataset_path, batch_size, rank, mode)
         args = self.args
-        augment = warpfeed.Augment.scale_jitter(args.imgsz, 1 - args.scale, 1 + args.scale).fill(114, 114, 114)
         colours = warpfeed.ColorJitter(brightness=args.hsv_v, saturation=args.hsv_s, hue=args.hsv_h)
+        scale = (1 - args.scale, 1 + args.scale)
+        plain = warpfeed.Augment.scale_jitter(args.imgsz, *scale).fill(114, 114, 114)
+        plain = plain.flip(args.fliplr).vertical_flip(args.flipud).jitter(colours)
+        augment = plain
+        if args.mosaic and self.epochs > args.close_mosaic:
+            augment = plain.mosaic(args.mosaic, scale=scale, translate=args.translate)
+            if args.close_mosaic:
+                augment = augment.from_epoch(self.epochs - args.close_mosaic, plain)
         loader = Loader(
             warpfeed.Yolo(args.data, "train"),
             batch_size=batch_size,
             shuffle=args.seed,
-            augment=augment.flip(args.fliplr).vertical_flip(args.flipud).jitter(colours),
-            fields={"boxes": warpfeed.Boxes(300, columns={"class": "i64"}, min_size=1, truncated=True)},
+            augment=augment,
+            fields={"boxes": warpfeed.Boxes(300, columns={"class": "i64"}, min_size=2, min_visible=0.1, truncated=True)},
             without=["label"],
             num_workers=args.workers,
             distributed=rank != -1,

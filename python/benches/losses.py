@@ -1,0 +1,267 @@
+"""Training losses with warpfeed's loader and with the framework's own, over several seeds:
+
+    python benches/losses.py PHOTOGRAPHS --train-py pytorch-image-models/train.py --work EMPTY_FOLDER [--json out.json]
+
+Two recipes are trained from random weights. All sides have the same model, optimiser, steps and seeds.
+
+| recipe | with its own loader | with warpfeed |
+|---|---|---|
+| `a3`: timm's ResNet-50 A3 at 160 pixels | timm's `train.py` | `examples/timm_train.py` runs the same script |
+| `yolo`: Ultralytics' detection with mosaics | `DetectionTrainer` | the trainer of `examples/yolo_trainer.py` |
+
+PHOTOGRAPHS is a folder of JPEGs in class folders. `a3` learns ten classes, each of which consists of
+neighbouring class folders. PHOTOGRAPHS has no boxes, so `yolo` learns to find drawn objects: rectangles,
+ellipses and triangles that are cut from one photograph and pasted into another one.
+
+The table has the mean loss of each epoch over the seeds, with the lowest and the highest. Two means of an
+epoch agree if they differ by no more than the spread: the larger distance from the lowest to the highest
+loss of either side. `control` is warpfeed with another recipe, without RandAugment or without mosaics. Where
+it agrees too, the comparison cannot tell the recipes apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+SIDES = ("own", "warpfeed", "control")
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+#: Recipe A3 of "ResNet strikes back" (Wightman et al., 2021), in the flags of timm's train.py. The learning
+#: rate is that of a batch of 2,048, scaled by the square root as timm does for LAMB.
+A3 = (
+    "--img-size 160 --opt lamb --sched cosine --lr-base 0.008 --lr-base-size 2048 --lr-base-scale sqrt --weight-decay 0.02 "
+    "--bce-loss --smoothing 0.0 --mixup 0.1 --cutmix 1.0 --train-interpolation bicubic --crop-pct 0.95 "
+    "--warmup-epochs 1 --log-interval 1000 --checkpoint-hist 1"
+).split()
+CLASSES = 10
+
+
+def pictures(folder: str) -> list[Path]:
+    found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    if len(found) < 2 * CLASSES:
+        raise SystemExit(f"{folder}: {len(found)} JPEGs; at least {2 * CLASSES} are needed")
+    return found
+
+
+def class_folders(args: argparse.Namespace, work: Path) -> None:
+    """Folders of ten classes: `train` has each photograph several times, as an epoch of more steps."""
+    found = pictures(args.photographs)
+    for part, copies in (("train", args.copies), ("val", 1)):
+        for number, path in enumerate(found):
+            folder = work / "a3" / part / f"class{number * CLASSES // len(found)}"
+            folder.mkdir(parents=True, exist_ok=True)
+            for copy in range(copies):
+                (folder / f"{path.stem}-{copy}.jpg").symlink_to(path.resolve())
+
+
+def detection_set(args: argparse.Namespace, work: Path) -> None:
+    """Photographs with pasted objects, in the layout of YOLO."""
+    from PIL import Image, ImageDraw
+
+    draws, found = random.Random(1), pictures(args.photographs)
+    photographs = []
+    for path in found:
+        photograph = Image.open(path).convert("RGB")
+        photograph.thumbnail((args.yolo_size * 3 // 2, args.yolo_size * 3 // 2))
+        photographs.append(photograph)
+    for part in ("images", "labels"):
+        for split in ("train", "val"):
+            (work / "yolo" / part / split).mkdir(parents=True, exist_ok=True)
+    for number, photograph in enumerate(photographs):
+        image, lines = photograph.copy(), []
+        for _ in range(draws.randint(1, 4)):
+            kind = draws.randrange(3)
+            other = draws.choice(photographs)
+            width, height = (
+                max(int(side * draws.uniform(0.15, 0.45)), 16) for side in (min(image.width, other.width), min(image.height, other.height))
+            )  # fmt: skip
+            left, top = draws.randint(0, image.width - width), draws.randint(0, image.height - height)
+            from_left, from_top = draws.randint(0, other.width - width), draws.randint(0, other.height - height)
+            mask = Image.new("L", (width, height))
+            outline = ImageDraw.Draw(mask)
+            if kind == 2:
+                outline.polygon([(width // 2, 0), (width - 1, height - 1), (0, height - 1)], fill=255)
+            else:
+                (outline.rectangle, outline.ellipse)[kind]([0, 0, width - 1, height - 1], fill=255)
+            image.paste(other.crop((from_left, from_top, from_left + width, from_top + height)), (left, top), mask)
+            centre = (left + width / 2) / image.width, (top + height / 2) / image.height
+            lines.append(f"{kind} {centre[0]:.6f} {centre[1]:.6f} {width / image.width:.6f} {height / image.height:.6f}")
+        # The last photographs are a validation set, which the trainer wants and nothing here uses.
+        split = "val" if number >= len(photographs) - 16 else "train"
+        image.save(work / "yolo" / "images" / split / f"{number:06}.jpg", quality=92)
+        (work / "yolo" / "labels" / split / f"{number:06}.txt").write_text("\n".join(lines) + "\n")
+
+
+def a3(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, list[float]]:
+    """Runs timm's script and reads the losses from its summary."""
+    device = ["--device", args.device, *(["--amp"] if args.device == "cuda" else [])]
+    data = ["--data-dir", str(work / "a3"), "--num-classes", str(CLASSES), "--workers", str(args.workers)]
+    more = ["--model", args.a3_model, "--epochs", str(args.epochs), "-b", str(args.batch), "--seed", str(seed)]
+    run = [str(args.train_py), *data, *A3, *more, *device, "--output", str(work / "runs"), "--experiment", f"{side}-{seed}"]
+    if side != "control":
+        run += ["--aa", "rand-m6-mstd0.5-inc1"]
+    if side != "own":
+        run = [str(EXAMPLES / "timm_train.py"), *run, "--no-prefetcher"]
+    done = subprocess.run([sys.executable, *run], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"a3, {side}, seed {seed}:\n{done.stdout[-3000:]}{done.stderr[-6000:]}")
+    with open(work / "runs" / f"{side}-{seed}" / "summary.csv") as file:
+        rows = list(csv.DictReader(file))
+    return {"train": [float(row["train_loss"]) for row in rows], "evaluation": [float(row["eval_loss"]) for row in rows]}
+
+
+def yolo(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, list[float]]:
+    """Runs the trainer in a process of its own, on links to the data, because it writes its cache there."""
+    folder = work / f"yolo-{side}-{seed}"
+    shutil.copytree(work / "yolo", folder, copy_function=os.link)
+    names = "{0: rectangle, 1: ellipse, 2: triangle}"
+    (folder / "data.yaml").write_text(f"path: {folder}\ntrain: images/train\nval: images/val\nnames: {names}\n")
+    out = work / f"yolo-{side}-{seed}.json"
+    command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--run", side, str(seed), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=work)
+    if done.returncode != 0:
+        raise SystemExit(f"yolo, {side}, seed {seed}:\n{done.stdout[-3000:]}{done.stderr[-6000:]}")
+    losses: dict[str, list[float]] = json.loads(out.read_text())
+    return losses
+
+
+def train_yolo(side: str, seed: int, args: argparse.Namespace, work: Path, out: Path) -> None:
+    """Trains a detector, and writes the losses of each epoch to `out`."""
+    if side == "own":
+        from ultralytics.models.yolo.detect import DetectionTrainer as Trainer
+    else:
+        sys.path.insert(0, str(EXAMPLES))
+        from yolo_trainer import Trainer
+
+    losses: dict[str, list[float]] = {}
+
+    class Quiet:
+        """A trainer without validation and checkpoints, which would take longer than the training."""
+
+        def save_metrics(self, metrics: Any) -> None:
+            for name, value in metrics.items():
+                if name.startswith("train/"):
+                    losses.setdefault(name.removeprefix("train/"), []).append(float(value))
+
+        def validate(self) -> Any:
+            return {}, 0.0
+
+        def save_model(self) -> bool:
+            return False
+
+        def final_eval(self) -> None:
+            pass
+
+    trainer = type("QuietTrainer", (Quiet, Trainer), {})(
+        overrides={
+            "model": args.yolo_model, "data": str(work / f"yolo-{side}-{seed}" / "data.yaml"), "imgsz": args.yolo_size, "seed": seed,
+            "batch": args.yolo_batch, "epochs": args.yolo_epochs, "device": 0 if args.device == "cuda" else "cpu",
+            "workers": args.workers, "project": str(work / "runs"), "name": f"{side}-{seed}", "close_mosaic": 0,
+            "mosaic": 0.0 if side == "control" else 1.0, "plots": False, "amp": False, "pretrained": False, "val": False,
+        }
+    )  # fmt: skip
+    trainer.train()
+    total = [sum(parts) for parts in zip(*losses.values(), strict=True)]
+    out.write_text(json.dumps({"train": total, **losses}))
+
+
+RECIPES = {"a3": a3, "yolo": yolo}
+
+
+def agrees(one: list[float], other: list[float]) -> bool:
+    """Whether the means differ by no more than the larger spread of the two."""
+    spread = max(max(one) - min(one), max(other) - min(other))
+    return abs(statistics.fmean(one) - statistics.fmean(other)) <= spread
+
+
+def report(recipe: str, losses: dict[str, list[dict[str, list[float]]]]) -> bool:
+    """Prints the losses of one recipe, and returns whether they agree in every epoch."""
+    good = True
+    first = next(iter(losses.values()))[0]
+    for name in first:
+        print(f"\n{recipe}, {name} loss\n\n| epoch | {' | '.join(losses)} | own and warpfeed | own and control |")
+        print("|---" * (len(losses) + 3) + "|")
+        for epoch in range(len(first[name])):
+            of = {side: [run[name][epoch] for run in runs] for side, runs in losses.items()}
+            shown = [f"{statistics.fmean(values):.4f} ({min(values):.4f} to {max(values):.4f})" for values in of.values()]
+            same = {side: agrees(of["own"], of[side]) for side in of if side != "own" and "own" in of}
+            good &= same.get("warpfeed", True) and all(math.isfinite(value) for values in of.values() for value in values)
+            words = [{None: "", True: "agree", False: "differ"}[same.get(side)] for side in ("warpfeed", "control")]
+            print(f"| {epoch + 1} | {' | '.join(shown + words)} |")
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photographs")
+    parser.add_argument("--train-py", type=Path, help="timm's script, from its repository")
+    parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--workers", type=int, default=3, help="processes or threads of each loader")
+    parser.add_argument("--parallel", type=int, default=6, help="trainings at the same time")
+    parser.add_argument("--copies", type=int, default=7, help="times that each photograph is in an epoch of a3")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--a3-model", default="resnet50")
+    parser.add_argument("--yolo-model", default="yolo11n.yaml")
+    parser.add_argument("--yolo-size", type=int, default=320)
+    parser.add_argument("--yolo-batch", type=int, default=16)
+    parser.add_argument("--yolo-epochs", type=int, default=10)
+    parser.add_argument("--work", type=Path, required=True, help="an empty folder for data and runs")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    work = args.work.resolve()
+    # Ultralytics otherwise looks for updates and fonts on the internet.
+    os.environ.update(YOLO_OFFLINE="true", YOLO_CONFIG_DIR=str(work), YOLO_AUTOINSTALL="false", OMP_NUM_THREADS="2")
+    if args.run:
+        side, seed, out = args.run
+        train_yolo(side, int(seed), args, work, Path(out))
+        return
+    if "a3" in args.only and args.train_py is None:
+        parser.error("a3 needs --train-py")
+    args.train_py = args.train_py and args.train_py.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    prepare = {"a3": class_folders, "yolo": detection_set}
+    for recipe in args.only:
+        prepare[recipe](args, work)
+    runs = [(recipe, side, seed) for recipe in args.only for side in args.sides for seed in args.seeds]
+
+    def run(what: tuple[str, str, int]) -> dict[str, list[float]]:
+        recipe, side, seed = what
+        since = time.monotonic()
+        losses = RECIPES[recipe](side, seed, args, work)
+        print(f"{recipe}, {side}, seed {seed}: {time.monotonic() - since:.0f} s", file=sys.stderr, flush=True)
+        return losses
+
+    with ThreadPoolExecutor(args.parallel) as pool:
+        found = dict(zip(runs, pool.map(run, runs), strict=True))
+    good = True
+    for recipe in args.only:
+        good &= report(recipe, {side: [found[recipe, side, seed] for seed in args.seeds] for side in args.sides})
+    import torch
+
+    device = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    print(f"\n{'All epochs agree' if good else 'Some epochs differ'}; {device}, {time.monotonic() - begin:.0f} s")
+    if args.json:
+        losses = {" ".join(map(str, what)): values for what, values in found.items()}
+        args.json.write_text(json.dumps({"losses": losses, "options": vars(args)}, default=str, indent=1))
+
+
+if __name__ == "__main__":
+    main()
