@@ -257,14 +257,17 @@ def prepared(options):
     return source
 
 
-def start(name, source, out):
-    command = [sys.executable, __file__, "--one", name, str(source), str(out)]
-    # LitData writes its chunks to the folder for temporary files first.
+def environment(out):
+    """Variables that keep temporary files next to `out`: LitData writes its chunks there first."""
     temporary = out.with_name("temporary")
     temporary.mkdir(exist_ok=True)
+    return {**os.environ, "TMPDIR": str(temporary)}
+
+
+def start(name, source, out):
+    command = [sys.executable, __file__, "--one", name, str(source), str(out)]
     with open(out.with_name("log"), "wb") as log:
-        environment = {**os.environ, "TMPDIR": str(temporary)}
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment(out))
 
 
 def ended(process, seconds=None):
@@ -322,7 +325,9 @@ def counted(name, out, patience=None):
     """The numbers of samples and of different ones that the writer's library reads, and its error."""
     count = [sys.executable, __file__, "--count", name, str(out)]
     try:
-        done = subprocess.run(count, check=False, capture_output=True, text=True, timeout=patience)
+        done = subprocess.run(
+            count, check=False, capture_output=True, text=True, timeout=patience, env=environment(out)
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return None, f"no end within {patience:.0f} s"
     if done.returncode:
