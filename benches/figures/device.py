@@ -44,6 +44,9 @@ class Setup:
         script = "import torch, torchvision; print(torch.__version__, torchvision.__version__)"
         found = run([self.python, "-c", script]).split()
         self.record.about["versions"].update(zip(("torch", "torchvision"), found))
+        if installed(self.python, "nvidia.dali"):
+            found = run([self.python, "-c", "import nvidia.dali; print(nvidia.dali.__version__)"]).strip()
+            self.record.about["versions"]["nvidia-dali-cuda130"] = found
 
 
 def measure(options):
