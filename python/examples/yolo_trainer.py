@@ -1,7 +1,7 @@
 """Ultralytics' trainer with warpfeed's batches: python/examples/yolo_trainer.py DATA.YAML [--epochs 3]
 
 The hook is `get_dataloader`. Training reads with warpfeed, and validation with Ultralytics' own loader,
-whose metrics need facts of its own. Mosaics end `close_mosaic` epochs before the last one, as there.
+whose metrics need facts of its own. Mosaics end `close_mosaic` epochs before the end, as there.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
         scale = (1 - args.scale, 1 + args.scale)
         plain = warpfeed.Augment.scale_jitter(args.imgsz, *scale).fill(114, 114, 114)
         plain = plain.flip(args.fliplr).vertical_flip(args.flipud).jitter(colours)
-        augment = plain
-        if args.mosaic and self.epochs > args.close_mosaic:
+        augment, last = plain, self.epochs - args.close_mosaic
+        # With fewer epochs than `close_mosaic`, Ultralytics never closes them.
+        if args.mosaic and last:
             augment = plain.mosaic(args.mosaic, scale=scale, translate=args.translate)
-            if args.close_mosaic:
-                augment = augment.from_epoch(self.epochs - args.close_mosaic, plain)
+            if 0 < last < self.epochs:
+                augment = augment.from_epoch(last, plain)
         loader = Loader(
             warpfeed.Yolo(args.data, "train"),
             batch_size=batch_size,
