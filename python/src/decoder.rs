@@ -15,7 +15,7 @@ use crate::error::Raised as _;
 use crate::joined::JoinedCore;
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
-use crate::waiting::{Process, SLICE, aside, ending, patiently};
+use crate::waiting::{Process, SLICE, aside, dropping, patiently};
 use crate::wake::Caller;
 
 /// An open decoder.
@@ -48,7 +48,7 @@ pub(crate) struct DecoderCore {
 pub(crate) struct Shared {
     lending: Lending,
     caller: Caller,
-    process: Process,
+    pub(crate) process: Process,
 }
 
 impl DecoderCore {
@@ -137,16 +137,8 @@ impl DecoderCore {
 
 impl Drop for DecoderCore {
     fn drop(&mut self) {
-        let mut open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.shared.process.is_this() {
-            Python::try_attach(|py| {
-                let open = open.take();
-                ending(py, move || drop(open));
-            });
-        }
-        // After `fork` there are no threads to end, and without an interpreter the process is
-        // ending.
-        std::mem::forget(open);
+        let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        dropping(&self.shared.process, open);
     }
 }
 

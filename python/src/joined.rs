@@ -6,6 +6,7 @@ use warpfeed::HostBatch;
 
 use crate::decoder::{Answer, Open, Shared, Waits, bytes};
 use crate::error::Raised as _;
+use crate::waiting::dropping;
 
 /// Requests that wait for a batch, with their futures. Either kind of decoder.
 enum Requests {
@@ -83,11 +84,6 @@ impl JoinedCore {
 
 impl Drop for JoinedCore {
     fn drop(&mut self) {
-        let mut requests = self.requests.take();
-        // Dropping it waits for its thread, which may drop objects of the interpreter.
-        if Python::try_attach(|py| py.detach(|| drop(requests.take()))).is_none() {
-            // Without an interpreter the process is ending.
-            std::mem::forget(requests);
-        }
+        dropping(&self.shared.process, self.requests.take());
     }
 }

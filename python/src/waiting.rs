@@ -119,6 +119,19 @@ pub(crate) fn ending(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Drops `value`, which ends threads of `process`.
+///
+/// After `fork` there are no threads to end, and without an interpreter the process is ending.
+pub(crate) fn dropping<T: Send + 'static>(process: &Process, mut value: Option<T>) {
+    if process.is_this() {
+        Python::try_attach(|py| {
+            let value = value.take();
+            ending(py, move || drop(value));
+        });
+    }
+    std::mem::forget(value);
+}
+
 /// Leaves a thread to [`wait_for_calls`].
 fn leave(thread: JoinHandle<()>) {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
