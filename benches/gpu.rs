@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
-use warpfeed::cuda::internal::{Context, Convert, Event, Launch, Memory, Pinned, SampleOps, Stream};
+use warpfeed::cuda::internal::{AfterFork, Context, Convert, Event, Launch, Memory, Pinned, SampleOps, Stream};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::order::Rng;
@@ -99,7 +99,7 @@ impl Gpu {
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = Memory::new(&self.context, BATCH * IMAGE)?;
-        let mut pinned = Pinned::new(&self.context, BATCH * IMAGE)?;
+        let mut pinned = Pinned::new(&self.context, BATCH * IMAGE, AfterFork::Absent)?;
         let since = Instant::now();
         pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
         let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;

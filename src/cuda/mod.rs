@@ -94,7 +94,7 @@ pub mod internal {
         ending::calls_in_progress,
         event::Event,
         memory::Memory,
-        pinned::Pinned,
+        pinned::{AfterFork, Pinned},
         stream::Stream,
     };
 }
@@ -104,6 +104,6 @@ pub(crate) use decode_ops::{DecodeOps, Encoded};
 pub(crate) use driver::Entered;
 #[cfg(feature = "cuda")]
 pub(crate) use internal::{
-    Context, Convert, Decode, DecodeAt, Event, Launch, Memory, Pinned, Retouch, SoftLabels, Stream,
+    AfterFork, Context, Convert, Decode, DecodeAt, Event, Launch, Memory, Pinned, Retouch, SoftLabels, Stream,
 };
 pub(crate) use ops::SampleOps;

@@ -11,7 +11,8 @@ use super::spec::{Array, DecodedPicture, Origin};
 use super::{Decode, Gpu, Job, Spec};
 use crate::batch::Largest;
 use crate::cuda::{
-    self, Context, Convert, DecodeOps, Entered, Event, Launch, Memory, Pinned, Recorded, Retouch, SoftLabels, Stream,
+    self, AfterFork, Context, Convert, DecodeOps, Entered, Event, Launch, Memory, Pinned, Recorded, Retouch,
+    SoftLabels, Stream,
 };
 use crate::error::Result;
 
@@ -85,7 +86,7 @@ impl Gpu for Nvidia {
     }
 
     fn faults(&self, count: usize) -> Result<Pinned> {
-        Pinned::new(&self.0, count * DecodeOps::FAULT_BYTES)
+        Pinned::new(&self.0, count * DecodeOps::FAULT_BYTES, AfterFork::Absent)
     }
 
     fn record(&self, event: &Event, stream: &Stream) -> Result<()> {

@@ -6,7 +6,7 @@ use super::open::begin_trace;
 use super::pictures::PictureOptions;
 use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
-use crate::cuda::{Context, Stream};
+use crate::cuda::{AfterFork, Context, Stream};
 use crate::device::{CudaBatch, Gpu, Held, Nvidia, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
@@ -60,8 +60,10 @@ impl Loader {
         let context = Context::of(stream)?;
         let consumer = Stream::lent(stream)?;
         let memory = context.clone();
-        let OnDevice { ring, shared } =
-            self.on_device(Nvidia(context), consumer, |bytes| pinned_memory(&memory, bytes))?;
+        let OnDevice { ring, shared } = self.on_device(Nvidia(context), consumer, |bytes| {
+            // The slots never leave the ring.
+            pinned_memory(&memory, bytes, AfterFork::Absent)
+        })?;
         Ok(Batches::new(ring, &shared))
     }
 

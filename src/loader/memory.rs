@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::batch::{Memory, Schema};
+#[cfg(feature = "cuda")]
+use crate::cuda::AfterFork;
 use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rank;
@@ -202,14 +204,15 @@ fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> 
         Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
         None => crate::cuda::Context::new(0),
     }?;
-    (0..slots).map(|_| pinned_memory(&context, bytes)).collect()
+    // A child process may read a batch that its parent took before `fork`.
+    (0..slots).map(|_| pinned_memory(&context, bytes, AfterFork::Shared)).collect()
 }
 
 /// Page-locked memory for one slot.
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
-pub(super) fn pinned_memory(context: &crate::cuda::Context, bytes: usize) -> Result<Memory> {
-    let mut pinned = crate::cuda::Pinned::new(context, bytes.max(1))?;
+pub(super) fn pinned_memory(context: &crate::cuda::Context, bytes: usize, after_fork: AfterFork) -> Result<Memory> {
+    let mut pinned = crate::cuda::Pinned::new(context, bytes.max(1), after_fork)?;
     let base = std::ptr::NonNull::from(&mut *pinned).cast();
     // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
     // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).

@@ -10,7 +10,7 @@ use crate::device::noise::{DTYPES, LAYOUTS, random_bytes};
 use crate::device::stream;
 use crate::reference::{Ops, convert};
 use warpfeed::cuda::internal::{
-    Context, Convert, Event, Launch, Memory, Pinned, Retouch, SampleOps, SoftLabels, Stream,
+    AfterFork, Context, Convert, Event, Launch, Memory, Pinned, Retouch, SampleOps, SoftLabels, Stream,
 };
 use warpfeed::decode::{Rect, Size};
 use warpfeed::order::Rng;
@@ -276,16 +276,23 @@ fn soft_labels_are_mixed_and_smoothed() {
 }
 
 /// Small blocks come from the driver. Large ones are mapped and registered, also if they end in the
-/// middle of a page.
+/// middle of a page. A child process shares a block or lacks it.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
     let (copy, own) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
-    for len in [1 << 20, 4 << 20, (37 << 20) + 12_345] {
-        let mut pinned = Pinned::new(&context, len).unwrap();
+    let kinds = [AfterFork::Shared, AfterFork::Absent];
+    for (len, after_fork) in
+        [1 << 20, 4 << 20, (37 << 20) + 12_345].iter().flat_map(|len| kinds.map(|kind| (*len, kind)))
+    {
+        let mut pinned = Pinned::new(&context, len, after_fork).unwrap();
         assert!(pinned.iter().all(|&byte| byte == 0), "{len} bytes are zeroed");
-        assert!(survives_forks(pinned.as_ptr() as usize) != Some(false), "{len} bytes");
+        let found = after_forks(pinned.as_ptr() as usize);
+        if after_fork == AfterFork::Shared {
+            assert_ne!(found, Found::Absent, "{len} bytes");
+        }
+        assert_ne!(found, Found::Copied, "{len} bytes, {after_fork:?}");
         pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), len));
         let memory = Memory::new(&context, len).unwrap();
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
@@ -306,26 +313,34 @@ fn pinned_memory_streams_and_events_work() {
     assert!(e.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY") && e.to_string().contains("prefetch"), "{e}");
 }
 
-/// Whether a child process shares the mapping at `address`, or lacks it. A private page would be
-/// copied by the next write after `fork`, and the device would read the old one. `None` if the
-/// system does not report mappings.
-fn survives_forks(address: usize) -> Option<bool> {
-    let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Shared,
+    Absent,
+    /// The next write after `fork` copies a page, and the device reads the old one.
+    Copied,
+    /// The system does not report mappings.
+    Unknown,
+}
+
+/// What a child process finds at `address`.
+fn after_forks(address: usize) -> Found {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return Found::Unknown };
     let mut is_private_here = false;
     for line in maps.lines() {
         let mut words = line.split_whitespace();
-        let first = words.next()?;
+        let Some(first) = words.next() else { continue };
         if let Some((begin, end)) = first.split_once('-') {
             let number = |text| usize::from_str_radix(text, 16).ok();
-            let inside = number(begin)? <= address && address < number(end)?;
-            let is_shared = words.next()?.ends_with('s');
-            if inside && is_shared {
-                return Some(true);
+            let (Some(begin), Some(end)) = (number(begin), number(end)) else { continue };
+            let inside = begin <= address && address < end;
+            if inside && words.next().is_some_and(|access| access.ends_with('s')) {
+                return Found::Shared;
             }
             is_private_here = inside;
         } else if is_private_here && first == "VmFlags:" {
-            return Some(words.any(|flag| flag == "dc"));
+            return if words.any(|flag| flag == "dc") { Found::Absent } else { Found::Copied };
         }
     }
-    None
+    Found::Unknown
 }

@@ -8,7 +8,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use super::super::{CudaBatch, FullSlot, HostFeed, Repair, Ring, Target};
 use super::*;
 use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, Schema};
-use crate::cuda::Pinned;
+use crate::cuda::{AfterFork, Pinned};
 use crate::order::Entry;
 
 const BATCH: usize = 256;
@@ -95,7 +95,8 @@ fn the_ring_keeps_the_bus_busy() {
     let bytes = BATCH * SIDE * SIDE * 3;
     let own = Stream::new(&context).unwrap();
     let bare = {
-        let (pinned, memory) = (Pinned::new(&context, bytes).unwrap(), Memory::new(&context, bytes).unwrap());
+        let (pinned, memory) =
+            (Pinned::new(&context, bytes, AfterFork::Absent).unwrap(), Memory::new(&context, bytes).unwrap());
         let copies = |n: usize| {
             // SAFETY: `pinned` stays alive and unchanged until the wait below.
             (0..n).for_each(|_| unsafe { own.upload(&memory, 0, &pinned) }.unwrap());
@@ -109,7 +110,7 @@ fn the_ring_keeps_the_bus_busy() {
     for (dtype, layout) in [(Dtype::U8, Layout::Nhwc), (Dtype::F16, Layout::Nchw), (Dtype::F32, Layout::Nchw)] {
         let (home, free) = bounded(4);
         for _ in 0..4 {
-            let pinned = |len| Pinned::new(&context, len).unwrap();
+            let pinned = |len| Pinned::new(&context, len, AfterFork::Absent).unwrap();
             let fields = [pinned(bytes), pinned(BATCH * 8)];
             home.send(Box::new((fields, BatchInfo::new(BATCH)))).unwrap();
         }
