@@ -59,6 +59,12 @@ impl Group {
         self.reduce(tensor, &ReduceOp::Avg)
     }
 
+    /// Largest of each element of `tensor`, which must be `f32`, over all processes.
+    #[allow(dead_code)] // The example has no use for it.
+    pub(crate) fn largest(&self, tensor: &Tensor) -> Result<Tensor> {
+        self.reduce(tensor, &ReduceOp::Max)
+    }
+
     fn reduce(&self, tensor: &Tensor, operation: &ReduceOp) -> Result<Tensor> {
         let device = self.device.as_cuda_device()?;
         let flat = tensor.flatten_all()?.force_contiguous()?;
