@@ -4,6 +4,7 @@
     python3 benches/scale.py                     all cases, as a table in Markdown; about 4 GB of disk
     python3 benches/scale.py --samples 1000000   smaller sets: see --help
     python3 benches/scale.py drawn weights       these cases only
+    python3 benches/scale.py ranks --devices 2   ranks at once with batches on GPUs, in turns on two
 
 Needs the Python package, built with optimisation (`pip install ./python`), NumPy and Linux. Each case
 runs in a process of its own. The columns: seconds until the loader is open, processor seconds of that,
@@ -139,13 +140,15 @@ def status(name):
     return int(lines[name].split()[0]) * 1024
 
 
-def measure(case, sizes, folder, rank=None):
+def measure(case, sizes, folder, rank=None, devices=0):
     """One case, in this process."""
     import warpfeed
 
     data, options = arguments(case, sizes, folder)
     if rank is not None:
         options |= {"rank": rank[0], "world_size": rank[1]}
+    if devices:
+        options |= {"output": "dlpack", "device": f"cuda:{rank[0] % devices}"}
     # Imports, and what the first loader of a process takes.
     with warpfeed.Loader(Drawn(8), **OPTIONS, augment=warpfeed.Augment.eval(8, 8)) as small:
         next(iter(small))
@@ -178,6 +181,7 @@ def started(case, options, *more):
     command = [sys.executable, __file__, "--one", case, "--folder", str(options.folder), *more]
     for name in ("samples", "rows", "entries"):
         command += [f"--{name}", str(getattr(options, name))]
+    command += ["--devices", str(options.devices)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -223,13 +227,14 @@ def main():
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the table")
     parser.add_argument("--entries", type=int, default=1_000_000, help="of the COCO file and the shard")
     parser.add_argument("--world", type=int, default=8, help="ranks that open at once")
+    parser.add_argument("--devices", type=int, default=0, help="GPUs of the ranks at once; 0 is batches on the host")
     parser.add_argument("--folder", type=pathlib.Path, help="keeps the files; a temporary folder by default")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--rank", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = {name: getattr(options, name) for name in ("samples", "rows", "entries")}
     if options.one:
-        return measure(options.one, sizes, options.folder, options.rank)
+        return measure(options.one, sizes, options.folder, options.rank, options.devices if options.rank else 0)
     with tempfile.TemporaryDirectory() as temporary:
         options.folder = options.folder or pathlib.Path(temporary)
         options.folder.mkdir(parents=True, exist_ok=True)

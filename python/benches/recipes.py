@@ -1,9 +1,12 @@
 """Images/s of whole recipes: warpfeed and torchvision v2 under `DataLoader`, in turns on two cores.
 
     python benches/recipes.py FOLDER [--only simclr] [--rounds 3] [--seconds 8] [--json out.json]
+    python benches/recipes.py FOLDER --device cuda --cores 4 --batch 256 --only rand_augment
 
 FOLDER has class folders of JPEGs. Batches are normalised `f32` in host memory, and `u8` in the recipe
-of albumentations. Each run is a process of its own, pinned to `--cores`. Ratios are medians over the
+of albumentations. With `--device cuda` they are in GPU memory, the GPU decodes for warpfeed, and
+`DataLoader` has page-locked batches that the loop uploads. `--packed` is the same set after
+`warpfeed pack`, which warpfeed then reads. Each run is a process of its own, pinned to `--cores`. Ratios are medians over the
 rounds, with the lowest and the highest. The order of the runs changes from round to round.
 
 | recipe | warpfeed | the other side, under `DataLoader` |
@@ -56,8 +59,10 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
         options = {"augment": train, "transform": a.Compose(colours()), "processes": args.cores}
     else:
         options["augment"] = train.rand_augment(2, 9) if name == "rand_augment" else train.three_augment()
+    if args.device == "cuda":
+        options |= {"device": "cuda", "decode_on": "gpu"}
     loader = warpfeed.Loader(
-        args.folder, batch_size=args.batch, shuffle=True, drop_last=True, repeat=args.repeat, num_workers=args.cores,
+        args.packed or args.folder, batch_size=args.batch, shuffle=True, drop_last=True, repeat=args.repeat, num_workers=args.cores,
         layout="nchw", output="torch", **options,
     )  # fmt: skip
     while True:
@@ -123,10 +128,12 @@ def torch_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
     torch.set_num_threads(1)
     loader = torch.utils.data.DataLoader(
         Pictures(name, args), args.batch, shuffle=True, drop_last=True, num_workers=args.cores, persistent_workers=True,
-        prefetch_factor=4,
+        prefetch_factor=4, pin_memory=args.device == "cuda",
     )  # fmt: skip
     while True:
-        for _, labels in loader:
+        for images, labels in loader:
+            if args.device == "cuda":
+                images = images.to("cuda", non_blocking=True)
             yield len(labels)
 
 
@@ -143,6 +150,10 @@ def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
     begin, samples = time.monotonic(), 0
     while time.monotonic() - begin < args.seconds:
         samples += next(batches)
+    if args.device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
     return samples / (time.monotonic() - begin)
 
 
@@ -176,6 +187,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--packed", type=Path, help="what warpfeed reads instead of FOLDER")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
