@@ -202,6 +202,13 @@ impl Error {
         self
     }
 
+    /// Adds line `line` of `file`, which names the file that the error belongs to.
+    #[must_use]
+    pub(crate) fn named_in(mut self, file: &Path, line: usize) -> Self {
+        self.0.cause = format!("{}; line {line} of {} names this file", self.0.cause, file.display());
+        self
+    }
+
     /// Adds the sample that the error belongs to. An existing sample stays.
     /// [`source::sample_error`](crate::source::sample_error) also adds its file.
     #[must_use]

@@ -152,6 +152,35 @@ def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output
     assert np.allclose(np.asarray(rows), want, atol=1e-6)
 
 
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_crowds_are_left_out_of_targets_unless_they_are_wanted(output: str) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+
+    class Crowds(Annotated):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return super().__getitem__(index) | {"boxes.crowd": np.arange(index, dtype=np.uint8) % 2}
+
+    def loaded(collate: Any, columns: dict[str, str]) -> Any:
+        options = {"batch_size": 4, "augment": Augment.resize((20, 40)), "output": output, "collate": collate}
+        return next(iter(Loader(Crowds(), fields={"boxes": Boxes(5, columns)}, **options)))
+
+    targets, yolo = warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets
+    with_crowd = {"class": "i64", "crowd": "u8"}
+    for index, target in enumerate(loaded(targets, with_crowd)[1]):
+        assert target["labels"].tolist() == list(range(0, index, 2))
+        assert target["boxes"][:, 1].tolist() == list(range(0, index, 2))
+        assert target["iscrowd"].tolist() == [0] * len(range(0, index, 2))
+    for index, target in enumerate(loaded(functools.partial(targets, crowd=True), with_crowd)[1]):
+        assert target["labels"].tolist() == list(range(index)) and target["iscrowd"].tolist() == [n % 2 for n in range(index)]
+    for index, target in enumerate(loaded(targets, {"class": "i64"})[1]):
+        assert target["labels"].tolist() == list(range(index))
+    pairs = [(int(row[0]), int(row[1])) for row in loaded(yolo, with_crowd)[1]]
+    assert pairs == [(index, n) for index in range(4) for n in range(0, index, 2)]
+    every = loaded(functools.partial(yolo, crowd=True), with_crowd)[1]
+    assert len(every) == 6
+
+
 def test_a_batch_without_boxes_is_empty_and_not_an_error() -> None:
     class Empty(Annotated):
         def __len__(self) -> int:

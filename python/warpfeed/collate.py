@@ -18,7 +18,9 @@ from ._fields import Boxes
 __all__ = ["detection_targets", "hf", "yolo_targets"]
 
 
-def detection_targets(batch: Any, *, boxes: str = "boxes", first_class: int = 0) -> tuple[list[Any], list[dict[str, Any]]]:
+def detection_targets(
+    batch: Any, *, boxes: str = "boxes", first_class: int = 0, crowd: bool = False
+) -> tuple[list[Any], list[dict[str, Any]]]:
     """Images and targets for torchvision's detection models: ``loss = model(images, targets)``.
 
     Each target is a dict with ``boxes``, (n, 4) f32 as left, upper, right and lower edge in pixels,
@@ -26,10 +28,14 @@ def detection_targets(batch: Any, *, boxes: str = "boxes", first_class: int = 0)
     has ``masks`` (n, H, W), ``keypoints`` (n, K, 3), ``iscrowd`` (n) i64 and ``image_id``. n is the
     sample's own number of boxes, without the padding.
 
+    Boxes that COCO marks as crowds are left out if the loader has the column ``crowd``, as in
+    torchvision's reference training. Without this column they are boxes like others.
+
     Args:
         boxes: the name of the field of :class:`warpfeed.Boxes`.
         first_class: number that is added to each class. torchvision's Faster R-CNN, Mask R-CNN and
             SSD reserve label 0 for the background: pass 1 for classes that begin at 0.
+        crowd: keeps crowds, for COCO's evaluation.
 
     Raises:
         ConfigError: for a loader without such a field, or without the column ``class``.
@@ -40,15 +46,16 @@ def detection_targets(batch: Any, *, boxes: str = "boxes", first_class: int = 0)
     counts = _list(batch[f"{boxes}.count"])
     targets = []
     for place, (count, counts_in_loss) in enumerate(zip(counts, batch._counted(), strict=True)):
+        kept = _kept(batch, boxes, place, count, crowd)
         rows = _converted(batch[boxes][place, :count], kind, (height, width), ("xyxy", False))
         target = {
-            "boxes": rows,
-            "labels": _as_i64(batch[f"{boxes}.class"][place, :count]) + first_class,
+            "boxes": rows[kept],
+            "labels": _as_i64(batch[f"{boxes}.class"][place, :count])[kept] + first_class,
             "valid": counts_in_loss,
         }
         for name, column in columns.items():
             if f"{boxes}.{column}" in batch:
-                values = batch[f"{boxes}.{column}"][place, :count]
+                values = batch[f"{boxes}.{column}"][place, :count][kept]
                 target[name] = _as_i64(values) if column == "crowd" else values
         if "image_id" in batch:
             target["image_id"] = _as_i64(batch["image_id"][place])
@@ -56,10 +63,11 @@ def detection_targets(batch: Any, *, boxes: str = "boxes", first_class: int = 0)
     return list(_channels_first(batch)), targets
 
 
-def yolo_targets(batch: Any, *, boxes: str = "boxes") -> tuple[Any, Any]:
+def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tuple[Any, Any]:
     """Images and one array of all boxes, (M, 6) f32: position of the image in the batch, class,
     centre x, centre y, width and height, as fractions of the image's size. Samples that are not
-    valid, such as the padding of a last batch, have no boxes here.
+    valid, such as the padding of a last batch, have no boxes here. ``crowd`` is that of
+    :func:`detection_targets`.
 
     Raises:
         ConfigError: as :func:`detection_targets`.
@@ -69,9 +77,10 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes") -> tuple[Any, Any]:
     counts = _list(batch[f"{boxes}.count"])
     counts = [count if valid else 0 for count, valid in zip(counts, batch._counted(), strict=True)]
     rows = _converted(rows, kind, batch.image_size, ("cxcywh", True))
-    images = [_full_like(rows[place, :count, :1], place) for place, count in enumerate(counts)]
-    classes = [_as_f32(of_class[place, :count])[:, None] for place, count in enumerate(counts)]
-    own = [rows[place, :count] for place, count in enumerate(counts)]
+    kept = [_kept(batch, boxes, place, count, crowd) for place, count in enumerate(counts)]
+    images = [_full_like(rows[place, : counts[place], :1][own], place) for place, own in enumerate(kept)]
+    classes = [_as_f32(of_class[place, : counts[place]][own])[:, None] for place, own in enumerate(kept)]
+    own = [rows[place, : counts[place]][own] for place, own in enumerate(kept)]
     return _channels_first(batch), _joined([_joined(parts, 1) for parts in zip(images, classes, own, strict=True)], 0)
 
 
@@ -105,6 +114,13 @@ def _boxes_of(batch: Any, name: str) -> Boxes:
     if f"{name}.class" not in batch:
         raise ConfigError(f"{name!r} has no classes: fields={{{name!r}: Boxes({kind.most}, {{'class': 'i64'}})}}")
     return kind
+
+
+def _kept(batch: Any, boxes: str, place: int, count: int, crowd: bool) -> Any:
+    """The boxes of a sample that are not crowds, as an index."""
+    if crowd or f"{boxes}.crowd" not in batch:
+        return slice(None)
+    return batch[f"{boxes}.crowd"][place, :count] == 0
 
 
 def _channels_first(batch: Any) -> Any:

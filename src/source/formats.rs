@@ -330,6 +330,13 @@ pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Sour
         return opened;
     }
     match (folder, tars) {
+        (Ok(_), 0) if let Some(json) = annotations_in(path) => {
+            Err(Error::in_source(format!(
+                "holds annotations and pictures, which would be class folders; open the annotations, such as {json:?}, or \
+                 choose the format \"folder\""
+            ))
+            .at_path(path))
+        }
         (Ok(folder), 0) => Ok(Arc::new(folder)),
         (Ok(folder), _) => Err(Error::in_source(format!(
             "holds {tars} .tar files and {} images; open one of the two with `Tar::open` or `Folder::open`, or move them apart",
@@ -347,6 +354,18 @@ pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Sour
         (Err(e), 0) => Err(e),
         (Err(_), _) => of_pattern().open(path, options),
     }
+}
+
+/// The first JSON file in COCO's folder `annotations` below `path`, if this holds nothing else.
+fn annotations_in(path: &Path) -> Option<String> {
+    let files = fs::read_dir(path.join("annotations")).ok()?;
+    let mut names: Vec<String> = files
+        .filter_map(|file| file.ok()?.file_name().into_string().ok())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    names.sort();
+    let are_all = names.iter().all(|name| name.ends_with(".json"));
+    names.into_iter().next().filter(|_| are_all).map(|name| format!("annotations/{name}"))
 }
 
 /// Opens the Arrow or Parquet files in `folder`, if there are any: those of `split`, or of the only

@@ -9,7 +9,7 @@ use crate::annotated::{coco, coco_set, refused, set};
 use serde_json::json;
 use warpfeed::ErrorKind;
 use warpfeed::pack::Pack;
-use warpfeed::source::{Coco, OwnedSample, Source, Voc, Yolo, open};
+use warpfeed::source::{Coco, Options, OwnedSample, Source, Voc, Yolo, open};
 
 fn sample(source: &dyn Source, index: usize) -> OwnedSample {
     OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
@@ -146,6 +146,14 @@ fn coco_finds_its_pictures_or_accepts_their_folder() {
     assert!(e.cause().contains("the first picture, \"a.png\", was not found; looked in "), "{e}");
     let source = Coco::with_pictures(root.path().join("a.json"), root.path().join("far/away")).unwrap();
     assert!(source.read(0, &mut Vec::new()).is_ok());
+}
+
+#[test]
+fn the_root_of_a_coco_set_is_not_opened_as_class_folders() {
+    let root = coco_set(&coco());
+    let e = refused(open(root.path()));
+    assert!(e.cause().contains("open the annotations, such as \"annotations/instances_val.json\""), "{e}");
+    assert!(Options::new().format("folder").open(root.path()).is_ok());
 }
 
 #[test]

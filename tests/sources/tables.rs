@@ -263,8 +263,12 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
     assert_eq!(read(1).unwrap_err(), format!("{file}: source: line 4: a row of 2 cells, the table has 3 columns"));
     assert_eq!(read(2).unwrap_err(), format!("{file}: source: line 5: a row of 4 cells, the table has 3 columns"));
     let missing = read(3).unwrap_err();
-    let place = format!("{file}: io: line 6: {}: No such file", root.path().join("b.png").display());
-    assert!(missing.starts_with(&place), "{missing}");
+    // The path is that of the missing file, so that programs can collect the files to mend.
+    let place = format!("{}: io: No such file", root.path().join("b.png").display());
+    assert!(
+        missing.starts_with(&place) && missing.ends_with(&format!("; line 6 of {file} names this file")),
+        "{missing}"
+    );
     assert_eq!(read(4).unwrap_err(), format!("{file}: source: line 7: column \"path\" has no path"));
     let lines =
         open(write(root.path(), "t.jsonl", "{\"x\": 1}\n[2]\n{\"x\": 1, \"x\": 2}\n{\"x\": \n{\"y\": 3}")).unwrap();
@@ -278,6 +282,49 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
     let gathered = TableOptions::new().gather("v", ["a", "b"]).open(gathered).unwrap();
     let e = gathered.read(1, &mut Vec::new()).unwrap_err();
     assert_eq!(e.cause(), "line 3: column \"b\" of field \"v.txt\" is \"\", not one number");
+}
+
+#[test]
+fn a_chosen_column_without_labels_is_refused_with_its_first_bad_value() {
+    let root = tempfile::tempdir().unwrap();
+    let floats = write(root.path(), "f.csv", "path,age\na.png,3\nb.png,0.5\n");
+    let e = TableOptions::new().label("age").open(&floats).unwrap_err();
+    assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*floats)));
+    let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read such values \
+                 as a field of the kind Numbers";
+    assert_eq!(e.cause(), words);
+    let lists = write(root.path(), "l.jsonl", "{\"path\": \"a.png\", \"tags\": [1]}\n");
+    let e = TableOptions::new().label("tags").open(lists).unwrap_err();
+    assert!(
+        e.cause().starts_with("line 1: column \"tags\" has no labels: \"[1]\"") && e.cause().ends_with("MultiHot"),
+        "{e}"
+    );
+    // A column that only looks like one of labels is a field.
+    let named = write(root.path(), "n.csv", "path,label\na.png,0.5\n");
+    assert!(TableOptions::new().open(named).is_ok());
+}
+
+#[test]
+fn a_table_without_names_of_columns_does_not_lose_its_first_row() {
+    let root = tempfile::tempdir().unwrap();
+    image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
+    let table = write(root.path(), "t.csv", "a.png,1\na.png,2\n");
+    let e = TableOptions::new().open(&table).unwrap_err();
+    let words = "no column of pictures among \"a.png\", \"1\": \"a.png\" looks like a value.";
+    assert!(e.cause().starts_with(words) && e.cause().contains("headerless"), "{e}");
+    let both = TableOptions::new().headerless().picture("0").label("1").open(&table).unwrap();
+    assert_eq!((both.len(), both.label(0, &mut Vec::new()).unwrap()), (2, Some(1)));
+}
+
+#[test]
+fn an_empty_cell_for_a_number_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
+    let table = write(root.path(), "t.csv", "path,age\na.png,\n");
+    let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).without("label");
+    let mut batches = loader.field("age", Numbers::new(Dtype::F32, [])).host().unwrap();
+    let e = batches.epoch(0).next().unwrap().unwrap_err();
+    assert!(e.cause().contains("field \"age.txt\" is empty, the loader expects []"), "{e}");
 }
 
 #[test]

@@ -3,6 +3,7 @@ use std::path::Path;
 use super::cells::Cell;
 use super::options::TableOptions;
 use crate::error::{Error, Result};
+use crate::format::field_of_file;
 use crate::source::file::is_below;
 use crate::source::sample::MAX_FIELDS;
 
@@ -64,6 +65,16 @@ impl Columns {
             defaults.iter().find_map(|want| names.iter().position(|have| have.eq_ignore_ascii_case(want)))
         };
         let picture = options.picture.as_ref().map(named).transpose()?.or_else(|| default(&PICTURES));
+        if picture.is_none()
+            && !options.headerless
+            && let Some(path) = names.iter().find(|name| is_picture_file(name))
+        {
+            return Err(Error::config(format!(
+                "no column of pictures among {}: {path:?} looks like a value. Does the table lack a line with the names of \
+                 its columns? Choose TableOptions::headerless then, or the column with TableOptions::picture",
+                shown(&names)
+            )));
+        }
         let label = match (&options.label, options.without_label) {
             (Some(_), true) => return Err(Error::config("label and without_label exclude each other")),
             (Some(name), false) => Some(named(name)?),
@@ -141,6 +152,11 @@ fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
 /// Stem of the field's name: in lower case, like a file extension in WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
+}
+
+/// Whether a column's name is the path of a picture.
+fn is_picture_file(name: &str) -> bool {
+    Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_of_file(end, &[]).is_some())
 }
 
 /// The names of columns for a message.

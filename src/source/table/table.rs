@@ -149,7 +149,7 @@ impl Table {
         let columns = columns.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         let file = path.to_owned();
         let mut table = Table { file, root, text, starts, syntax, columns, labels: None, formats, stored: None };
-        table.learn(classes, lenient, &first)?;
+        table.learn((classes, lenient), &first, options.label.is_some())?;
         table.find_files(&first, below, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(table)
     }
@@ -206,8 +206,13 @@ impl Table {
         self.columns.guessed.contains(&column) && cell.is_some_and(is_out)
     }
 
-    /// Determines the labels.
-    fn learn(&mut self, classes: Option<&Classes>, lenient: bool, first: &[Option<(Cell, String)>]) -> Result<()> {
+    /// Determines the labels. `chosen` says whether the user chose their column.
+    fn learn(
+        &mut self,
+        (classes, lenient): (Option<&Classes>, bool),
+        first: &[Option<(Cell, String)>],
+        chosen: bool,
+    ) -> Result<()> {
         let Some(column) = self.columns.label else { return Ok(()) };
         let value = first.get(column).and_then(Option::as_ref);
         let mut learner = Learner::default();
@@ -239,10 +244,33 @@ impl Table {
             return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
         }
         self.labels = labels;
+        if self.labels.is_none() && chosen {
+            return Err(self.no_labels(column, listed));
+        }
         if self.labels.is_none() {
             self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
         }
         Ok(())
+    }
+
+    /// The error for a chosen column whose values cannot be labels. They are lists if `listed`.
+    fn no_labels(&self, column: usize, listed: bool) -> Error {
+        let mut cells = Cells::default();
+        let mut of_row = |row: usize| {
+            self.parse(row, &mut cells).ok()?;
+            let (cell, bytes) = cells.get(column);
+            let value = String::from_utf8_lossy(bytes).trim().to_owned();
+            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && value.parse::<i64>().is_err() };
+            is_bad.then_some((row, value))
+        };
+        let name = &self.columns.names[column];
+        let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
+        let kind = if listed { "MultiHot" } else { "Numbers" };
+        Error::config(format!(
+            "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read such values as a field of \
+             the kind {kind}"
+        ))
+        .at_line(&self.file, self.line(row))
     }
 
     /// Number of the line in which `row` begins.
@@ -296,7 +324,12 @@ impl Table {
             return Ok(page.push(stored.read(row, place, &url_of(&self.root, cell), &mut bytes)?));
         }
         let path = self.locate(page, cell);
-        page.read(path.clone()).map_err(|e| Error::io(page.text(path), &e).at_line(&self.file, self.line(row)))
+        page.read(path.clone()).map_err(|e| self.unread(page.text(path), row, &e))
+    }
+
+    /// The error for a file that cannot be read. Its path is that of the file, not of the table.
+    fn unread(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
+        Error::io(path, e).named_in(&self.file, self.line(row))
     }
 
     /// Gathers the sample of `row` in `page`.
