@@ -160,6 +160,10 @@ mod pages {
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 
+#[cfg(test)]
+#[path = "../tests/support/warnings.rs"]
+mod warnings;
+
 pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
 pub use decode::Exif;
 #[cfg(feature = "cuda")]

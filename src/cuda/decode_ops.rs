@@ -121,6 +121,7 @@ impl DecodeOps {
 
     /// Bytes of a segment from which on its lines are decoded in parallel: `WORTH` in
     /// `kernels/jpeg.cu`.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) const WORTH: usize = 2048;
 
     /// Bytes of scratch for the starts of the pieces of an arena: 32 for each line of the arena and

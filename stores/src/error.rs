@@ -28,6 +28,7 @@ const ADVICE: &[(&[&str], &str)] = &[
         ],
         "the bucket is in another region: set AWS_REGION to the region of the bucket",
     ),
+    (&["NoSuchProfile"], "AWS_PROFILE names a profile that neither ~/.aws/config nor the file of keys next to it has"),
     (&["NoSuchBucket", "ContainerNotFound"], "the bucket does not exist: check its name and the endpoint"),
     (&["NoSuchUpload"], "something else has ended this upload, such as a rule of the bucket: start again"),
 ];

@@ -212,7 +212,10 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
 fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
-    let profile = Profile::read();
+    let profile = Profile::read().map_err(|name| {
+        let source = format!("NoSuchProfile: {name}").into();
+        object_store::Error::Generic { store: "S3", source }
+    })?;
     let others =
         ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
     if missing(&builder, AmazonS3ConfigKey::AccessKeyId)

@@ -16,7 +16,10 @@ pub(crate) struct Profile {
 
 impl Profile {
     /// The profile that `AWS_PROFILE` names, or `default`.
-    pub(crate) fn read() -> Self {
+    ///
+    /// # Errors
+    /// The name, if neither file has that profile. The default one may be absent.
+    pub(crate) fn read() -> Result<Self, String> {
         let name = env::var("AWS_PROFILE").or_else(|_| env::var("AWS_DEFAULT_PROFILE")).unwrap_or_default();
         let name = if name.is_empty() { "default" } else { &name };
         let file = |variable: &str, name: &str| {
@@ -29,23 +32,24 @@ impl Profile {
         Self::of(name, &config, &credentials)
     }
 
-    fn of(name: &str, config: &str, credentials: &str) -> Self {
+    fn of(name: &str, config: &str, credentials: &str) -> Result<Self, String> {
         let mut profile = Profile::default();
         // The sections of the two files are named differently, and the credentials take precedence.
         let title = if name == "default" { "default".to_owned() } else { format!("profile {name}") };
-        profile.add(config, &title);
-        profile.add(credentials, name);
-        profile
+        let found = profile.add(config, &title) | profile.add(credentials, name);
+        if found || name == "default" { Ok(profile) } else { Err(name.to_owned()) }
     }
 
-    fn add(&mut self, text: &str, title: &str) {
-        let mut inside = false;
+    /// Adds the keys of the section `title`. Returns whether the text has it.
+    fn add(&mut self, text: &str, title: &str) -> bool {
+        let (mut inside, mut found) = (false, false);
         for line in text.lines() {
             // An indented line belongs to a nested section, such as `s3 =`.
             let nested = line.starts_with([' ', '\t']);
             let line = line.trim();
             if let Some(section) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
                 inside = section.split_whitespace().eq(title.split_whitespace());
+                found |= inside;
                 continue;
             }
             let Some((key, value)) = line.split_once('=') else { continue };
@@ -62,6 +66,7 @@ impl Profile {
             };
             *to = Some(value.trim().to_owned());
         }
+        found
     }
 }
 
@@ -75,10 +80,11 @@ mod tests {
         let credentials =
             "# keys\n[default]\naws_access_key_id = A\naws_secret_access_key = B\n[lab]\naws_access_key_id=C\n";
         let text = |text: &str| Some(text.to_owned());
-        let found = Profile::of("default", config, credentials);
+        let found = Profile::of("default", config, credentials).unwrap();
         assert_eq!((found.key, found.secret, found.region), (text("A"), text("B"), text("eu-west-1")));
-        let found = Profile::of("lab", config, credentials);
+        let found = Profile::of("lab", config, credentials).unwrap();
         assert_eq!((found.key, found.secret, found.region), (text("C"), None, text("us-west-2")));
-        assert_eq!(Profile::of("none", config, credentials), Profile::default());
+        assert_eq!(Profile::of("none", config, credentials), Err("none".to_owned()));
+        assert_eq!(Profile::of("default", "", ""), Ok(Profile::default()));
     }
 }

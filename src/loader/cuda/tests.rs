@@ -21,6 +21,7 @@ use crate::loader::DecoderBuilder;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
 use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, Interpolation, Mosaic, RandomAffine};
+use crate::warnings::Warnings;
 
 mod borders;
 mod joins;
@@ -28,10 +29,6 @@ mod memory;
 mod ranks;
 mod repairs;
 mod stored;
-#[path = "../../../tests/support/warnings.rs"]
-mod warnings;
-
-use warnings::Warnings;
 
 /// A drawn picture as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {

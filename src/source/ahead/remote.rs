@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::fetcher::{Fetcher, Following};
-use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
+use super::request::{ATTEMPTS, Counts, Parts, given_up, pause, repeats};
 use crate::error::{Error, Result};
 use crate::source::bytes::room;
 use crate::source::{Follow, Lookahead, Object, Store, stop};
@@ -103,7 +103,7 @@ impl Remote {
             match answer {
                 Err(e) if e.is_transient() && attempt < ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    tracing::debug!("read again after attempt {attempt}: {e}");
+                    repeats(attempt, &e);
                     stop::sleep(pause(attempt, range.start))?;
                     attempt += 1;
                 }
@@ -149,6 +149,7 @@ impl Remote {
             match answer {
                 Err(e) if e.is_transient() && attempt < ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
+                    repeats(attempt, &e);
                     stop::sleep(pause(attempt, 0))?;
                     attempt += 1;
                 }

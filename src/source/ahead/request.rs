@@ -13,6 +13,8 @@ use crate::trace::{NetworkStats, Tally};
 /// Attempts of a request, and the pauses between them, each four times as long as the one before.
 /// Together they bridge an outage of a minute and a half.
 pub(super) const ATTEMPTS: u32 = 12;
+/// The attempt after which a warning is logged.
+const TOLD: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -117,6 +119,16 @@ pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
     full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
 }
 
+/// Logs that a request is repeated. The user hears of it after a second, long before the last
+/// attempt, because nothing else says why the loader waits.
+pub(super) fn repeats(attempt: u32, error: &Error) {
+    if attempt == TOLD {
+        tracing::warn!("no answer after {attempt} attempts; up to {ATTEMPTS} take about a minute and a half: {error}");
+    } else {
+        tracing::debug!("read again after attempt {attempt}: {error}");
+    }
+}
+
 /// The final error of a request for `range` of `object`.
 pub(super) fn given_up(error: Error, object: &Object, range: Range<u64>, attempts: u32) -> Error {
     let note = match attempts {
@@ -124,4 +136,21 @@ pub(super) fn given_up(error: Error, object: &Object, range: Range<u64>, attempt
         _ => format!("bytes {} to {}, after {attempts} attempts", range.start, range.end),
     };
     error.settled(&note).at_path(&object.url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::warnings::Warnings;
+
+    #[test]
+    fn a_request_that_fails_again_and_again_is_told_once() {
+        let told = Warnings::default();
+        tracing::subscriber::with_default(told.clone(), || {
+            (1..ATTEMPTS).for_each(|attempt| repeats(attempt, &Error::in_source("connection refused")));
+        });
+        let told = told.0.lock().unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("no answer after 4 attempts") && told[0].contains("connection refused"), "{told:?}");
+    }
 }
