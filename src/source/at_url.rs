@@ -9,7 +9,7 @@ use super::formats::{DATA_FORMATS, DataFormat, Opened, WITH_PARTS, of_pattern, p
 use super::options::Options;
 use super::tree::Tree;
 use super::{Arrow, Object, Tar, tar};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards,
 /// or the shards or pictures below the URL.
@@ -39,6 +39,8 @@ pub(super) fn open_at(url: &str, options: &Options) -> Opened {
     let remote = Remote::new(options.stores.of(url)?.clone());
     let objects = match remote.list(url) {
         Ok(objects) => objects,
+        // A store that does not answer has been asked often enough.
+        Err(e) if e.kind() == ErrorKind::Io => return Err(e),
         // Some stores refuse to list what does not exist.
         Err(e) => return split_at(url, options).unwrap_or(Err(e)),
     };

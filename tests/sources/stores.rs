@@ -192,6 +192,33 @@ impl Store for Busy {
     }
 }
 
+/// A store that cannot be reached. Counts the requests.
+#[derive(Default)]
+struct Unreachable(Mutex<usize>);
+
+impl Store for Unreachable {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        *self.0.lock().unwrap() += 1;
+        Err(Error::new(ErrorKind::Io, "no connection").at_path(prefix))
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        self.list(url)?.pop().ok_or_else(|| Error::in_source("no object"))
+    }
+
+    fn read(&self, object: &Object, _: u64, _: &mut [u8]) -> Result<()> {
+        self.object(&object.url).map(drop)
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_asked_for_one_listing() {
+    let store = Arc::new(Unreachable::default());
+    let e = Options::new().store("mem", store.clone()).open("mem://set/train").err().unwrap();
+    assert_eq!((e.kind(), e.cause()), (ErrorKind::Io, "no connection"));
+    assert_eq!(*store.0.lock().unwrap(), 1, "each listing is repeated for a minute and a half");
+}
+
 #[test]
 fn a_store_that_is_busy_once_loses_no_shard_and_its_list_may_be_in_any_order() {
     let (_root, objects) = shards();
