@@ -1,0 +1,113 @@
+"""Registers, shared memory and occupancy of each kernel on each generation of GPUs, without a GPU.
+
+    pip download --no-deps nvidia-cuda-nvcc-cu12==12.9.86 && unzip nvidia_cuda_nvcc*.whl
+    cargo build -p warpfeed-cli
+    python3 benches/kernels.py nvidia/cuda_nvcc/bin/ptxas            # writes the table
+    python3 benches/kernels.py nvidia/cuda_nvcc/bin/ptxas --check    # fails if it differs
+
+ptxas compiles the committed PTX, as the driver does when a loader opens, and reports the resources.
+`warpfeed occupancy` computes how many warps a multiprocessor holds. The table is in the README of
+the kernels.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+KERNELS = ROOT / "src/cuda/kernels"
+PAGE = KERNELS / "README.md"
+BEGIN, END = "<!-- registers: benches/kernels.py -->\n", "<!-- end of registers -->\n"
+# The oldest supported GPU, and one of each generation after it. 12.9 is the last ptxas that compiles
+# for 7.0.
+CAPABILITIES = ["7.0", "7.5", "8.0", "8.9", "9.0", "10.0", "12.0"]
+ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
+SPILLED = re.compile(r"(\d+) bytes spill stores")
+
+
+def blocks():
+    """The block of each entry point: that of its launch, which is the bound it is compiled with."""
+    found = {}
+    for file in ("convert", "retouch", "jpeg"):
+        text = (KERNELS / f"{file}.ptx").read_text(encoding="utf-8")
+        for name, block in re.findall(r"\.entry (\w+)\(.*?\.maxntid (\d+)", text, re.S):
+            found[name] = int(block)
+    return found
+
+
+def dynamic():
+    """Bytes of shared memory that a launch of `jpeg_resize` asks for at most: for crops that are not
+    very wide, and for the widest."""
+    lines = (ROOT / "src/cuda/decode.rs").read_text(encoding="utf-8")
+    columns = (ROOT / "src/cuda/decode_ops.rs").read_text(encoding="utf-8")
+    usual = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
+    widest = 4 * ((int(re.search(r"const MOST_COLUMNS: u32 = (\d+) << 10;", columns)[1]) << 10) + 6)
+    return usual + 16, widest + 16
+
+
+def compiled(ptxas, capability):
+    """Registers, bytes of shared memory and bytes of spilled registers of each entry point."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for file in ("convert", "retouch", "jpeg"):
+            command = [ptxas, "-v", f"-arch=sm_{capability.replace('.', '')}", KERNELS / f"{file}.ptx", "-o", f"{folder}/x"]
+            report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+            for part in report.split("ptxas info    : Compiling")[1:]:
+                name = ENTRY.search("Compiling" + part)[1]
+                registers, shared = USED.search(part).groups()
+                found[name] = int(registers), int(shared or 0), int(SPILLED.search(part)[1])
+    return found
+
+
+def occupancy(program, capability, registers, shared, block):
+    command = [program, "occupancy", "--regs", str(registers), "--smem", str(shared), "--cc", capability]
+    table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(re.search(rf"^ +{block} .*?([\d.]+) %", table, re.M)[1])
+
+
+def rows(ptxas, program):
+    block_of, (usual, widest) = blocks(), dynamic()
+    found = {capability: compiled(ptxas, capability) for capability in CAPABILITIES}
+    cells = {}
+    for capability, kernels in found.items():
+        if kernels.keys() != block_of.keys():
+            raise SystemExit(f"{capability}: ptxas reports other kernels than the PTX has: {kernels.keys() ^ block_of.keys()}")
+        for name, (registers, shared, spilled) in kernels.items():
+            largest = shared + (widest if name == "jpeg_resize" else 0)
+            shared += usual if name == "jpeg_resize" else 0
+            if largest > 48 << 10 or occupancy(program, capability, registers, largest, block_of[name]) == 0:
+                raise SystemExit(f"{name} cannot be launched on {capability}: {registers} registers, {largest} bytes")
+            share = occupancy(program, capability, registers, shared, block_of[name])
+            cells[name, capability] = f"{registers}{'*' if spilled else ''}, {share:.0f} %", shared
+    yield f"| kernel | threads | shared | {' | '.join(CAPABILITIES)} |"
+    yield "|---|---|---|" + "---|" * len(CAPABILITIES)
+    # Kernels with equal rows, such as those for f16 and bf16, are one row.
+    same = {}
+    for name in block_of:
+        shared = sorted({cells[name, capability][1] for capability in CAPABILITIES})
+        row = (block_of[name], "-".join(map(str, shared)), *(cells[name, capability][0] for capability in CAPABILITIES))
+        same.setdefault(row, []).append(name)
+    for row, names in same.items():
+        yield f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(map(str, row))} |"
+
+
+def main(ptxas, check=None):
+    program = ROOT / "target/debug/warpfeed"
+    page = PAGE.read_text(encoding="utf-8")
+    head, rest = page.split(BEGIN)
+    _, tail = rest.split(END)
+    text = head + BEGIN + "\n" + "\n".join(rows(ptxas, program)) + "\n\n" + END + tail
+    if check:
+        if text != page:
+            raise SystemExit(f"{PAGE.relative_to(ROOT)} differs from what ptxas reports: run {sys.argv[0]} without --check")
+    else:
+        PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if not 2 <= len(sys.argv) <= 3 or sys.argv[2:] not in ([], ["--check"]):
+        raise SystemExit(__doc__)
+    main(*sys.argv[1:])
