@@ -6,9 +6,7 @@ import copy
 import logging
 import os
 import pickle
-import random
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -37,6 +35,8 @@ class Albumentations:
         self._own = threading.local()
 
     def __call__(self, image: Any, rng: Any) -> Any:
+        import random
+
         # A pipeline keeps its generator and parameters, so each thread has one of its own.
         pipeline = getattr(self._own, "pipeline", None)
         if pipeline is None:
@@ -142,6 +142,7 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
     imported the program before the next one starts.
     """
     import multiprocessing
+    import tempfile
 
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryFile() as function:

@@ -8,7 +8,6 @@ names the option and its value.
 from __future__ import annotations
 
 import collections.abc
-import difflib
 import functools
 import inspect
 import json
@@ -84,6 +83,8 @@ def given(function: Callable[..., Any], values: Mapping[str, Any], unknown: Iter
         owner = function.__qualname__.partition(".")[0]
         if name in _ELSEWHERE:
             raise TypeError(f"{owner} has no {name!r}: {_ELSEWHERE[name]}")
+        import difflib  # slow to import, and only errors need it
+
         close = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
         raise TypeError(f"{owner} has no argument {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
     for name, kinds in options.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
-import random
 import signal
 import struct
 import sys
@@ -98,6 +97,8 @@ def _write(end: int, answer: bytes) -> None:
 def _seed_globals(words: tuple[int, ...]) -> None:
     """Seeds generators that the function may use instead of its own, so that its results do not
     depend on the samples that this process saw before."""
+    import random
+
     random.seed(words[0])
     for name, seed in (("numpy", _seed_numpy), ("torch", _seed_torch)):
         if name in sys.modules:

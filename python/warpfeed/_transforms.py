@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from typing import Any, Callable, Mapping, Sequence, Union
 
@@ -104,6 +103,8 @@ def _wanted(f: Callable[..., Any], name: str) -> list[str]:
 
 def _seed(seed: int, epoch: int, number: int, rank: int, place: int) -> int:
     """A seed of 63 bits, different for each batch, rank and transform."""
+    import hashlib  # brings OpenSSL
+
     text = f"{seed} {epoch} {number} {rank} {place}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
