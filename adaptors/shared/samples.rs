@@ -1,5 +1,5 @@
-//! Test data of all adaptors: 50 small pictures, each with an array and with rows of numbers. The
-//! adaptors' tests include this file by its path.
+//! Test data of all adaptors: 50 small pictures, each with an array and with rows of numbers.
+//! `tests/samples/mod.rs` of each adaptor is a link to this file, so that packed crates have it.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};

@@ -2,7 +2,6 @@
 //! its exact values, for every field and element type. They occupy the slot until they are dropped,
 //! and writing to one does not change the slot.
 
-#[path = "../../shared/samples.rs"]
 mod samples;
 
 use burn_core::tensor::{Bytes, DType, Device, TensorData};

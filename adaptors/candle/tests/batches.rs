@@ -2,7 +2,6 @@
 //! layout. They own their memory, so they do not change when their batch is dropped and its memory
 //! is rewritten. Errors name the field or the sample.
 
-#[path = "../../shared/samples.rs"]
 mod samples;
 
 use candle_core::{DType, Device, Tensor};

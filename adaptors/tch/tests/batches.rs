@@ -2,7 +2,6 @@
 //! values, for every field and element type. They occupy the slot until the last tensor that shares
 //! their storage is dropped. Errors name the field or the sample.
 
-#[path = "../../shared/samples.rs"]
 mod samples;
 
 use std::time::Duration;

@@ -6,7 +6,6 @@
 //! Without the feature `cuda`, or without a driver, nothing is tested.
 #![cfg(feature = "cuda")]
 
-#[path = "../../shared/samples.rs"]
 mod samples;
 
 use std::sync::Arc;
