@@ -25,6 +25,11 @@
 //! request fails if nothing arrives for 30 seconds. The duration of the whole answer is not
 //! limited.
 
+/// The code of README.md, run as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod cache;
 mod error;
 mod http;
