@@ -1,0 +1,17 @@
+"""What one of several ranks does: reads its share of a data set. Your training step belongs in the loop.
+
+python3 ranks.py DATA, started once for each rank by torchrun, mpirun, srun or containers.
+"""
+
+import sys
+
+import warpfeed
+
+loader = warpfeed.Loader(
+    sys.argv[1], global_batch_size=16, shuffle=42, augment=warpfeed.Augment.train(64), distributed=True, output="numpy"
+)
+pictures = batches = 0
+for images, labels in loader:
+    batches += 1
+    pictures += len(images)
+print(f"{pictures} pictures in {batches} batches", flush=True)
