@@ -109,6 +109,8 @@
 //! arrays. Opening a data set or a picture that needs a missing feature fails, and the error names
 //! the feature.
 
+// docs.rs shows which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // If a default feature is off, its helpers are unused.
 #![cfg_attr(not(feature = "host"), allow(dead_code))]
 
