@@ -111,7 +111,9 @@ def head(*columns: str) -> None:
 
 
 def rates(options: argparse.Namespace) -> None:
-    """A cold epoch of each library, or as much of it as comes in the time."""
+    """Cold epochs of each library, or as much of them as comes in the time."""
+    from readers import KEEPING
+
     link, mean = Link(options), mean_bytes(options.root)
     capacity = options.gbit * 1.25e8
     print(f"A link of {options.gbit:.0f} Gbit/s and a round trip of {options.ms:.0f} ms.\n")
@@ -120,12 +122,14 @@ def rates(options: argparse.Namespace) -> None:
     )
     with link.open():
         for name in options.only:
-            result = link.read(name, "--seconds", options.seconds, "--workers", options.workers)
+            epochs = 1 if name.startswith(KEEPING) else options.epochs
+            limits = ["--seconds", options.seconds, "--epochs", epochs]
+            result = link.read(name, *limits, "--workers", options.workers)
             if isinstance(result, str):
                 print(f"| {name} | {result} |", flush=True)
                 continue
             record(options, result)
-            came = result["came"][0]
+            came = [batch for epoch in result["came"] for batch in epoch]
             samples = sum(number for _, number in came)
             end = came[-1][0]
             late = [(at, number) for at, number in came if at >= end / 4]
@@ -196,6 +200,7 @@ def main() -> None:
     parser.add_argument("--ms", type=float, default=30)
     parser.add_argument("--gbit", type=float, default=1)
     parser.add_argument("--seconds", type=float, default=14, help="time of each library")
+    parser.add_argument("--epochs", type=int, default=100, help="of `rates`, within the time")
     parser.add_argument("--workers", type=int, default=8, help="processes of the rivals")
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--only", nargs="+", default=[name for name in READERS if "third" not in name])

@@ -7,6 +7,10 @@ slow start and windows.
 
 The kernel hands over segments of one connection together (up to 64 KiB, as to a network card), and
 such a train has one header here. The rate therefore counts the bytes of the payload almost alone.
+For a distant client the kernel makes short trains, of two segments, to spare the buffers on the
+way. Moving these took most of a processor, which the loaders then lacked. Both namespaces therefore
+make long trains (`tcp_tso_rtt_log`), as for a client nearby. On a busy machine of two cores, 64
+requests in flight at 30 ms filled 80 % of the link before and 99.9 % since.
 """
 
 from __future__ import annotations
@@ -50,6 +54,8 @@ def create(name: str, namespace: str, address: str) -> int:
         ["link", "set", "lo", "up"],
     ):
         ip("-n", namespace, *words)
+    # Linux 5.18 and newer.
+    ip("netns", "exec", namespace, "sysctl", "-qe", "net.ipv4.tcp_tso_rtt_log=31")
     return file
 
 
