@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::pace::Pace;
+use super::pace::{Pace, weight};
 use super::piece::{Flight, LOST, Outcome, Piece};
 use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
 use crate::error::{Error, Result};
@@ -64,6 +64,8 @@ struct State {
     later: BTreeSet<(Instant, u64)>,
     /// Requests in flight by number, oldest first.
     flights: BTreeMap<u64, Flight>,
+    /// Their weight.
+    weight: usize,
     /// Bytes of all pieces.
     held: usize,
     /// Bytes of the planned samples that this machine keeps, by place. They bound how far the plan
@@ -100,6 +102,7 @@ impl Fetcher {
             queue: BTreeSet::new(),
             later: BTreeSet::new(),
             flights: BTreeMap::new(),
+            weight: 0,
             held: 0,
             kept: BTreeMap::new(),
             empty: BTreeSet::new(),
@@ -239,8 +242,10 @@ impl Fetcher {
         let begun = Instant::now();
         let (fetcher, thread) = (self.clone(), std::thread::current().id());
         let reply = Reply::new(move |bytes| fetcher.answered(flight, bytes, std::thread::current().id() == thread));
-        state.flights.insert(flight, Flight { piece: number, begun, cancel: reply.canceller() });
-        state.pace.sent(begun.saturating_duration_since(self.opened));
+        let weight = weight(range.end - range.start);
+        state.flights.insert(flight, Flight { piece: number, weight, begun, cancel: reply.canceller() });
+        state.weight += weight;
+        state.pace.sent();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
         // While this thread may be blocked, another one sends what is left.
@@ -256,7 +261,8 @@ impl Fetcher {
         let mut guard = self.lock();
         let state = &mut *guard;
         state.blocks |= at_once;
-        let Some(Flight { piece: number, begun, cancel }) = state.flights.remove(&flight) else { return };
+        let flying = state.weight;
+        let Some(Flight { piece: number, begun, cancel, .. }) = state.land(flight) else { return };
         let took = now.saturating_duration_since(begun);
         let size = bytes.as_ref().map_or(0, Vec::len) as u64;
         self.counts.bytes.fetch_add(size, Ordering::Relaxed);
@@ -275,9 +281,8 @@ impl Fetcher {
                 let others = state.flights.values().filter(|other| other.piece == number);
                 others.for_each(|other| other.cancel.cancel());
                 let full = !state.queue.is_empty();
-                let at = now.saturating_duration_since(self.opened);
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
-                state.pace.answered(at, took, size, full);
+                state.pace.answered(took, size, flying, full);
             }
             // The other request for the same bytes may succeed.
             Err(_) if done || piece.flying > 0 => {}
@@ -312,7 +317,7 @@ impl Fetcher {
         let lost: Vec<u64> =
             state.flights.iter().filter_map(|(number, flight)| flight.is_lost(now).then_some(*number)).collect();
         for flight in lost {
-            let Some(Flight { piece: number, cancel, .. }) = state.flights.remove(&flight) else { continue };
+            let Some(Flight { piece: number, cancel, .. }) = state.land(flight) else { continue };
             cancel.cancel();
             let Some(piece) = state.pieces.get_mut(&number) else { continue };
             piece.flying -= 1;
@@ -336,6 +341,13 @@ impl State {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
+    }
+
+    /// Takes a request that is no longer in flight.
+    fn land(&mut self, flight: u64) -> Option<Flight> {
+        let landed = self.flights.remove(&flight)?;
+        self.weight -= landed.weight;
+        Some(landed)
     }
 
     /// Takes the first planned occurrence of `sample`. The caller gives it back.
@@ -415,8 +427,13 @@ impl State {
         self.later.clear();
     }
 
+    /// Whether the pace allows another request.
+    fn has_room(&self) -> bool {
+        self.pace.has_room(self.flights.len(), self.weight)
+    }
+
     fn has_work(&self) -> bool {
-        self.flights.len() < self.pace.window() && !self.queue.is_empty() || !self.later.is_empty()
+        self.has_room() && !self.queue.is_empty() || !self.later.is_empty()
     }
 
     /// The piece to request now, and whether for a second time at once.
@@ -439,7 +456,7 @@ impl State {
                 return Some((number, true));
             }
         }
-        if self.flights.len() >= self.pace.window() {
+        if !self.has_room() {
             return None;
         }
         self.queue.pop_first().map(|(_, number)| (number, false))

@@ -30,6 +30,7 @@ pub(super) struct Piece {
 /// A request in flight.
 pub(super) struct Flight {
     pub(super) piece: u64,
+    pub(super) weight: usize,
     pub(super) begun: Instant,
     pub(super) cancel: Canceller,
 }
@@ -86,7 +87,7 @@ mod tests {
     #[test]
     fn a_request_is_lost_after_silence_however_long_it_takes() {
         let reply = Reply::new(|_| ());
-        let flight = Flight { piece: 0, begun: Instant::now(), cancel: reply.canceller() };
+        let flight = Flight { piece: 0, weight: 1, begun: Instant::now(), cancel: reply.canceller() };
         let limit = flight.begun + LOST;
         assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
         reply.progress();
