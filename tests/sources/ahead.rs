@@ -294,6 +294,8 @@ struct Trips {
     send: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     trips: Arc<AtomicUsize>,
     bytes: Arc<AtomicU64>,
+    /// Bytes that were read without a plan.
+    direct: Arc<AtomicU64>,
     requests: Arc<AtomicUsize>,
 }
 
@@ -316,7 +318,7 @@ impl Trips {
                 all.into_iter().for_each(|answer| answer());
             }
         });
-        Trips { files, send, trips, bytes: Arc::default(), requests: Arc::default() }
+        Trips { files, send, trips, bytes: Arc::default(), direct: Arc::default(), requests: Arc::default() }
     }
 
     fn wait(&self) {
@@ -339,6 +341,7 @@ impl Store for Trips {
 
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         self.wait();
+        self.direct.fetch_add(to.len() as u64, Ordering::SeqCst);
         self.files.read(object, at, to)
     }
 
@@ -452,17 +455,29 @@ fn a_block_of_a_windowed_shuffle_is_one_request_if_the_window_fits_the_bytes() {
 }
 
 #[test]
+fn shards_of_a_megabyte_that_were_opened_here_are_opened_in_a_store_without_reading_them() {
+    let root = shards(30, 110_000);
+    drop(open(root.path()).unwrap());
+    let store = Trips::new(Files::of(&root));
+    let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+    assert_eq!(source.len(), 30);
+    let (trips, bytes) = (store.trips.load(Ordering::SeqCst), store.direct.load(Ordering::SeqCst));
+    assert_eq!(trips, 3, "the listing, the manifest, and all indexes together");
+    assert!(bytes < 30 * 110_000 / 100, "{bytes} bytes");
+}
+
+#[test]
 fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
     let root = shards(30, 2000);
     let local = open(root.path()).unwrap();
     let files = Files::of(&root);
     let shard = files.0.keys().find(|url| url.ends_with("-000000.tar")).unwrap().clone();
-    // The library writes the index of a shard of 16 MiB or more; this one is made from a padded
+    // The library writes the index of a shard of 1 MiB or more; this one is made from a padded
     // copy.
     let padded = tempfile::tempdir().unwrap();
     let path = padded.path().join("x.tar");
     let mut bytes = files.0[&shard].clone();
-    bytes.resize(17 << 20, 0);
+    bytes.resize(2 << 20, 0);
     std::fs::write(&path, &bytes).unwrap();
     let len = open(&path).unwrap().len();
     let index = std::fs::read(padded.path().join("x.tar.index")).unwrap();
@@ -479,7 +494,7 @@ fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_an_error() {
     // A tar of the same length, with other files.
     let smaller = shards(30, 1000);
     let mut other = std::fs::read(smaller.path().join("s-000001.tar")).unwrap();
-    other.resize(17 << 20, 0);
+    other.resize(2 << 20, 0);
     let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");

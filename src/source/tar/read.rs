@@ -23,9 +23,9 @@ use crate::source::sample::MAX_FIELDS;
 use crate::source::{Follow, Lookahead, Object, Sample, Source};
 use crate::trace::NetworkStats;
 
-/// Minimum size of a shard whose index is kept. Reading the headers of a smaller one is as fast as
-/// reading its index.
-const KEEP_INDEX: u64 = 16 << 20;
+/// Minimum size of a shard whose index is kept. The headers of a shard of some megabytes are read
+/// fast here, but not from a store, to which the shard may be copied with its index.
+const KEEP_INDEX: u64 = 1 << 20;
 
 /// Samples in tar files, by WebDataset's rules. Fields borrow from the memory map without copying.
 ///
@@ -45,9 +45,9 @@ const KEEP_INDEX: u64 = 16 << 20;
 /// from is never checked. If there are more than 64 shards, or they are in a store, the batches
 /// that were prepared before an epoch was requested are not checked again then.
 ///
-/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 16 MiB or
-/// more, the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is
-/// rebuilt when the tar's size or modification time changes, and can be deleted at any time.
+/// **The index.** Opening reads the headers of all shards in parallel. For a shard of 1 MiB or more,
+/// the result is stored in `NAME.tar.index` next to it, if the folder is writable. It is rebuilt
+/// when the tar's size or modification time changes, and can be deleted at any time.
 ///
 /// **Mapped or not.** [`open`](Tar::open) maps all shards. That takes address space, not memory. No
 /// file stays open, so ten thousand shards do not reach the limit on open files. On Linux 5.14 and
