@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyByteArray, PyBytes, PyDict};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyInt};
 use warpfeed::{DecoderBuilder, Error, HostBatch, Result};
 
 use crate::batch::{Batch, Delivered};
@@ -152,7 +152,11 @@ pub(crate) fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
             Ok(PyBytes::new(picture.py(), &[&header, data.as_bytes()].concat()).into())
         }
-        _ => Err(PyTypeError::new_err(format!("a picture is {}; want {PICTURE}", type_name(picture)))),
+        _ => {
+            // The items of `bytes` are numbers.
+            let list = if picture.is_instance_of::<PyInt>() { "; a request is a list of pictures" } else { "" };
+            Err(PyTypeError::new_err(format!("a picture is {}; want {PICTURE}{list}", type_name(picture))))
+        }
     }
 }
 

@@ -289,6 +289,8 @@ def test_pictures_are_anything_with_a_buffer_of_bytes() -> None:
     for wrong in (array.astype(np.float32), [1, 2], 7, "text"):
         with pytest.raises(TypeError, match="want the bytes of an encoded picture"):
             decoder.decode([wrong])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="a request is a list of pictures"):
+        decoder.decode(picture)  # type: ignore[arg-type]
 
 
 def test_a_picture_that_is_too_large_is_an_error_at_its_place() -> None:
