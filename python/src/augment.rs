@@ -98,6 +98,7 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
         "border" => augment.border(border(&args.extract::<(String,)>()?.0)?),
         "pad_if_needed" => augment.pad_if_needed(),
         "interpolation" => augment.interpolation(filter(&args.extract::<(String,)>()?.0)?),
+        "antialias" => augment.antialias(args.extract::<(_,)>()?.0),
         "from_epoch" => {
             let (epoch, later) = args.extract::<(u64, Bound<'_, PyAny>)>()?;
             augment.from_epoch(epoch, self::augment(&later)?)

@@ -37,6 +37,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "border": (Augment.random_crop(32).padding(15), lambda a: a.border("reflect")),
     "pad_if_needed": (Augment.random_crop(32), lambda a: Augment.random_crop(64).fill(9, 9, 200).pad_if_needed()),
     "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
+    "antialias": (Augment.eval(20, 16), lambda a: a.antialias(False)),
     "from_epoch": (Augment.train(32), lambda a: Augment.resize(32, 32).from_epoch(1, a)),
     "mosaic": (Augment.letterbox(32, 32), lambda a: a.mosaic(1.0, (0.8, 1.2), 0.2)),
     "zoom_out": (Augment.iou_crop(32, 32), lambda a: a.zoom_out(1.0, 1.5, 3.0)),

@@ -353,6 +353,11 @@ class Augment(_Calls):
         level. With another filter than the default, workers decode and resize all pictures."""
         return self._with("interpolation", str(filter))  # type: ignore[no-any-return]
 
+    def antialias(self, on: bool) -> Augment:
+        """Whether the filter of the resize widens as the picture shrinks; true by default. ``antialias(False)``
+        is torchvision's ``antialias=False``. Workers then decode and resize all pictures."""
+        return self._with("antialias", bool(on))  # type: ignore[no-any-return]
+
     def from_epoch(self, epoch: int, augment: Augment) -> Augment:
         """Uses ``augment`` from ``epoch`` on, which has the same output size. Later calls are for later
         epochs."""

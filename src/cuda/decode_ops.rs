@@ -138,6 +138,7 @@ impl DecodeOps {
         plan.target.fits(plan.output)
             && border
             && plan.interpolation == Filter::Bilinear
+            && plan.antialias
             && plan.region.width <= Self::MOST_COLUMNS
             && taps(across, plan.target.width) <= Self::MOST_TAPS as f64
             && taps(down, plan.target.height) <= Self::MOST_TAPS as f64

@@ -95,7 +95,9 @@ impl Loader {
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
         if !own && !resizes && decode_on != DecodeOn::Cpu {
-            tracing::warn!("the workers decode all pictures, because a device resizes only with Filter::Bilinear");
+            tracing::warn!(
+                "the workers decode all pictures, because a device resizes only with Filter::Bilinear and antialiasing"
+            );
         }
         let leaves = !own && resizes && decode_on != DecodeOn::Cpu;
         let retouches = !own && augments.iter().any(|augment| augment.changes_pixels());

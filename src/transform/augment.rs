@@ -2,6 +2,7 @@ use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
 use crate::transform::crop::Crop;
+use crate::transform::filter::Resampling;
 use crate::transform::ops::{Drawn, Op};
 use crate::transform::zoom::Zoom;
 use crate::transform::{Border, CopyPaste, Filter, Mix, Mixing, Mosaic, Plan};
@@ -27,7 +28,7 @@ const MAX_SIDE: u32 = 65_535;
 ///
 /// Resizing is antialiased bilinear, like Pillow's and torchvision's with `antialias=True`: a
 /// triangle filter that widens as the picture shrinks. [`interpolation`](Augment::interpolation)
-/// selects another filter.
+/// and [`antialias`](Augment::antialias) select another filter.
 ///
 /// [Masks, boxes and points](crate::field) of a sample follow its picture.
 ///
@@ -37,7 +38,8 @@ pub struct Augment {
     crop: Crop,
     pub(super) output: Size,
     fill: [u8; 3],
-    pub(super) interpolation: Filter,
+    interpolation: Filter,
+    antialias: bool,
     flip: f64,
     vertical_flip: f64,
     pub(super) ops: Vec<Op>,
@@ -59,6 +61,7 @@ impl Augment {
             output: Size::new(width, height),
             fill: [0; 3],
             interpolation: Filter::Bilinear,
+            antialias: true,
             flip: 0.0,
             vertical_flip: 0.0,
             ops: Vec::new(),
@@ -267,6 +270,32 @@ impl Augment {
         self
     }
 
+    /// Whether the filter of the resize widens as the picture shrinks; true by default. Without
+    /// antialiasing, pixels of a shrunk picture show only the nearest pixels of the picture: two
+    /// along each axis for a bilinear filter, and four for a bicubic one. Maps of floats are resized
+    /// alike. [`Filter::Nearest`] is never antialiased.
+    ///
+    /// `antialias(false)` is torchvision's `antialias=False`, and the default of TensorFlow's
+    /// `tf.image.resize`, whose bicubic filter has the parameter -0.5 in place of PyTorch's -0.75.
+    ///
+    /// ```
+    /// use warpfeed::Augment;
+    ///
+    /// // A model that was trained on tensors without antialiasing.
+    /// let augment = Augment::eval(256, 224).antialias(false);
+    /// # augment.check().unwrap();
+    /// ```
+    #[must_use]
+    pub fn antialias(mut self, on: bool) -> Self {
+        self.antialias = on;
+        self
+    }
+
+    /// The filter of the resize.
+    pub(super) fn resampling(&self) -> Resampling {
+        Resampling { filter: self.interpolation, antialias: self.antialias }
+    }
+
     /// Uses another augmentation from `epoch` on. Later calls are for later epochs.
     ///
     /// The augmentation of a sample stays a function of (seed, epoch, sample), so it does not
@@ -444,7 +473,7 @@ impl Augment {
     /// Like [`plan`](Augment::plan).
     pub fn plan_with(&self, size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Result<Plan> {
         check_area(size)?;
-        let mut plan = self.crop.plan(size, (self.output, self.interpolation), boxes, rng)?;
+        let mut plan = self.crop.plan(size, (self.output, self.resampling()), boxes, rng)?;
         self.flip_plan(&mut plan, rng);
         if plan.flip && self.crop.keeps_corner() {
             plan.target.x = plan.output.width - plan.target.width;
@@ -500,7 +529,7 @@ impl Augment {
     /// Whether a device can resize the pictures of some epoch.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn resizes_there(&self) -> bool {
-        self.all().any(|augment| augment.interpolation == Filter::Bilinear)
+        self.all().any(|augment| augment.resampling() == Resampling::DEFAULT)
     }
 
     /// Whether samples may show pixels of their picture twice.

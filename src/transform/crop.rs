@@ -1,10 +1,11 @@
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
+use crate::transform::Border;
+use crate::transform::filter::Resampling;
 use crate::transform::geometry::{self, Interval};
 use crate::transform::plan::Plan;
 use crate::transform::zoom::{self, Zoom};
-use crate::transform::{Border, Filter};
 
 /// Largest side that a picture is resized to, in pixels.
 const MAX_SIDE: u32 = 65_535;
@@ -71,7 +72,7 @@ impl Crop {
     pub(super) fn plan(
         &self,
         size: Size,
-        (output, filter): (Size, Filter),
+        (output, by): (Size, Resampling),
         boxes: &[[f32; 4]],
         rng: &mut Rng,
     ) -> Result<Plan> {
@@ -80,7 +81,7 @@ impl Crop {
             if part == Rect::full(resized) {
                 Plan::resized_crop(size, whole, output, part)
             } else {
-                Plan::part_of_resized(size, resized, part, output, filter)
+                Plan::part_of_resized(size, resized, part, output, by)
             }
         };
         let plan = match self {
@@ -89,7 +90,7 @@ impl Crop {
             }
             Crop::Shorter(shorter) => {
                 let resized = geometry::shorter_to(size, *shorter);
-                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, filter)
+                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
             Crop::Exact if size != output => {
@@ -124,7 +125,7 @@ impl Crop {
             Crop::Padded { padding, border, if_needed } => padded(size, output, (*padding, *border, *if_needed), rng)?,
             Crop::Iou(zoom) => zoom::plan(*zoom, size, output, boxes, rng),
         };
-        Ok(Plan { interpolation: filter, ..plan })
+        Ok(plan.by(by))
     }
 
     /// Whether the picture stays in the upper left corner of the output when it is mirrored.

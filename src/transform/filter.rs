@@ -1,8 +1,9 @@
 /// Filter of the resize: the weights of the pixels around a position.
 ///
-/// All filters but [`Nearest`](Filter::Nearest) are antialiased: they widen as the picture shrinks.
-/// Bilinear is the fastest, and the only one that a device can run. With any other filter, workers
-/// decode and resize all pictures.
+/// All filters but [`Nearest`](Filter::Nearest) are antialiased by default: they widen as the
+/// picture shrinks. [`Augment::antialias`](crate::Augment::antialias) turns that off. Antialiased
+/// bilinear is the fastest, and the only one that a device can run. With any other, workers decode
+/// and resize all pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Filter {
@@ -13,7 +14,8 @@ pub enum Filter {
     /// The same triangle with the bits of torchvision's `BILINEAR` of tensors, to evaluate a model
     /// on the pixels that it was measured with.
     BilinearExact,
-    /// A cubic with the parameter -0.5: Pillow's and torchvision's `BICUBIC`.
+    /// A cubic with the parameter -0.5: Pillow's and torchvision's `BICUBIC`. Without
+    /// antialiasing the parameter is -0.75, as in PyTorch.
     Bicubic,
     /// A sinc windowed to three lobes: Pillow's `LANCZOS`. torchvision has it for Pillow's images
     /// only.
@@ -24,35 +26,53 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Half of the width of the filter, in output pixels where the picture shrinks.
+    /// Whether rows are resized across first, and then down. Pillow and PyTorch do so. The order
+    /// matters, because each of the two steps rounds, and limits levels to 0 to 255.
+    pub(super) fn is_across_first(self) -> bool {
+        matches!(self, Filter::BilinearExact | Filter::Bicubic | Filter::Lanczos)
+    }
+}
+
+/// A filter, and whether it is antialiased.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Resampling {
+    pub(super) filter: Filter,
+    pub(super) antialias: bool,
+}
+
+impl Resampling {
+    /// What a device can run.
+    pub(super) const DEFAULT: Self = Resampling { filter: Filter::Bilinear, antialias: true };
+
+    /// Half of the width of the filter, in pixels of the output where it widens as the picture
+    /// shrinks, and otherwise in pixels of the picture.
     pub(super) fn support(self) -> f64 {
-        match self {
+        match self.filter {
             Filter::Bilinear | Filter::BilinearExact | Filter::Nearest => 1.0,
             Filter::Bicubic => 2.0,
             Filter::Lanczos => 3.0,
         }
     }
 
-    /// Whether rows are resized across first, and then down. Pillow and PyTorch do so. The order
-    /// matters, because each of the two steps rounds, and limits levels to 0 to 255.
-    pub(super) fn is_across_first(self) -> bool {
-        matches!(self, Filter::BilinearExact | Filter::Bicubic | Filter::Lanczos)
+    /// Factor by which the filter is wider than its support, for `scale` pixels of the picture per
+    /// pixel of the output.
+    pub(super) fn width(self, scale: f64) -> f64 {
+        if self.antialias { scale.max(1.0) } else { 1.0 }
     }
 
     /// The weight at the distance `t`, which is not negative and less than the support.
     pub(super) fn weight(self, t: f64) -> f64 {
-        match self {
+        match self.filter {
             Filter::Bilinear | Filter::BilinearExact | Filter::Nearest => 1.0 - t,
-            Filter::Bicubic => cubic(t),
+            Filter::Bicubic => cubic(t, if self.antialias { -0.5 } else { -0.75 }),
             Filter::Lanczos => sinc(t) * sinc(t / 3.0),
         }
     }
 }
 
-/// Keys' cubic, with Pillow's parameter and in its order of operations.
-fn cubic(t: f64) -> f64 {
-    const A: f64 = -0.5;
-    if t < 1.0 { ((A + 2.0) * t - (A + 3.0)) * t * t + 1.0 } else { (((t - 5.0) * t + 8.0) * t - 4.0) * A }
+/// Keys' cubic with the parameter `a`, in Pillow's order of operations.
+fn cubic(t: f64, a: f64) -> f64 {
+    if t < 1.0 { ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0 } else { (((t - 5.0) * t + 8.0) * t - 4.0) * a }
 }
 
 fn sinc(t: f64) -> f64 {

@@ -6,6 +6,7 @@
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rng;
+use crate::transform::filter::Resampling;
 
 /// A window of a picture in fractional pixels. (0, 0) is the upper left corner of the first pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,12 +161,12 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     }
 }
 
-/// The pixels that an antialiased filter with `support` reads when it maps `window` to `output`:
-/// the window and half a filter around it, within the picture. Decoding these pixels is enough: the
+/// The pixels that a filter reads when it maps `window` to `output`: the window and half a filter
+/// around it, within the picture. Decoding these pixels is enough: the
 /// result equals resizing the whole picture and then cropping.
-pub(super) fn support_of(size: Size, window: Window, output: Size, support: f64) -> Rect {
+pub(super) fn support_of(size: Size, window: Window, output: Size, by: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
-        let radius = support * (length / f64::from(outputs)).max(1.0);
+        let radius = by.support() * by.width(length / f64::from(outputs));
         let low = (start - radius).floor().max(0.0) as u32;
         let high = ((start + length + radius).ceil() as u32).min(limit);
         (low, high - low)

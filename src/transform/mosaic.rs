@@ -1,7 +1,8 @@
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
-use crate::transform::{Filter, Plan, geometry};
+use crate::transform::filter::Resampling;
+use crate::transform::{Plan, geometry};
 
 /// Largest side that a picture is resized to, in pixels.
 const MAX_SIDE: f64 = 65_535.0;
@@ -122,7 +123,7 @@ struct Span {
 impl Tiling {
     /// The plan of picture number `tile`, row by row, which has `size` pixels. Its target is empty
     /// if the output does not show it.
-    pub(super) fn plan(&self, tile: usize, size: Size, output: Size, filter: Filter) -> Plan {
+    pub(super) fn plan(&self, tile: usize, size: Size, output: Size, by: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);
         let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
         let down = self.span(1, fitted.height, output.height, tile >= 2);
@@ -132,9 +133,9 @@ impl Tiling {
         let plan = if target.size().area() == 0 || part == Rect::full(resized) {
             Plan::resized_crop(size, Rect::full(size), output, target)
         } else {
-            Plan::part_of_resized(size, resized, part, output, filter)
+            Plan::part_of_resized(size, resized, part, output, by)
         };
-        Plan { resized, offset: (part.x, part.y), target, interpolation: filter, ..plan }
+        Plan { resized, offset: (part.x, part.y), target, ..plan }.by(by)
     }
 
     /// A picture of `length` pixels of the canvas along `axis`, before or after the point where the
@@ -193,7 +194,7 @@ mod tests {
             let tiling = mosaic.draw((5, 0, sample), 100).unwrap();
             let size = Size::new(30 + rng.below(1500) as u32, 30 + rng.below(1500) as u32);
             let tile = sample as usize % TILES;
-            let plan = tiling.plan(tile, size, Size::new(s, s), Filter::Bilinear);
+            let plan = tiling.plan(tile, size, Size::new(s, s), Resampling::DEFAULT);
             // `load_image` rounds up, `fit_into` down.
             let r = f64::from(s) / f64::from(size.width.max(size.height));
             let fitted = |side: u32| ((f64::from(side) * r).ceil() as i64).min(i64::from(s));
@@ -242,7 +243,7 @@ mod tests {
             let mut area = vec![0; output.area() as usize];
             for tile in 0..TILES {
                 let size = Size::new(1 + rng.below(200) as u32, 1 + rng.below(200) as u32);
-                let plan = tiling.plan(tile, size, output, Filter::Bilinear);
+                let plan = tiling.plan(tile, size, output, Resampling::DEFAULT);
                 let Rect { x, y, width, height } = plan.target;
                 assert!(plan.region.fits(size) && (width * height == 0 || plan.target.fits(output)), "{plan:?}");
                 assert!(plan.offset.0 + width <= plan.resized.width && plan.offset.1 + height <= plan.resized.height);

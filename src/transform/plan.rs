@@ -1,5 +1,6 @@
 use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
+use crate::transform::filter::Resampling;
 use crate::transform::geometry;
 use crate::transform::ops::{Drawn, Erase, OnValues, Warp};
 use crate::transform::{Border, Filter, ImageMut, Window};
@@ -39,6 +40,8 @@ pub struct Plan {
     pub border: Border,
     /// Filter of the resize.
     pub interpolation: Filter,
+    /// Whether the filter widens as the picture shrinks.
+    pub antialias: bool,
     /// Size of the output.
     pub output: Size,
     /// Whether left and right are mirrored.
@@ -94,6 +97,7 @@ impl Plan {
             fill: [0; 3],
             border: Border::Constant,
             interpolation: Filter::Bilinear,
+            antialias: true,
             output,
             flip: false,
             vertical_flip: false,
@@ -102,13 +106,23 @@ impl Plan {
         }
     }
 
-    /// Plans to resize a picture of size `picture` to `resized` with `filter`, and to move `part`
-    /// of the result to the upper left corner of the output.
-    pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size, filter: Filter) -> Self {
+    /// Plans to resize a picture of size `picture` to `resized` by `by`, and to move `part` of the
+    /// result to the upper left corner of the output.
+    pub(super) fn part_of_resized(picture: Size, resized: Size, part: Rect, output: Size, by: Resampling) -> Self {
         let window = geometry::window_of(picture, resized, part);
         let whole = Self::resized_crop(picture, Rect::full(picture), output, Rect::full(part.size()));
-        let region = geometry::support_of(picture, window, part.size(), filter.support());
-        Plan { region, window, resized, offset: (part.x, part.y), ..whole }
+        let region = geometry::support_of(picture, window, part.size(), by);
+        Plan { region, window, resized, offset: (part.x, part.y), ..whole }.by(by)
+    }
+
+    /// The same plan with another filter. Its region must be all that the filter reads.
+    pub(super) fn by(self, Resampling { filter, antialias }: Resampling) -> Self {
+        Plan { interpolation: filter, antialias, ..self }
+    }
+
+    /// The filter of the resize.
+    pub(super) fn resampling(&self) -> Resampling {
+        Resampling { filter: self.interpolation, antialias: self.antialias }
     }
 
     /// The frame of annotations that were made on a picture of size `declared`, or `None` if they

@@ -43,7 +43,7 @@ impl Augment {
     /// If the picture is empty.
     pub(crate) fn plan_tile(&self, (tiling, tile): (&Tiling, usize), size: Size, rng: &mut Rng) -> Result<Plan> {
         check_area(size)?;
-        let mut plan = tiling.plan(tile, size, self.output, self.interpolation);
+        let mut plan = tiling.plan(tile, size, self.output, self.resampling());
         self.flip_plan(&mut plan, rng);
         plan.drawn = Drawn::new(&self.ops, self.output, rng);
         Ok(plan)

@@ -164,10 +164,13 @@ fn workers_decode_what_only_the_host_resizes() {
         (by(Filter::Bicubic), true),
         (by(Filter::Lanczos), true),
         (by(Filter::Nearest), true),
+        (by(Filter::Bilinear).antialias(false), true),
+        (by(Filter::Bicubic).antialias(false), true),
         (border(Border::Reflect), false),
         (border(Border::Edge), false),
         // The device resizes from the second epoch on.
         (by(Filter::Bicubic).from_epoch(1, Augment::train(32)), false),
+        (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
     ] {
         let loader = loader(&pictures).augment(augment.clone());
         let expected = on_host(loader.clone(), 2);

@@ -12,8 +12,8 @@ use super::policy::Policy;
 use super::registry::{Drawn, OnPixels};
 use super::tint::Tint;
 use super::warp::{Affine, Sampling, Warp};
-use crate::decode::{Rect, Size};
-use crate::transform::{ImageMut, Plan};
+use crate::decode::{Pixels, Rect, Size};
+use crate::transform::{Filter, ImageMut, Plan, Resizer};
 
 /// One effect with its parameters.
 #[derive(Deserialize)]
@@ -130,11 +130,55 @@ fn each_effect_gives_the_pixels_of_torchvision() {
     }
 }
 
+/// The resizes by name, each with the levels that are equal, all levels, and the largest difference.
+fn resized() -> Vec<(String, usize, usize, u8)> {
+    let (size, picture_of) = picture("picture.png");
+    let mut pixels = Pixels::new();
+    pixels.reset(size).copy_from_slice(&picture_of);
+    let (all, expected) = picture("resized.png");
+    let mut rows = expected.chunks_exact(all.width as usize * 3);
+    let mut found = Vec::new();
+    for (name, filters) in [
+        ("bilinear", &[Filter::Bilinear, Filter::BilinearExact][..]),
+        ("bicubic", &[Filter::Bicubic]),
+        ("nearest", &[Filter::Nearest]),
+    ] {
+        for antialias in [true, false] {
+            for output in [Size::new(20, 13), Size::new(61, 47)] {
+                let rows = rows.by_ref().take(output.height as usize);
+                let theirs: Vec<u8> = rows.flat_map(|row| &row[..output.width as usize * 3]).copied().collect();
+                for &filter in filters {
+                    let plan = Plan::resized_crop(size, Rect::full(size), output, Rect::full(output));
+                    let mut ours = vec![0; theirs.len()];
+                    let plan = Plan { interpolation: filter, antialias, ..plan };
+                    Resizer::new().run(&pixels, &plan, &mut ours).unwrap();
+                    let equal = ours.iter().zip(&theirs).filter(|(a, b)| a == b).count();
+                    let most = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+                    let exact = if filter == Filter::BilinearExact { "exact " } else { "" };
+                    let aliased = if antialias { "" } else { ", `antialias=False`" };
+                    found.push((format!("`resize`, {exact}{name}{aliased}"), equal, ours.len(), most));
+                }
+            }
+        }
+    }
+    assert!(rows.next().is_none());
+    found
+}
+
+#[test]
+fn each_resize_gives_the_pixels_of_torchvision() {
+    for (name, equal, all, most) in resized() {
+        let is_near = name.contains("resize`, bilinear");
+        assert!(most == 0 || is_near && most == 1, "{name}: {equal} of {all} equal, {most} off");
+    }
+}
+
 #[test]
 fn the_table_of_the_documentation_is_what_was_compared() {
     let mut rows = BTreeMap::<String, (usize, usize, usize, u8)>::new();
-    for (case, equal, all, most) in compared() {
-        let row = rows.entry(case.name()).or_default();
+    let effects = compared().into_iter().map(|(case, equal, all, most)| (case.name(), equal, all, most));
+    for (name, equal, all, most) in effects.chain(resized()) {
+        let row = rows.entry(name).or_default();
         *row = (row.0 + 1, row.1 + equal, row.2 + all, row.3.max(most));
     }
     let mut table =

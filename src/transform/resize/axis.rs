@@ -1,12 +1,13 @@
 use std::ops::Range;
 
-use crate::transform::Filter;
+use crate::transform::filter::Resampling;
 
 /// Filter of one axis: the source positions that each output reads, and their weights.
 ///
 /// The filters are those of Pillow's `Resample.c`. The support of the triangle is one output step,
-/// or one source pixel where the picture grows, and its weights sum to 1. The weights
-/// are rounded to 16 bits, with as many fractional bits as the largest of them allows, like in
+/// or one source pixel where the picture grows or without antialiasing, and its weights sum to 1.
+/// Without antialiasing, weights beyond the edge are added to that of the edge, as in PyTorch;
+/// otherwise they are left out. The weights are rounded to 16 bits, with as many fractional bits as the largest of them allows, like in
 /// `fast_image_resize`, so the results are bit for bit the same.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
@@ -31,8 +32,9 @@ pub(super) struct Key {
     pub(super) outputs: u32,
     /// Whether the output is reversed.
     pub(super) mirrored: bool,
-    /// Not [`Filter::Nearest`], which [`Axis::pick`] carries out.
-    pub(super) filter: Filter,
+    /// Not that of [`Filter::Nearest`](crate::transform::Filter::Nearest), which [`Axis::pick`]
+    /// carries out.
+    pub(super) by: Resampling,
 }
 
 /// Source positions and coefficients of one output.
@@ -60,8 +62,8 @@ impl Axis {
         self.weights.clear();
         let (start, end) = key.window;
         let scale = (end - start) / f64::from(key.outputs);
-        let (support, narrow) = (key.filter.support(), 1.0 / scale.max(1.0));
-        let radius = support * scale.max(1.0);
+        let (support, wide) = (key.by.support(), key.by.width(scale));
+        let (narrow, radius) = (1.0 / wide, support * wide);
         (self.widest, self.precision) = (0, 0);
         let mut largest: f64 = 0.0;
         for output in 0..key.outputs {
@@ -75,12 +77,15 @@ impl Axis {
             for x in low..high {
                 let t = ((f64::from(x) - (middle - 0.5)) * narrow).abs();
                 if t < support {
-                    let weight = key.filter.weight(t);
+                    let weight = key.by.weight(t);
                     self.weights.push(weight);
                     sum += weight;
                 } else if self.weights.len() == from {
                     first = x + 1;
                 }
+            }
+            if !key.by.antialias {
+                sum += self.extend_edges(key, middle, from, first);
             }
             for weight in &mut self.weights[from..] {
                 *weight /= sum;
@@ -105,6 +110,23 @@ impl Axis {
         }
         self.copy = !key.mirrored && start.fract() == 0.0 && end - start == f64::from(key.outputs);
         true
+    }
+
+    /// Adds the weights of an output beyond the edges to those of the edges, and returns their sum.
+    /// The output is at `middle`, and its weights begin at index `from` with that of `first`.
+    fn extend_edges(&mut self, key: Key, middle: f64, from: usize, first: u32) -> f64 {
+        let weights = &mut self.weights[from..];
+        let (last, length) = (weights.len() - 1, i64::from(key.length));
+        let mut beyond = |edge: usize, positions: Range<i64>| {
+            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < key.by.support());
+            let sum: f64 = distances.map(|t| key.by.weight(t)).sum();
+            weights[edge] += sum;
+            sum
+        };
+        // The widest filter reaches three positions on both sides.
+        let before = if first == 0 { beyond(0, -3..0) } else { 0.0 };
+        let ends = i64::from(first) + last as i64 + 1 == length;
+        before + if ends { beyond(last, length..length + 3) } else { 0.0 }
     }
 
     /// Makes each output the source position that `positions` returns for it. There is at least
@@ -164,4 +186,76 @@ impl Axis {
 fn ceil(value: f64) -> u32 {
     let whole = value as u32;
     whole + u32::from(f64::from(whole) < value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Rng;
+    use crate::transform::Filter;
+
+    /// The weight of each source position in PyTorch's interpolation without antialiasing: the
+    /// polynomials of `aten/src/ATen/native/UpSample.h`, with positions limited to the source.
+    fn interpolated(key: Key, output: u32) -> Vec<f64> {
+        let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);
+        let at = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;
+        let (whole, t) = (at.floor(), at - at.floor());
+        let mut weights = vec![0.0; key.length as usize];
+        let mut add = |offset: i64, weight: f64| {
+            weights[(whole as i64 + offset).clamp(0, i64::from(key.length) - 1) as usize] += weight;
+        };
+        const A: f64 = -0.75;
+        let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+        let far = |x: f64| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+        if key.by.filter == Filter::Bicubic {
+            let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
+            weights.into_iter().zip(-1..).for_each(|(weight, offset)| add(offset, weight));
+        } else {
+            add(0, 1.0 - t);
+            add(1, t);
+        }
+        weights
+    }
+
+    #[test]
+    fn without_antialiasing_weights_are_those_of_the_neighbours() {
+        let (mut rng, mut axis) = (Rng::new(3, 1, 4), Axis::default());
+        for case in 0..3000 {
+            let most = [3, 20, 300][case % 3];
+            let mut side = || rng.below(most) as u32 + 1;
+            let (length, outputs) = (side(), side());
+            let from = if case % 4 == 0 { 0.0 } else { rng.unit() * f64::from(length) * 0.7 };
+            let to = if case % 5 == 0 {
+                f64::from(length)
+            } else {
+                rng.range(from + 0.1, f64::from(length).max(from + 0.2))
+            };
+            let filter = [Filter::Bilinear, Filter::BilinearExact, Filter::Bicubic][case / 3 % 3];
+            let by = Resampling { filter, antialias: false };
+            let key = Key { length, window: (from, to.min(length.into())), outputs, mirrored: case % 2 == 1, by };
+            axis.prepare(key);
+            for output in 0..outputs {
+                let expected = interpolated(key, if key.mirrored { outputs - 1 - output } else { output });
+                let (start, weights) = axis.weights(output as usize);
+                let mut ours = vec![0.0; length as usize];
+                ours[start..start + weights.len()].copy_from_slice(weights);
+                let off = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(off < 1e-9, "output {output} of {key:?}: {ours:?}, not {expected:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_picture_that_grows_is_interpolated_with_and_without_antialiasing() {
+        let (mut with, mut without) = (Axis::default(), Axis::default());
+        for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
+            let key = |filter, antialias| {
+                let by = Resampling { filter, antialias };
+                Key { length, window: (0.0, length.into()), outputs, mirrored: false, by }
+            };
+            with.prepare(key(Filter::Bilinear, true));
+            without.prepare(key(Filter::Bilinear, false));
+            (0..outputs as usize).for_each(|output| assert_eq!(with.taps(output), without.taps(output)));
+        }
+    }
 }

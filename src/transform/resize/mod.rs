@@ -1,4 +1,4 @@
-//! Crop, antialiased bilinear resize and flip in one pass.
+//! Crop, resize and flip in one pass.
 //!
 //! 1. `axis`: the filter along one axis as fixed-point coefficients.
 //! 2. `scalar`: the portable code. The vector code gives the same bits.

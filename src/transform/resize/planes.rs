@@ -1,13 +1,14 @@
-//! Crop, antialiased bilinear resize and flip of 32-bit floats, of any number of channels.
+//! Crop, bilinear resize and flip of 32-bit floats, of any number of channels.
 
 use super::axis::{Axis, Key};
 use crate::decode::Rect;
+use crate::transform::filter::Resampling;
 use crate::transform::{Filter, Plan};
 
 /// Resizes maps of floats, reusing its scratch memory.
 ///
-/// The filter is that of [`Resizer`](super::Resizer), with weights in floats: torchvision's
-/// `resize` of a float image with `antialias=True`.
+/// The filter is the bilinear one of [`Resizer`](super::Resizer), with weights in floats:
+/// torchvision's `resize` of a float image.
 #[derive(Debug, Default)]
 pub(crate) struct Planes {
     across: Axis,
@@ -37,8 +38,8 @@ impl Planes {
         let Plan { window, target, .. } = plan;
         let across = within(window.x, window.width, x, width);
         let down = within(window.y, window.height, y, height);
-        let key =
-            |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, filter: Filter::Bilinear };
+        let by = Resampling { filter: Filter::Bilinear, antialias: plan.antialias };
+        let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, by };
         self.across.prepare(key(width, across, target.width, plan.flip));
         self.down.prepare(key(height, down, target.height, plan.vertical_flip));
         let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());

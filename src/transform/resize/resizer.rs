@@ -1,4 +1,4 @@
-//! Crop, antialiased resize and flip in one pass.
+//! Crop, resize and flip in one pass.
 
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
@@ -10,9 +10,9 @@ use crate::decode::Pixels;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{Filter, Plan};
 
-/// Crops, resizes (antialiased) and flips images, reusing its scratch memory.
+/// Crops, resizes and flips images, reusing its scratch memory.
 ///
-/// The bilinear filter is the triangle that Pillow and torchvision (`antialias=True`) use. Its
+/// The antialiased bilinear filter is the triangle that Pillow and torchvision (`antialias=True`) use. Its
 /// pixels equal those of `fast_image_resize` bit for bit on every CPU. [`Filter`] lists the others.
 #[derive(Debug)]
 pub struct Resizer {
@@ -97,7 +97,8 @@ impl Resizer {
             self.pick(plan)?;
             true
         } else {
-            let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, filter };
+            let by = plan.resampling();
+            let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, by };
             self.down.prepare(key(region.height, down, plan.target.height, plan.vertical_flip));
             self.across.prepare(key(region.width, across, plan.target.width, plan.flip))
         };
@@ -250,6 +251,7 @@ mod tests {
     use super::*;
     use crate::decode::{Rect, Size};
     use crate::order::Rng;
+    use crate::transform::filter::Resampling;
     use crate::transform::{Augment, Window};
 
     /// One resizer for each vector backend of this CPU.
@@ -318,7 +320,7 @@ mod tests {
                 plan.window = Window { x, y, width, height };
             }
             (plan.flip, plan.vertical_flip) = (rng.chance(0.5), rng.chance(0.3));
-            plan.interpolation = FILTERS[case / 6 % 4];
+            (plan.interpolation, plan.antialias) = (FILTERS[case / 6 % 4], rng.chance(0.5));
             assert_equal(&pixels, &plan, &mut resizers);
         }
     }
@@ -327,11 +329,11 @@ mod tests {
     const FILTERS: [Filter; 4] = [Filter::Bilinear, Filter::BilinearExact, Filter::Bicubic, Filter::Lanczos];
 
     /// Each pixel of a resize across, then down, each rounded to a level as soon as it is known.
-    fn across_then_down(pixels: &Pixels, output: Size, filter: Filter) -> Vec<u8> {
+    fn across_then_down(pixels: &Pixels, output: Size, by: Resampling) -> Vec<u8> {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
             let mut axis = Axis::default();
-            axis.prepare(Key { length, window: (0.0, length.into()), outputs, mirrored: false, filter });
+            axis.prepare(Key { length, window: (0.0, length.into()), outputs, mirrored: false, by });
             axis
         };
         let sum = |axis: &Axis, output: usize, value: &dyn Fn(usize) -> u8| {
@@ -363,10 +365,10 @@ mod tests {
             let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
             let pixels = picture(size, case);
             let mut plan = plan(Rect::full(size), Rect::full(size).into(), output);
-            plan.interpolation = FILTERS[1 + case as usize % 3];
+            (plan.interpolation, plan.antialias) = (FILTERS[1 + case as usize % 3], rng.chance(0.5));
             let mut ours = vec![0; output.area() as usize * 3];
             Resizer::with(None).run(&pixels, &plan, &mut ours).unwrap();
-            assert!(ours == across_then_down(&pixels, output, plan.interpolation), "{size:?} {plan:?}");
+            assert!(ours == across_then_down(&pixels, output, plan.resampling()), "{size:?} {plan:?}");
         }
     }
 
@@ -415,8 +417,9 @@ mod tests {
             let size = Size::new(size.0, size.1);
             for filter in FILTERS {
                 let mut plan = plan(Rect::full(size), Rect::full(size).into(), Size::new(output.0, output.1));
-                plan.interpolation = filter;
+                (plan.interpolation, plan.antialias) = (filter, true);
                 assert_equal(&picture(size, 1), &plan, &mut resizers);
+                plan.antialias = false;
                 assert_equal(&picture(size, 3), &plan, &mut resizers);
                 (plan.flip, plan.vertical_flip) = (true, true);
                 assert_equal(&picture(size, 2), &plan, &mut resizers);
