@@ -184,7 +184,8 @@ def test_a_part_of_an_augmentation_is_what_it_prints_and_pickles(part: Any) -> N
         (Augment.random_resize(32, 50, 40), ("50", "40")),
         (Augment.shortest_size([40, 80], 60), ("80", "60")),
         (Augment.resize(32, 32).copy_paste(margin=70), ("70", "64")),
-        (Augment.train(32).from_epoch(3, Augment.train(40)), ("3", "40x40", "32x32")),
+        (Augment.train(32).from_epoch(3, Augment.train(0)), ("3", "0x0", "1")),
+        (Augment.train(32).from_epoch(3, Augment.train(40)).from_epoch(2, Augment.train(48)), ("3", "2")),
         (Augment.train(32).erase(RandomErasing(0.5).noise(-1.0)), ("-1",)),
         (Augment.train(32).jitter(ColorJitter(hue=0.7)), ("0.7", "0.5")),
         (Augment.train(32).rand_augment(2, 31, 31), ("31", "30")),
@@ -297,6 +298,34 @@ def test_mixing_ends_with_its_epoch(mini: str) -> None:
     first, second = ([batch for batch in loader] for _ in range(2))
     hard = [np.isin(np.asarray(batch["soft_label"]), (0.0, 1.0)).all() for batch in (*first, *second)]
     assert hard == [False, False, True, True]
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+    sides = [16, 24, 24, 40]
+    augment = Augment.train(sides[0])
+    for epoch, side in enumerate(sides[1:], 1):
+        augment = augment.from_epoch(epoch, Augment.train(side))
+    options: dict[str, Any] = {**OPTIONS, "output": output, "views": [augment, Augment.resize((8, 12))], "without": ["label"]}
+    with Loader(mini, **options) as loader:
+        kept = []
+        for epoch, side in enumerate(sides):
+            alone = Loader(mini, **{**options, "views": [Augment.train(side), Augment.resize((8, 12))]})
+            alone.set_epoch(epoch)
+            for batch, expected in zip(loader, alone, strict=True):
+                for ours, theirs in zip(batch["views"], expected["views"], strict=True):
+                    np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+                kept.append(tuple(batch["views"][0].shape))
+        layout = (lambda side: (12, 3, side, side)) if output == "torch" else (lambda side: (12, side, side, 3))
+        assert kept == [layout(side) for side in sides for _ in range(2)]
+        # The next epoch begins after the last of those above, with its size.
+        state = loader.state_dict()
+        assert next(iter(loader))["views"][0].shape == layout(40)
+    again = Loader(mini, **options)
+    again.load_state_dict(state)
+    assert next(iter(again))["views"][0].shape == layout(40)
 
 
 class Coloured:

@@ -359,8 +359,8 @@ class Augment(_Calls):
         return self._with("antialias", bool(on))  # type: ignore[no-any-return]
 
     def from_epoch(self, epoch: int, augment: Augment) -> Augment:
-        """Uses ``augment`` from ``epoch`` on, which has the same output size. Later calls are for later
-        epochs."""
+        """Uses ``augment`` from ``epoch`` on. Later calls are for later epochs. Its output may have another
+        size, which batches of these epochs then have."""
         return self._with("from_epoch", operator.index(epoch), augment)  # type: ignore[no-any-return]
 
     @overload

@@ -28,6 +28,8 @@ pub(crate) struct Header {
     /// epoch, this is the first batch of the next one, although nobody knows yet whether that epoch
     /// can be prepared.
     pub(crate) next: Option<Place>,
+    /// Number of the batch's schema among those of the loader, a function of the epoch.
+    pub(crate) form: usize,
     pub(crate) entries: Vec<Entry>,
     /// Mixing of the batch, if any. The last worker mixes on the host, and the conversion kernel on
     /// a device.

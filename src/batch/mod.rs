@@ -34,7 +34,7 @@ pub use info::BatchInfo;
 pub(crate) use info::{Header, Largest};
 pub(crate) use memory::Memory;
 pub(crate) use mix::mix;
-pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Span};
+pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Schemas, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Row, Slots};
 pub(crate) use soft::soft_label;

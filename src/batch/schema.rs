@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 
 /// Element type of a batch field.
@@ -187,6 +189,11 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
+/// The schemas of a loader's batches: one form for each combination of image sizes that its epochs
+/// have. All forms have the same arrays, of other shapes.
+#[derive(Debug, Clone)]
+pub(crate) struct Schemas(Arc<[Schema]>);
+
 /// Place of one array in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
@@ -225,14 +232,6 @@ impl Schema {
         Ok(Schema { batch, spans, bytes })
     }
 
-    /// Returns the same schema for another number of samples.
-    ///
-    /// # Errors
-    /// Those of [`new`](Schema::new).
-    pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
-        Self::new(batch, self.spans.iter().map(|span| (span.field.clone(), span.role)))
-    }
-
     /// The first span with this role.
     pub(crate) fn find(&self, role: Role) -> Option<usize> {
         self.spans.iter().position(|span| span.role == role)
@@ -257,5 +256,83 @@ impl Schema {
     /// The span of entropy-coded data.
     pub(crate) fn encoded(&self) -> Option<usize> {
         self.spans.iter().position(|span| matches!(span.role, Role::Encoded { .. }))
+    }
+}
+
+impl Schemas {
+    /// Creates the schemas of batches of `batch` samples, from the arrays of each form, of which
+    /// there is at least one.
+    ///
+    /// # Errors
+    /// Those of [`Schema::new`], and if forms differ in more than the lengths of axes.
+    pub(crate) fn new(batch: usize, forms: impl IntoIterator<Item = Vec<(Field, Role)>>) -> Result<Self> {
+        let schemas = forms.into_iter().map(|arrays| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
+        let first = &schemas[0].spans;
+        for Schema { spans, .. } in schemas.iter() {
+            if spans.len() != first.len() {
+                return Err(Error::config(format!(
+                    "the fields have {} arrays for one size of the images and {} for another: the number of arrays must be \
+                     the same",
+                    first.len(),
+                    spans.len()
+                )));
+            }
+            let alike = |a: &Span, b: &Span| {
+                (&a.field.name, a.field.dtype, a.role) == (&b.field.name, b.field.dtype, b.role)
+                    && a.field.shape.len() == b.field.shape.len()
+            };
+            if let Some((Span { field: a, .. }, Span { field: b, .. })) =
+                first.iter().zip(spans).find(|(a, b)| !alike(a, b))
+            {
+                return Err(Error::config(format!(
+                    "field {:?} is {} {:?} for one size of the images, and {:?} is {} {:?} for another: only the lengths of \
+                     axes may differ",
+                    a.name,
+                    a.dtype.name(),
+                    a.shape,
+                    b.name,
+                    b.dtype.name(),
+                    b.shape
+                )));
+            }
+        }
+        Ok(Schemas(schemas))
+    }
+
+    /// The only form of batches that have one.
+    #[cfg(test)]
+    pub(crate) fn one(schema: Schema) -> Self {
+        Schemas(Arc::new([schema]))
+    }
+
+    /// The schema of form number `form`.
+    ///
+    /// # Panics
+    /// If there is no such form.
+    pub(crate) fn form(&self, form: usize) -> &Schema {
+        &self.0[form]
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Schema> {
+        self.0.iter()
+    }
+
+    /// Bytes of the largest form.
+    pub(crate) fn bytes(&self) -> usize {
+        self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
+    }
+
+    /// Number of samples in a full batch.
+    pub(crate) fn batch(&self) -> usize {
+        self.form(0).batch
+    }
+
+    /// Returns the same schemas for another number of samples.
+    ///
+    /// # Errors
+    /// Those of [`Schema::new`].
+    pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
+        let arrays = |of: &Schema| Schema::new(batch, of.spans.iter().map(|span| (span.field.clone(), span.role)));
+        self.iter().map(arrays).collect::<Result<_>>().map(Schemas)
     }
 }

@@ -14,7 +14,9 @@
 //!    written while parts exist.
 //! 4. Entropy-coded data for a device has its own span, which the parts share. `encoded` counts the
 //!    bytes of it that have been handed out. Each byte goes to one part, once per batch.
-//! 5. `left` counts the unfinished parts. The part that takes it to zero (with acquire-release
+//! 5. The memory of a slot holds any of its schemas. `form` is the number of the batch's, and is
+//!    written by the holder of a [`Free`] only.
+//! 6. `left` counts the unfinished parts. The part that takes it to zero (with acquire-release
 //!    ordering, so that it sees the writes of all others) becomes the `Full`.
 
 use std::cell::UnsafeCell;
@@ -24,13 +26,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
-use super::{Memory, Schema};
+use super::{Memory, Schema, Schemas};
 
 /// Alignment of each picture's entropy-coded data, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
 struct Slot {
-    schema: Arc<Schema>,
+    schemas: Schemas,
+    /// Number of the batch's schema.
+    form: AtomicUsize,
     memory: Memory,
     info: UnsafeCell<BatchInfo>,
     left: AtomicUsize,
@@ -44,19 +48,20 @@ struct Slot {
 unsafe impl Sync for Slot {}
 
 impl Slot {
+    fn schema(&self) -> &Schema {
+        self.schemas.form(self.form.load(Ordering::Relaxed))
+    }
+
     /// Bytes of field `span` for the samples in `range`.
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
-        let span = &self.schema.spans[span];
-        assert!(
-            range.start <= range.end && range.end <= self.schema.batch,
-            "samples {range:?} of a batch of {}",
-            self.schema.batch
-        );
+        let Schema { spans, batch, .. } = self.schema();
+        let span = &spans[span];
+        assert!(range.start <= range.end && range.end <= *batch, "samples {range:?} of a batch of {batch}");
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
-        // SAFETY: `Schema::new` laid out the spans in sequence inside `memory`, and the range is
-        // inside the span (asserted above).
+        // SAFETY: `Schema::new` laid out the spans in sequence inside `memory` (invariant 5), and the
+        // range is inside the span (asserted above).
         std::ptr::slice_from_raw_parts_mut(unsafe { self.memory.base().add(start) }, len)
     }
 }
@@ -65,12 +70,13 @@ impl Slot {
 pub(crate) struct Slots;
 
 impl Slots {
-    /// Creates a free slot over `memory`, which must hold at least `schema.bytes`.
-    pub(crate) fn make(schema: &Arc<Schema>, memory: Memory) -> Free {
-        assert!(memory.len() >= schema.bytes, "slot memory of {} bytes for a schema of {}", memory.len(), schema.bytes);
-        let info = UnsafeCell::new(BatchInfo::new(schema.batch));
-        let [left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot { schema: schema.clone(), memory, info, left, encoded, blocks }))
+    /// Creates a free slot over `memory`, which must hold the largest of `schemas`.
+    pub(crate) fn make(schemas: &Schemas, memory: Memory) -> Free {
+        let bytes = schemas.bytes();
+        assert!(memory.len() >= bytes, "slot memory of {} bytes for a schema of {bytes}", memory.len());
+        let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
+        let [form, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
+        Free(Arc::new(Slot { schemas: schemas.clone(), form, memory, info, left, encoded, blocks }))
     }
 }
 
@@ -82,13 +88,14 @@ impl Free {
     /// out in parts of `group`.
     ///
     /// When `set` returns, `header.entries` must contain at least one sample, and at most as many
-    /// as the schema.
+    /// as the schema. `header.form` is the number of the schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
         set(&mut info.header);
-        let len = info.len();
-        assert!(0 < len && len <= self.0.schema.batch, "{len} samples for a slot of {}", self.0.schema.batch);
+        let (len, batch) = (info.len(), self.0.schemas.form(info.header.form).batch);
+        assert!(0 < len && len <= batch, "{len} samples for a slot of {batch}");
+        self.0.form.store(info.header.form, Ordering::Relaxed);
         self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
         self.0.blocks.store(0, Ordering::Relaxed);
@@ -98,7 +105,7 @@ impl Free {
 
     /// Number of samples that fit into the slot.
     pub(crate) fn batch(&self) -> usize {
-        self.0.schema.batch
+        self.0.schemas.batch()
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
@@ -123,7 +130,7 @@ unsafe impl Send for Part {}
 impl Part {
     /// Makes parts of `slot`, whose record is `info`.
     fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
-        assert!(info.samples.len() >= slot.schema.batch, "a record for {} samples", info.samples.len());
+        assert!(info.samples.len() >= slot.schema().batch, "a record for {} samples", info.samples.len());
         let samples = info.samples.as_mut_ptr();
         move |range| Part { slot: slot.clone(), samples, range }
     }
@@ -134,7 +141,7 @@ impl Part {
     }
 
     pub(crate) fn schema(&self) -> &Schema {
-        &self.slot.schema
+        self.slot.schema()
     }
 
     /// Places in the batch that this part fills.
@@ -163,7 +170,7 @@ impl Part {
     /// both start offsets and the bytes, or `None` if there is not enough room.
     pub(crate) fn encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
-        let schema = &*slot.schema;
+        let schema = slot.schema();
         let span = schema.encoded()?;
         let Role::Encoded { blocks: each } = schema.spans[span].role else { return None };
         let take = |counter: &AtomicUsize, count: usize, most: usize| {
@@ -245,7 +252,7 @@ impl Full {
     }
 
     pub(crate) fn schema(&self) -> &Schema {
-        &self.0.schema
+        self.0.schema()
     }
 
     /// Number of samples in the batch.
@@ -267,7 +274,7 @@ impl Full {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let taken = self.0.encoded.load(Ordering::Relaxed);
             // SAFETY: as below.
-            return unsafe { &(&*self.0.bytes(span, 0..self.0.schema.batch))[..taken] };
+            return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..taken] };
         }
         // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
         unsafe { &*self.0.bytes(span, 0..self.len()) }
@@ -320,8 +327,8 @@ mod tests {
 
     fn free(batch: usize) -> Free {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
-        let schema = Arc::new(Schema::new(batch, [(field, Role::Picture)]).unwrap());
-        Slots::make(&schema, Memory::heap(schema.bytes).unwrap())
+        let schemas = Schemas::one(Schema::new(batch, [(field, Role::Picture)]).unwrap());
+        Slots::make(&schemas, Memory::heap(schemas.bytes()).unwrap())
     }
 
     fn begin(free: Free, samples: usize, group: usize) -> Vec<Part> {

@@ -6,7 +6,7 @@ use crate::cuda::cudarc::driver::{CudaStream, CudaView, DeviceRepr};
 use arrayvec::ArrayVec;
 
 use super::spec::{MAX_AXES, Spec};
-use super::{Held, Nvidia};
+use super::{Form, Held, Nvidia};
 use crate::batch::{self, BatchInfo, COUNT, Delivered, Dtype, Field, Role};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
@@ -130,15 +130,19 @@ impl CudaBatch {
         self.0.take_on(Some(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?))
     }
 
+    fn form(&self) -> &Form {
+        self.0.shared.form(self)
+    }
+
     fn spec(&self) -> &Spec {
-        &self.0.shared.spec
+        &self.form().spec
     }
 
     /// Array `number` of the spec.
     fn tensor(&self, number: usize) -> Tensor<'_> {
-        let (shared, field) = (&*self.0.shared, &self.spec().arrays[number].field);
+        let field = &self.spec().arrays[number].field;
         let shape = std::iter::once(self.len()).chain(field.shape.iter().copied()).collect();
-        let offset = self.0.slot().offset + shared.places.arrays[number];
+        let offset = self.0.slot().offset + self.form().places.arrays[number];
         Tensor { batch: self, offset, dtype: field.dtype, shape }
     }
 }

@@ -48,5 +48,7 @@ pub(crate) use handoff::Handoff;
 #[cfg(feature = "cuda")]
 pub(crate) use nvidia::Nvidia;
 pub use ring::DeviceStats;
+#[cfg(feature = "cuda")]
+pub(crate) use ring::Form;
 pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, HostFeed, Repair, Ring};
 pub(crate) use spec::{Shares, Spec, Target};

@@ -52,7 +52,7 @@ pub use self::gauge::DeviceStats;
 pub(crate) use self::gauge::Gauge;
 pub(crate) use self::held::Held;
 pub(crate) use self::repair::{HostFeed, Repair};
-pub(crate) use self::shared::FullSlot;
+pub(crate) use self::shared::{Form, FullSlot};
 
 use self::shared::{Message, POLL, Shared, Slot, Start, TICK};
 use self::thread::{Flight, Staging, Thread};
@@ -97,19 +97,21 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
 }
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
-    /// Allocates the device memory and starts the thread.
+    /// Allocates the device memory and starts the thread. Batches have one of `specs`, by the number
+    /// of their form.
     pub(crate) fn new<F: HostFeed + 'static>(
         gpu: G,
         consumer: G::Stream,
-        spec: Spec,
+        specs: Vec<Spec>,
         prefetch: usize,
         timeout: Duration,
         feed: F,
         times: Arc<trace::Counters>,
     ) -> Result<Self> {
-        let (plan, places) = (spec.memory(prefetch), spec.places());
+        let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs[0].batch);
         let memory = gpu.memory(plan.total())?;
-        let kernels = gpu.kernels(&spec)?;
+        let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<Vec<_>>>()?;
+        let forms = specs.into_iter().map(|spec| Form { places: spec.places(), spec }).collect();
         let (copy, convert) = (gpu.stream()?, gpu.stream()?);
         // Each channel has room for everything that can be in it: all slots, an error and an end.
         // So no thread waits to send.
@@ -118,7 +120,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         for i in 0..plan.slots {
             let slot = Slot {
                 offset: i * plan.slot_bytes,
-                info: BatchInfo::new(spec.batch),
+                info: BatchInfo::new(batch),
                 ready: gpu.event()?,
                 released: gpu.event()?,
                 waited: None,
@@ -137,8 +139,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             consumer,
             when_taken: AtomicBool::new(false),
             memory,
-            spec,
-            places,
+            forms,
             plan,
             free,
             wanted: AtomicU64::new(0),

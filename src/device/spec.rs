@@ -156,6 +156,20 @@ impl Spec {
         named.or_else(|| self.find(Role::Picture))
     }
 
+    /// Device memory for batches of any of `specs`, with `prefetch` of them ready ahead of the
+    /// consumer.
+    pub(crate) fn memory_of(specs: &[Spec], prefetch: usize) -> DeviceMemory {
+        let largest = |a: DeviceMemory, b: DeviceMemory| DeviceMemory {
+            slots: a.slots.max(b.slots),
+            slot_bytes: a.slot_bytes.max(b.slot_bytes),
+            staging: a.staging.max(b.staging),
+            staging_bytes: a.staging_bytes.max(b.staging_bytes),
+            scratch_bytes: a.scratch_bytes.max(b.scratch_bytes),
+        };
+        let all = specs.iter().map(|spec| spec.memory(prefetch));
+        all.reduce(largest).expect("batches have a form")
+    }
+
     /// Device memory with `prefetch` batches ready ahead of the consumer.
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
         let Places { slot_bytes, staging_bytes, scratch_bytes, .. } = self.places();

@@ -105,8 +105,8 @@ pub(crate) struct Room {
 }
 
 impl Fields {
-    /// Creates the fields of these names and kinds, with their arrays in a batch. Images have
-    /// `format` and pass `augment`, and `label` determines the form of classes.
+    /// Creates the fields of these names and kinds, with their arrays in a batch of `epoch`. Images
+    /// have `format` and pass `augment`, and `label` determines the form of classes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a duplicate name, and for options that a
@@ -115,9 +115,10 @@ impl Fields {
         fields: &[(String, FieldKind)],
         label: Label,
         format: Written,
-        augment: &Augment,
+        (augment, epoch): (&Augment, u64),
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
+        let size = augment.at_epoch(epoch).output_size();
         let mut arrays = Vec::new();
         let mut made = Fields {
             images: Vec::new(),
@@ -134,14 +135,13 @@ impl Fields {
                 if let Some(view) = image.own() {
                     check_view(name, view, augment)?;
                 }
-                let size = image.own().map_or(format.size, Augment::output_size);
-                let format = Written { size, ..format };
-                let own = image.arrays(name, format.size)?;
+                let size = image.own().map_or(size, |own| own.at_epoch(epoch).output_size());
+                let own = image.arrays(name, size)?;
                 arrays.extend(own.into_iter().map(|field| format.array(field)));
                 if image.own().is_none() && made.followed.is_none() {
                     made.followed = Some(made.images.len());
                 }
-                let writer = Writer::new(format.size, format.dtype, format.layout, format.normalize)?;
+                let writer = Writer::new(size, format.dtype, format.layout, format.normalize)?;
                 let grey = format.channels == 1;
                 made.images.push(ImageField {
                     image,
@@ -163,7 +163,7 @@ impl Fields {
                 Maker::Class => (Arc::new(label) as Arc<dyn Kind>, Role::Label),
                 _ => (kind.clone(), Role::Plain),
             };
-            let own = kind.arrays(name, format.size)?;
+            let own = kind.arrays(name, size)?;
             let bytes = own.iter().map(Field::sample_bytes).sum();
             let to = if kind.copies() { &mut made.copied } else { &mut made.computed };
             to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });

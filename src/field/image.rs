@@ -96,7 +96,6 @@ fn hint(names: &[&str]) -> String {
 /// Format of all images of a loader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
-    pub(crate) size: Size,
     /// 3, or 1.
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,

@@ -40,7 +40,9 @@ use crate::transform::{Augment, Plan};
 /// ```
 pub trait Kind: Send + Sync + Debug {
     /// Returns the arrays of a field called `name` in a batch: their names, element types and
-    /// shapes for one sample. `output` is the size of the loader's pictures.
+    /// shapes for one sample. `output` is the size of the loader's pictures. It is called once for
+    /// each size that pictures have in some epoch ([`Augment::from_epoch`]). Only the lengths of axes
+    /// may depend on the size.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for options that cannot work.

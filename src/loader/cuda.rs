@@ -4,7 +4,7 @@ use super::Loader;
 use super::memory::pinned_memory;
 use super::open::begin_trace;
 use super::pictures::PictureOptions;
-use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Slots, Writer};
+use crate::batch::{Dtype, Layout, Memory, Normalize, Schema, Schemas, Slots, Writer};
 use crate::cuda::cudarc::driver::CudaStream;
 use crate::cuda::{AfterFork, Context, Stream};
 use crate::device::{CudaBatch, Gpu, Held, Nvidia, Ring, Shares, Spec, Target};
@@ -76,8 +76,8 @@ impl Loader {
         slot: impl Fn(usize) -> Result<Memory>,
     ) -> Result<OnDevice<G, B>> {
         let format = self.pictures.written(self.pictures.layout)?;
-        let Written { size, dtype, layout, normalize, .. } = format;
-        Writer::new(size, dtype, layout, normalize)?;
+        let Written { dtype, layout, normalize, .. } = format;
+        Writer::new(self.pictures.augment.output_size(), dtype, layout, normalize)?;
         let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
         let decode_on = decode_on.unwrap_or_default();
         // User transforms come after all other pixel effects, and run on the host.
@@ -109,19 +109,21 @@ impl Loader {
         let target = Target { dtype, layout, normalize, retouched: retouches };
         let shares = self.shares()?;
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
-        let beside = |schema: &Schema, prefetch| spec(schema).memory(prefetch).total();
+        let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
+        let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
         let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         let decoding = leaves.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS });
         let is_asked = self.asked.is_some();
         let mut parts = self.open(host, Some(Device { records, retouches, decoding }), true, beside)?;
 
-        let spec = spec(&parts.schema);
-        spec.check()?;
+        let specs = specs(&parts.schemas);
+        specs.iter().try_for_each(Spec::check)?;
         // The automatic depth applies to host slots only: they even out variation, and device
         // memory belongs to the model.
         let (prefetch, timeout) = (parts.prefetch.least, parts.timeout);
-        let (device, slots, slot_bytes) = (spec.memory(prefetch), parts.memory.slots, parts.schema.bytes);
+        let (device, slots, slot_bytes) =
+            (Spec::memory_of(&specs, prefetch), parts.memory.slots, parts.schemas.bytes());
         parts.memory = MemoryPlan {
             pinned_bytes: parts.memory.host_bytes,
             device_bytes: device.total(),
@@ -129,13 +131,13 @@ impl Loader {
             staging_bytes: device.staging * device.staging_bytes,
             ..parts.memory
         };
-        let slots = (0..slots).map(|_| Ok(Slots::make(&parts.schema, slot(slot_bytes)?)));
+        let slots = (0..slots).map(|_| Ok(Slots::make(&parts.schemas, slot(slot_bytes)?)));
         let slots = slots.collect::<Result<Vec<_>>>()?;
         let trace = parts.trace.take();
         let engine = Engine::to_device(parts, slots)?;
         let shared = engine.shared().clone();
         let times = shared.run.counters.clone();
-        let ring = Ring::new(gpu, consumer, spec, prefetch, timeout, engine, times)?;
+        let ring = Ring::new(gpu, consumer, specs, prefetch, timeout, engine, times)?;
         if is_asked {
             ring.order_when_taken();
         }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{Memory, Schema};
+use crate::batch::{Memory, Schemas};
 #[cfg(feature = "cuda")]
 use crate::cuda::AfterFork;
 use crate::engine::{Bounds, ScratchPlan, Settings};
@@ -28,21 +28,21 @@ impl Room {
         limit.map_or_else(|| Room::Available(available().unwrap_or(usize::MAX)), Room::Limit)
     }
 
-    /// Bounds of the automatic prefetch for batches of `schema`. `beside(schema, n)` is the device
+    /// Bounds of the automatic prefetch for batches of `schemas`. `beside(schemas, n)` is the device
     /// memory for a prefetch of n, in bytes. The upper bound exceeds the initial depth only if
     /// `scratch` fits too.
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
-        schema: &Schema,
+        schemas: &Schemas,
         scratch: &ScratchPlan,
-        beside: impl Fn(&Schema, usize) -> usize,
+        beside: impl Fn(&Schemas, usize) -> usize,
     ) -> Bounds {
-        let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schema.bytes);
+        let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
             Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { 0 };
-                host(prefetch).saturating_add(beside(schema, prefetch.min(AHEAD))).saturating_add(scratch)
+                host(prefetch).saturating_add(beside(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
             Room::Available(left) => {
                 let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
@@ -66,22 +66,22 @@ impl Room {
 
     /// Bytes of all host slots, and the scratch that remains for workers, if both fit.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<(usize, ScratchPlan)> {
-        let Demand { schema, prefetch, scratch, .. } = *demand;
-        let Some(need) = self.need(demand, schema, prefetch.most).filter(|need| *need <= self.bytes()) else {
+        let Demand { schemas, prefetch, scratch, .. } = *demand;
+        let Some(need) = self.need(demand, schemas, prefetch.most).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
         // Leaves memory for the program, unless the user set a limit.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
         let fixed = scratch.needed();
-        let host = Settings::slots_for(prefetch.most) * schema.bytes;
+        let host = Settings::slots_for(prefetch.most) * schemas.bytes();
         Ok((host, scratch.within(left.saturating_add(fixed))))
     }
 
-    /// Bytes needed for batches of `schema` at this prefetch; `None` on overflow.
-    fn need(self, demand: &Demand<'_>, schema: &Schema, prefetch: usize) -> Option<usize> {
-        let host = Settings::slots_for(prefetch).checked_mul(schema.bytes)?;
-        let device = (demand.beside)(schema, prefetch.min(demand.prefetch.least));
+    /// Bytes needed for batches of `schemas` at this prefetch; `None` on overflow.
+    fn need(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
+        let host = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
+        let device = (demand.beside)(schemas, prefetch.min(demand.prefetch.least));
         let fixed = demand.scratch.needed();
         // Without a limit, device memory is left to the driver.
         let all = host.checked_add(device)?.checked_add(fixed)?;
@@ -90,11 +90,12 @@ impl Room {
 
     /// The error for a plan that does not fit: the need, the limit, and values that would fit.
     fn refusal(self, demand: &Demand<'_>) -> Error {
-        let Demand { schema, prefetch, scratch, beside } = *demand;
-        let (ahead, batch, slots) = (prefetch.most, schema.batch, Settings::slots_for(prefetch.most));
-        let all = slots.checked_mul(schema.bytes);
+        let Demand { schemas, prefetch, scratch, beside } = *demand;
+        let (ahead, batch, slots) = (prefetch.most, schemas.batch(), Settings::slots_for(prefetch.most));
+        let all = slots.checked_mul(schemas.bytes());
         // Shows exact bytes if both numbers would otherwise look equal.
-        let exact = self.need(demand, schema, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
+        let exact =
+            self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
         let size = |bytes| size(bytes, exact);
         let what = if ahead == 1 {
             format!("one batch of {batch} ahead")
@@ -103,8 +104,8 @@ impl Room {
         };
         let verb = if ahead == 1 { "needs" } else { "need" };
         let sum = all.map_or_else(|| "more bytes than can be counted".to_owned(), size);
-        let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schema.bytes));
-        let device = beside(schema, prefetch.least);
+        let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schemas.bytes()));
+        let device = beside(schemas, prefetch.least);
         if device > 0 {
             text += &format!(", and {} on the device", size(device));
         }
@@ -120,10 +121,11 @@ impl Room {
             Room::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
             Room::Available(left) => format!("; this machine or its container has {} left: ", size(left)),
         };
-        let fits = |schema: &Schema, ahead| self.need(demand, schema, ahead).is_some_and(|need| need <= self.bytes());
-        let fewer = largest(ahead - 1, |ahead| fits(schema, ahead));
-        let smaller = largest(batch - 1, |batch| schema.of_batch(batch).is_ok_and(|schema| fits(&schema, ahead)));
-        let least = || largest(batch - 1, |batch| schema.of_batch(batch).is_ok_and(|schema| fits(&schema, 1)));
+        let fits =
+            |schemas: &Schemas, ahead| self.need(demand, schemas, ahead).is_some_and(|need| need <= self.bytes());
+        let fewer = largest(ahead - 1, |ahead| fits(schemas, ahead));
+        let smaller = largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, ahead)));
+        let least = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
         text += &match (fewer, smaller) {
             (Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
             (Some(ahead), None) => format!("prefetch({ahead}) fits"),
@@ -139,11 +141,11 @@ impl Room {
 
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
-    pub(super) schema: &'a Schema,
+    pub(super) schemas: &'a Schemas,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
     /// Device memory in bytes for a given prefetch.
-    pub(super) beside: &'a dyn Fn(&Schema, usize) -> usize,
+    pub(super) beside: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
 /// The largest number from 1 to `most` that fits. All numbers below a fitting one must fit.

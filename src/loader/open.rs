@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::memory::{Demand, Room, host_memory};
 use super::pictures::PictureOptions;
 use super::{Loader, listed, processors};
-use crate::batch::{HostBatch, Schema, Slots};
+use crate::batch::{HostBatch, Schemas, Slots};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
 #[cfg(feature = "cuda")]
@@ -16,12 +16,12 @@ use crate::engine::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
-use crate::field::{Device, Fields, Pasted, Written};
+use crate::field::{Device, FieldKind, Fields, Pasted, Written};
 use crate::order::Schedule;
 use crate::recipe::{Damaged, Recipe};
 use crate::source;
 use crate::trace::{self, Trace};
-use crate::transform::Augment;
+use crate::transform::{Augment, Forms};
 
 impl Loader {
     /// Opens the loader with batches in host memory.
@@ -45,9 +45,9 @@ impl Loader {
         let PictureOptions { layout, pinned, .. } = self.pictures;
         let format = self.pictures.written(layout)?;
         let mut parts = self.open(format, None, pinned, |_, _| 0)?;
-        let memory = host_memory(parts.schema.bytes, parts.memory.slots, pinned, parts.schedule.rank())?;
-        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schema, memory)).collect();
-        let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schema.bytes;
+        let memory = host_memory(parts.schemas.bytes(), parts.memory.slots, pinned, parts.schedule.rank())?;
+        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
+        let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schemas.bytes();
         let keeper = (pinned_bytes > 0).then(keeper).flatten();
         parts.memory.pinned_bytes = pinned_bytes;
         let trace = parts.trace.take();
@@ -83,7 +83,7 @@ impl Loader {
         format: Written,
         device: Option<Device>,
         pinned: bool,
-        beside: impl Fn(&Schema, usize) -> usize,
+        beside: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<Parts> {
         source::check_retries(self.retries)?;
         let PictureOptions { seed, decode_share: share, .. } = self.pictures;
@@ -96,10 +96,14 @@ impl Loader {
         if device.is_some() && format.channels == 1 {
             return Err(Error::config("channels(1) on a device, which makes images of 3: use .host() for images of 1"));
         }
-        let (fields, arrays) = Fields::new(&self.fields()?, self.label(), format, &self.pictures.augment, device)?;
+        let (kinds, augment) = (self.fields()?, &self.pictures.augment);
+        let views = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment());
+        let forms = Forms::of([augment].into_iter().chain(views));
+        let made = forms.epochs().map(|epoch| Fields::new(&kinds, self.label(), format, (augment, epoch), device));
+        let (fields, arrays): (Vec<_>, Vec<_>) = made.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let moved = self.pictures.moves_pixels && !self.pictures.transforms.is_empty();
-        fields.check(&self.pictures.augment, moved)?;
-        if let Some(name) = &fields.shown {
+        fields[0].check(augment, moved)?;
+        if let Some(name) = &fields[0].shown {
             self.pictures.check_shown(name)?;
         }
 
@@ -125,14 +129,14 @@ impl Loader {
         let order = self.sampling.open(&*source, mixture, seed, global_batch, workers, self.retries)?;
         let schedule = Schedule::new(order.clone(), global_batch, self.last, rank);
         some_batches(&schedule)?;
-        let schema = Arc::new(Schema::new(schedule.places() as usize, arrays)?);
+        let schemas = Schemas::new(schedule.places() as usize, arrays)?;
         let room = Room::of(pictures.memory_limit);
         // An image, the memory of its effects and of pasted objects, and for mixing by workers a
         // copy of the last image of a batch.
-        let image = fields.largest_image();
+        let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
-        let effects = fields.augments(&pictures.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
-        let pasted = if pictures.augment.ever_pastes() { Pasted::memory(pictures.augment.output_size()) } else { 0 };
+        let effects = fields[0].augments(&pictures.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let pasted = pictures.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
         let transforms = pictures.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
         let scratch = ScratchPlan::ample(workers, processors, image + effects + mixing + pasted)
@@ -141,12 +145,12 @@ impl Loader {
         // The pictures of requests are already in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match pictures.prefetch {
-            0 => room.automatic_prefetch(pinned, &schema, &scratch, &beside),
+            0 => room.automatic_prefetch(pinned, &schemas, &scratch, &beside),
             n => Bounds::exactly(n),
         };
-        let demand = Demand { schema: &schema, prefetch, scratch, beside: &beside };
+        let demand = Demand { schemas: &schemas, prefetch, scratch, beside: &beside };
         let (host_bytes, scratch) = room.grant(&demand)?;
-        let computed = fields.computed.iter().map(|field| field.name.clone()).collect();
+        let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let recipe = Recipe {
             source,
             codecs: pictures.codecs,
@@ -154,6 +158,7 @@ impl Loader {
             order,
             transforms: pictures.transforms,
             fields,
+            forms,
             annotated: self.annotated,
             seed,
             retries: self.retries,
@@ -181,7 +186,7 @@ impl Loader {
             memory: MemoryPlan {
                 slots,
                 slots_in_use: slots,
-                slot_bytes: schema.bytes,
+                slot_bytes: schemas.bytes(),
                 host_bytes,
                 pinned_bytes: 0,
                 device_bytes: 0,
@@ -194,7 +199,7 @@ impl Loader {
                 source_bytes: scratch.source,
                 transform_bytes: scratch.transforms,
             },
-            schema,
+            schemas,
             prefetch,
             resume,
             // The run of requests is one epoch.
@@ -248,7 +253,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::batch::{Dtype, Field, Free, Keeper, Layout, Memory, Role};
+    use crate::batch::{Dtype, Field, Free, Keeper, Layout, Memory, Role, Schema};
     use crate::engine::filled;
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
@@ -264,13 +269,13 @@ mod tests {
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
         let format = loader.pictures.written(Layout::Nhwc).unwrap();
         let parts = loader.open(format, None, false, |_, _| 0).unwrap();
-        let arrays = parts.schema.spans.iter().map(|span| {
+        let arrays = parts.schemas.form(0).spans.iter().map(|span| {
             let mut field = span.field.clone();
             damage(&mut field, span.role);
             (field, span.role)
         });
-        let schema = Arc::new(Schema::new(4, arrays).unwrap());
-        let slot = Slots::make(&schema, Memory::heap(schema.bytes).unwrap());
+        let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
+        let slot = Slots::make(&schemas, Memory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cut: None });
         let full = filled((parts.recipe, Arc::new(parts.run)), slot, (4, mixing), false).0;
         (0..4).map(|place| full.meta(place).fault.as_ref().map(ToString::to_string)).collect()
@@ -330,7 +335,7 @@ mod tests {
         let loader = Loader::source(Counted(reads.clone())).without("image").batch_size(64).workers(2).prefetch(60);
         let format = loader.pictures.written(Layout::Nhwc).unwrap();
         let parts = loader.open(format, None, false, |_, _| 0).unwrap();
-        let slot = |_| Slots::make(&parts.schema, Memory::heap(parts.schema.bytes).unwrap());
+        let slot = |_| Slots::make(&parts.schemas, Memory::heap(parts.schemas.bytes()).unwrap());
         let slots = (0..parts.memory.slots).map(slot).collect();
         let engine = Engine::to_host(parts, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();
         let shared = engine.shared().clone();

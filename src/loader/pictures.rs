@@ -112,6 +112,6 @@ impl PictureOptions {
         }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);
         normalize.check_scale()?;
-        Ok(Written { size: self.augment.output_size(), channels: self.channels, dtype, layout, normalize })
+        Ok(Written { channels: self.channels, dtype, layout, normalize })
     }
 }

@@ -5,13 +5,13 @@ use arrayvec::ArrayVec;
 use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::planned::Planned;
-use crate::batch::{Full, Part, Role, Row};
+use crate::batch::{Full, Header, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::order::{Entry, Order, Rng};
 use crate::source::{self, Sample, Source};
-use crate::transform::{Augment, Join, Pasting, Plan, Resizer, TILES, Transform};
+use crate::transform::{Augment, Forms, Join, Pasting, Plan, Resizer, TILES, Transform};
 
 /// The steps for every sample. All workers share them.
 pub(crate) struct Recipe {
@@ -21,7 +21,10 @@ pub(crate) struct Recipe {
     /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Order>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
-    pub(crate) fields: Fields,
+    /// The fields of each form of the batches. All have the same kinds.
+    pub(crate) fields: Vec<Fields>,
+    /// The form of each epoch.
+    pub(crate) forms: Forms,
     /// The picture that was annotated, for annotations whose size does not determine it.
     pub(crate) annotated: Option<Exif>,
     pub(crate) seed: u64,
@@ -79,6 +82,21 @@ impl Recipe {
         partners(&self.augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
 
+    /// The fields of a batch.
+    pub(crate) fn fields_of(&self, header: &Header) -> &Fields {
+        &self.fields[header.form]
+    }
+
+    /// The fields, where the size of images does not matter.
+    pub(crate) fn any_fields(&self) -> &Fields {
+        &self.fields[0]
+    }
+
+    /// Bytes of the largest image of any epoch as RGB of `u8`; 0 without images.
+    pub(crate) fn largest_image(&self) -> usize {
+        self.fields.iter().map(Fields::largest_image).max().unwrap_or(0)
+    }
+
     /// Largest number of samples that an image of `epoch` shows.
     pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
         self.augment.at_epoch(epoch).most_pictures()
@@ -122,7 +140,7 @@ impl Recipe {
                 return Ok(planned);
             }
             if augment.sees_boxes() {
-                self.fields.boxes(sample, oriented, boxes)?;
+                self.any_fields().boxes(sample, oriented, boxes)?;
             }
             // A partner has its own crop and flips. Effects and own steps are those of the whole
             // image.
@@ -226,8 +244,10 @@ impl Recipe {
         images: &'a [Planned<'_>],
         others: &'a [(u64, Sample<'_>)],
     ) -> (Option<&'a Plan>, ArrayVec<Tile<'a>, { TILES - 1 }>) {
-        let mut own =
-            images.iter().filter(|planned| Some(planned.field) == self.fields.followed).map(|planned| &planned.plan);
+        let mut own = images
+            .iter()
+            .filter(|planned| Some(planned.field) == self.any_fields().followed)
+            .map(|planned| &planned.plan);
         let plan = own.next();
         (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
@@ -245,7 +265,8 @@ impl Recipe {
         pasted: &mut Pasted,
     ) -> Result<()> {
         guarded(|| {
-            let of_partner = |planned: &&Planned<'_>| planned.tile > 0 && Some(planned.field) == self.fields.followed;
+            let of_partner =
+                |planned: &&Planned<'_>| planned.tile > 0 && Some(planned.field) == self.any_fields().followed;
             let (Some(planned), Some((id, sample))) = (images.iter().find(of_partner), others.first()) else {
                 return Ok(());
             };
@@ -253,7 +274,7 @@ impl Recipe {
                 Some(Join::Paste(pasting)) => pasting.margin,
                 _ => return Ok(()),
             };
-            let chosen = self.fields.paste(sample, &planned.plan, (&self.rng(entry), margin), pasted);
+            let chosen = self.any_fields().paste(sample, &planned.plan, (&self.rng(entry), margin), pasted);
             chosen.map_err(|e| e.at_sample(*id, sample.key()))
         })
     }
@@ -264,7 +285,7 @@ impl Recipe {
         guarded(|| {
             // Fields are computed in turn, so the largest counts.
             let memory = |field: &Member| field.memory(sample, shown, self.rng(entry));
-            Ok(self.fields.computed.iter().map(memory).max().unwrap_or(0))
+            Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
 
@@ -289,18 +310,19 @@ impl Recipe {
 
     /// Finishes a batch when all its samples are written.
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
-        self.fields.judge(&*self.source, full);
+        let fields = self.fields_of(full.header());
+        fields.judge(&*self.source, full);
         if self.stand_in {
             replace_faulty(full);
         }
         if self.blank {
-            blank_faulty(&self.fields, full);
+            blank_faulty(fields, full);
         }
-        if let Err(e) = guarded(|| self.fields.mix(full, scratch)) {
+        if let Err(e) = guarded(|| fields.mix(full, scratch)) {
             // Samples may be mixed in part, so none of the batch counts.
             (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
-        self.fields.finish(full);
+        fields.finish(full);
     }
 }
 
@@ -310,7 +332,7 @@ impl Recipe {
     /// from `place` if another sample replaces a failed one.
     #[cfg(feature = "cuda")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
-        self.fields.images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
+        self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
     }
 
     /// Finishes a batch again after the samples at `places` were decoded again.
@@ -319,7 +341,8 @@ impl Recipe {
             replace_faulty(full);
         }
         if self.blank {
-            places.iter().for_each(|&place| blank(&self.fields, full, place));
+            let fields = self.fields_of(full.header());
+            places.iter().for_each(|&place| blank(fields, full, place));
         }
     }
 }

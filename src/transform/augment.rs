@@ -299,8 +299,8 @@ impl Augment {
     /// Uses another augmentation from `epoch` on. Later calls are for later epochs.
     ///
     /// The augmentation of a sample stays a function of (seed, epoch, sample), so it does not
-    /// depend on prefetching or resuming. All augmentations have the same output size, which is
-    /// checked when the loader is opened.
+    /// depend on prefetching or resuming. Its output may have another size. Batches of those epochs
+    /// then have another shape, and the loader reserves memory for the largest one.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Mix};
@@ -308,6 +308,12 @@ impl Augment {
     /// // Without MixUp, and with weaker effects, in the last 10 of 100 epochs.
     /// let augment = Augment::train(224).rand_augment(2, 9).mix(Mix::mixup(0.2));
     /// let augment = augment.from_epoch(90, Augment::train(224).rand_augment(2, 5));
+    /// # augment.check().unwrap();
+    ///
+    /// // Progressive resizing: from 160 to 192 pixels in 16 epochs.
+    /// let side = |epoch: u32| (160 + 2 * epoch.min(16)).next_multiple_of(32);
+    /// let grown = |augment: Augment, epoch: u32| augment.from_epoch(epoch.into(), Augment::train(side(epoch)));
+    /// let augment = (1..=16).fold(Augment::train(side(0)), grown);
     /// # augment.check().unwrap();
     /// ```
     #[must_use]
@@ -320,6 +326,11 @@ impl Augment {
     /// [`from_epoch`](Augment::from_epoch) added for this epoch or an earlier one.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
         self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
+    }
+
+    /// The epochs with which another augmentation begins.
+    pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
+        self.later.iter().map(|(first, _)| *first)
     }
 
     /// The augmentations of all epochs.
@@ -383,7 +394,7 @@ impl Augment {
         self
     }
 
-    /// Size of the output images.
+    /// Size of the output images. [`at_epoch`](Augment::at_epoch) has that of a later epoch.
     pub fn output_size(&self) -> Size {
         self.output
     }
@@ -431,13 +442,6 @@ impl Augment {
             if !augment.later.is_empty() {
                 return Err(Error::config(format!(
                     "augment: from_epoch of {epoch} with an augmentation that changes itself"
-                )));
-            }
-            let (own, later) = (self.output, augment.output);
-            if own != later {
-                return Err(Error::config(format!(
-                    "augment: from_epoch of {epoch} has an output of {}x{}, and epoch 0 one of {}x{}: they must be equal",
-                    later.width, later.height, own.width, own.height
                 )));
             }
             augment.check().map_err(|e| Error::config(format!("from_epoch of {epoch}: {}", e.cause())))?;
@@ -505,8 +509,16 @@ impl Augment {
 
     /// Bytes that the effects on pixels need for a sample, apart from its image.
     pub(crate) fn effects_memory(&self) -> u64 {
-        let each = self.all_ops().filter(|op| !op.is_on_values()).map(Op::bytes_per_pixel);
-        each.max().unwrap_or(0).saturating_mul(self.output.area())
+        let of = |augment: &Augment| {
+            let each = augment.ops.iter().filter(|op| !op.is_on_values()).map(Op::bytes_per_pixel);
+            each.max().unwrap_or(0).saturating_mul(augment.output.area())
+        };
+        self.all().map(of).max().unwrap_or(0)
+    }
+
+    /// The outputs of all epochs in which objects may be pasted.
+    pub(crate) fn pasted_outputs(&self) -> impl Iterator<Item = Size> {
+        self.all().filter(|augment| augment.copy_paste.is_some()).map(|augment| augment.output)
     }
 
     /// Whether samples may get effects on values.
@@ -667,7 +679,7 @@ mod tests {
         };
         refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
         refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
-        refused(mixed.clone().from_epoch(2, Augment::train(64)), "an output of 64x64, and epoch 0 one of 32x32");
+        refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: an output of 0x0");
         refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that changes itself");
         refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
     }

@@ -16,10 +16,11 @@
 //!     of points, boxes and pixels.
 //! 12. `record`: values that Rust writes and CUDA reads.
 //! 13. `filter`: [`Filter`], the filters of the resize.
-//! 14. `resize`: [`Resizer`], which crops, resizes with antialiasing and flips in one pass.
-//! 15. `transform`: [`Transform`], a function of the user on the image.
-//! 16. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
-//! 17. `zoom`: a larger canvas around the picture, from which `iou` crops.
+//! 14. `forms`: the image sizes of each epoch.
+//! 15. `resize`: [`Resizer`], which crops, resizes and flips in one pass.
+//! 16. `transform`: [`Transform`], a function of the user on the image.
+//! 17. `view`: [`ImageMut`], the image as a [`Transform`] sees it.
+//! 18. `zoom`: a larger canvas around the picture, from which `iou` crops.
 //!
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
 //! [`Augment::plan`], then the user's transforms.
@@ -28,6 +29,7 @@ mod augment;
 mod border;
 mod crop;
 mod filter;
+mod forms;
 mod geometry;
 mod iou;
 mod mix;
@@ -48,6 +50,7 @@ mod zoom;
 pub use augment::Augment;
 pub use border::Border;
 pub use filter::Filter;
+pub(crate) use forms::Forms;
 pub use mix::{Mix, Mixing};
 pub use mosaic::Mosaic;
 pub(crate) use mosaic::TILES;

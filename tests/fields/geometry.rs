@@ -379,6 +379,29 @@ fn masks_and_maps_follow_geometric_operations() {
 }
 
 #[test]
+fn maps_are_resized_without_antialiasing_as_images_are() {
+    let noise: Vec<u8> = (0..44 * 60).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let rgb: Vec<u8> = noise.iter().flat_map(|&v| [v; 3]).collect();
+    let map: Vec<u8> = noise.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
+    let sample = OwnedSample::new("a")
+        .field("rgb.npy", follow::npy("|u1", "(44, 60, 3)", &rgb))
+        .field("map.npy", follow::npy("<f4", "(44, 60)", &map));
+    let all = |augment: Augment| {
+        let loader = Loader::source(Memory::new(vec![sample.clone()])).without("label").field("map", Map::new());
+        let batch = loader.augment(augment).into_iter().next().unwrap().unwrap();
+        let reds: Vec<f32> = batch.images().as_u8().unwrap().chunks(3).map(|pixel| f32::from(pixel[0])).collect();
+        (reds, batch.field("map").unwrap().as_f32().unwrap().to_vec())
+    };
+    let farthest = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    for augment in [Augment::resize(13, 9), Augment::eval(16, 12), Augment::letterbox(20, 30)] {
+        let (images, maps) = all(augment.clone().antialias(false));
+        // The image is rounded to levels after each of two steps.
+        assert!(farthest(&images, &maps) < 1.01, "{augment:?}");
+        assert!(farthest(&maps, &all(augment).1) > 20.0);
+    }
+}
+
+#[test]
 fn geometric_operations_turn_no_fill_value_of_a_flow() {
     let size = Size::new(32, 16);
     let [rgb, mask] = [3, 1].map(|channels| vec![1_u8; channels * 32 * 16]);

@@ -21,5 +21,6 @@ mod masks;
 mod mosaics;
 mod numbers;
 mod pastes;
+mod sizes;
 mod stored_values;
 mod views;

@@ -154,6 +154,33 @@ fn the_device_jitters_colours_wherever_a_picture_was_decoded() {
 }
 
 #[test]
+fn each_epoch_has_its_size_wherever_a_picture_was_decoded() {
+    let Some(stream) = stream() else { return };
+    let pictures = drawn(if sanitize() { 48 } else { 128 }, true);
+    let edits: [fn(Augment) -> Augment; 2] = [
+        |plain| plain,
+        |plain| {
+            plain.jitter(ColorJitter::new().contrast(0.4)).erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0))
+        },
+    ];
+    for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
+        for edit in edits {
+            for (first, second) in
+                [(Augment::train(64), Augment::resize(41, 190)), (Augment::train(65), Augment::eval(40, 32))]
+            {
+                let augment = edit(first.flip(0.5)).from_epoch(1, edit(second));
+                let loader = loader(&pictures).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
+                let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
+                for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                    let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
+                    assert_eq!(left > 0, on != DecodeOn::Cpu);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn transforms_of_your_own_keep_decoding_on_the_workers_and_the_log_says_so() {
     let Some(stream) = stream() else { return };
     let pictures = drawn(32, false);

@@ -124,7 +124,7 @@ fn the_ring_keeps_the_bus_busy() {
         let gpu = Nvidia(context.clone());
         let times = std::sync::Arc::new(crate::trace::Counters::new(0, 0, Vec::new()));
         let mut ring: Ring<_, CudaBatch> =
-            Ring::new(gpu, consumer, spec, 4, Duration::from_secs(10), supply, times).unwrap();
+            Ring::new(gpu, consumer, vec![spec], 4, Duration::from_secs(10), supply, times).unwrap();
         let mut rates = Vec::new();
         for _ in 0..3 {
             ring.start(Course::one(0, 0..520));

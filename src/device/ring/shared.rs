@@ -39,8 +39,8 @@ pub(crate) struct Shared<G: Gpu> {
     /// [`Held::take_on`](super::Held::take_on).
     pub(super) when_taken: AtomicBool,
     pub(crate) memory: G::Memory,
-    pub(crate) spec: Spec,
-    pub(crate) places: Places,
+    /// The forms of batches, by their numbers.
+    pub(super) forms: Vec<Form>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
     /// The current run, or 0 for none.
@@ -51,6 +51,12 @@ pub(crate) struct Shared<G: Gpu> {
     /// framework used on unknown streams.
     pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     pub(super) counters: Arc<Counters>,
+}
+
+/// The arrays of batches of one form, and their places in a slot.
+pub(crate) struct Form {
+    pub(crate) spec: Spec,
+    pub(crate) places: Places,
 }
 
 /// A batch's place on the device.
@@ -94,6 +100,11 @@ impl<G: Gpu> Slot<G> {
 }
 
 impl<G: Gpu> Shared<G> {
+    /// The form of a batch.
+    pub(crate) fn form(&self, info: &BatchInfo) -> &Form {
+        &self.forms[info.header.form]
+    }
+
     pub(super) fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {
         if let Some(Ok(mut slot)) = message {
             slot.taken_back = true;

@@ -28,7 +28,7 @@ fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {
 fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
     let consumer = sim.stream()?;
     let maker = Maker::new(&spec, delay);
-    Ring::new(sim.clone(), consumer, spec, SLOTS - 1, Duration::from_millis(200), maker, times())
+    Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, Duration::from_millis(200), maker, times())
 }
 
 /// Results of the consumer's kernels: (epoch, number, whether all arrays were right).
@@ -39,9 +39,9 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
     let (epoch, number) = (info.epoch(), info.number());
-    let arrived = arrived(&shared.spec, epoch, number);
+    let arrived = arrived(&shared.form(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
-    let offsets: Vec<usize> = shared.places.arrays.iter().map(|at| slot.offset + at).collect();
+    let offsets: Vec<usize> = shared.form(info).places.arrays.iter().map(|at| slot.offset + at).collect();
     // The host's record of the batch.
     let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
     let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labelled == (number % 3 == 1);
@@ -203,7 +203,7 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
         times.trace_to(trace);
     }
     let timeout = Duration::from_secs(5);
-    let ring = Ring::new(sim.clone(), consumer, spec, SLOTS - 1, timeout, maker, times.clone()).unwrap();
+    let ring = Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, timeout, maker, times.clone()).unwrap();
     (ring, times)
 }
 
@@ -456,7 +456,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let mut maker = Maker::new(&spec, 0);
     maker.bad = Some(5);
     let consumer = sim.stream().unwrap();
-    let mut ring: Ring<Sim> = Ring::new(sim, consumer, spec, 2, Duration::from_secs(1), maker, times()).unwrap();
+    let mut ring: Ring<Sim> = Ring::new(sim, consumer, vec![spec], 2, Duration::from_secs(1), maker, times()).unwrap();
     for epoch in 0..3 {
         ring.start(Course::one(epoch, 0..BATCHES));
         for number in 0..5 {

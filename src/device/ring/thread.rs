@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender};
 
 use super::repair::{HostFeed, Repair};
-use super::shared::{FullSlot, Message, POLL, Shared, Slot, Start, TICK};
+use super::shared::{Form, FullSlot, Message, POLL, Shared, Slot, Start, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
 use crate::batch::BatchInfo;
 use crate::cuda::DecodeOps;
@@ -104,7 +104,8 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) started: Receiver<Start>,
     pub(super) freed: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
-    pub(super) kernels: G::Kernels,
+    /// Kernels of each form.
+    pub(super) kernels: Vec<G::Kernels>,
     pub(super) copy: G::Stream,
     pub(super) convert: G::Stream,
     pub(super) staging: Vec<Staging<G>>,
@@ -257,7 +258,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Checks the faults of a batch. If some pictures are damaged, workers decode them.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
-        let Shared { gpu, places, .. } = &*self.shared;
+        let gpu = &self.shared.gpu;
+        let places = &self.shared.form(load.host.info()).places;
         let damaged = |place: &usize| {
             let number = |step: &DecodeStep| (step.faults - places.faults.start) / DecodeOps::FAULT_BYTES + place;
             let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
@@ -323,7 +325,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Queues all work that brings `host` into `slot`. Never waits.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
-        let Shared { gpu, memory, places, counters, plan, .. } = &*self.shared;
+        let Shared { gpu, memory, counters, plan, .. } = &*self.shared;
+        let places = &self.shared.form(host.info()).places;
+        let kernels = &self.kernels[host.info().header.form];
         let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
         if slot.waited.is_none() {
             slot.waited = Some(self.flight.timing.pair(gpu)?);
@@ -413,7 +417,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                     At::Slot(at) => slot.offset + at,
                 };
                 let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
-                gpu.compute(&self.convert, memory, &self.kernels, Job { array: step.array, from, to, records, count })?;
+                gpu.compute(&self.convert, memory, kernels, Job { array: step.array, from, to, records, count })?;
             }
             gpu.record(&time.end, &self.convert)?;
             self.flight.timing.recorded(convert, time);
@@ -436,7 +440,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Queues the decoding of each picture of the samples of `info`.
     fn decode(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
-        let Shared { gpu, memory, places, spec, plan, .. } = &*self.shared;
+        let Shared { gpu, memory, plan, .. } = &*self.shared;
+        let Form { spec, places } = self.shared.form(info);
         let (scratch, count) = (plan.scratch(), info.len());
         for (picture, (step, largest)) in places.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
@@ -464,7 +469,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 count,
                 largest,
             };
-            gpu.decode(&self.convert, memory, &self.kernels, job)?;
+            gpu.decode(&self.convert, memory, &self.kernels[info.header.form], job)?;
         }
         Ok(())
     }

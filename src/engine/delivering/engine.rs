@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, Keeper, Schema};
+use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, Keeper, Schemas};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::{Bounds, MemoryPlan, Settings};
@@ -30,7 +30,7 @@ pub(crate) struct Parts {
     pub(crate) recipe: Recipe,
     pub(crate) run: Run,
     pub(crate) schedule: Schedule,
-    pub(crate) schema: Arc<Schema>,
+    pub(crate) schemas: Schemas,
     /// The memory plan, before memory is allocated.
     pub(crate) memory: MemoryPlan,
     pub(crate) prefetch: Bounds,

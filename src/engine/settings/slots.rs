@@ -237,17 +237,15 @@ impl Reserve {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use crossbeam::channel::unbounded;
 
     use super::*;
-    use crate::batch::{Dtype, Field, Memory, Role, Schema, Slots};
+    use crate::batch::{Dtype, Field, Memory, Role, Schema, Schemas, Slots};
 
     fn slots(count: usize) -> Vec<Free> {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
-        let schema = Arc::new(Schema::new(2, [(field, Role::Picture)]).unwrap());
-        (0..count).map(|_| Slots::make(&schema, Memory::heap(schema.bytes).unwrap())).collect()
+        let schemas = Schemas::one(Schema::new(2, [(field, Role::Picture)]).unwrap());
+        (0..count).map(|_| Slots::make(&schemas, Memory::heap(schemas.bytes()).unwrap())).collect()
     }
 
     #[test]

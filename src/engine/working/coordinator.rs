@@ -99,9 +99,10 @@ impl Coordinator {
                 let parts = slot.begin(group, |header| {
                     (header.run, header.turn, header.next) = (run, turn, next);
                     (header.epoch, header.number) = (place.epoch, place.batch);
+                    header.form = self.recipe.forms.at(place.epoch);
                     std::mem::swap(&mut header.entries, &mut entries);
                     // A batch of one sample has no partners, and without images nothing is mixed.
-                    let partners = header.entries.len() > 1 && !self.recipe.fields.images.is_empty();
+                    let partners = header.entries.len() > 1 && !self.recipe.any_fields().images.is_empty();
                     let mixing = || self.recipe.augment.mixing(self.recipe.seed, place.epoch, place.batch);
                     header.mixing = partners.then(mixing).flatten();
                 });

@@ -204,7 +204,7 @@ impl<'a> PartFiller<'a> {
 
     /// Number of images per sample.
     fn images(&self) -> usize {
-        self.recipe.fields.images.len()
+        self.recipe.any_fields().images.len()
     }
 
     /// Number of samples that are decoded together, if images show up to `tiles`.
@@ -225,7 +225,7 @@ impl<'a> PartFiller<'a> {
         let share = self.run.scratch.share();
         let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
         let epoch = self.part.header().epoch;
-        let (fields, first) = (&self.recipe.fields.images, group.images.len());
+        let (fields, first) = (&self.recipe.any_fields().images, group.images.len());
         for (number, field) in fields.iter().enumerate() {
             let join = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.join);
             let mut plan = |of: &Sample<'a>, tile: usize| {
@@ -258,7 +258,7 @@ impl<'a> PartFiller<'a> {
                 copied = copied.max(picture.bitstream_memory(planned.plan.region, self.part.encoded_room()));
             }
         }
-        let shown = match &self.recipe.fields.shown {
+        let shown = match &self.recipe.any_fields().shown {
             Some(name) => {
                 let picture = (&Image::new(), &**name);
                 Some(Box::new(self.recipe.plan(picture, sample, (epoch, entry), None, (&[], self.boxes))?.plan))
@@ -322,7 +322,8 @@ impl<'a> PartFiller<'a> {
             meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
         }
 
-        let copied_bytes = part.schema().sample_bytes() - recipe.fields.computed_bytes();
+        let fields = recipe.fields_of(part.header());
+        let copied_bytes = part.schema().sample_bytes() - fields.computed_bytes();
         let mut begin = 0;
         for mut taken in samples {
             let (place, own) = (taken.place, begin..begin + taken.pictures);
@@ -335,7 +336,7 @@ impl<'a> PartFiller<'a> {
                 made = recipe.paste(&images[own.clone()], &taken.others, (epoch, &entry), pasted);
             }
             let mut make = |number: usize| {
-                let (tile, field) = (images[number].tile, &recipe.fields.images[images[number].field]);
+                let (tile, field) = (images[number].tile, &fields.images[images[number].field]);
                 let of_partner = |e: Error| {
                     let (id, key) = taken.owner(tile);
                     if tile > 0 { e.at_sample(id, key) } else { e }
@@ -374,11 +375,11 @@ impl<'a> PartFiller<'a> {
             let (sample, timed, shown) =
                 (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));
             if made.is_ok() {
-                let mut copied = recipe.fields.copied.iter();
+                let mut copied = fields.copied.iter();
                 made = copied.try_for_each(|field| recipe.write(field, sample, shown, part, place));
             }
             meter.stage(Stage::Write, timed, copied_bytes);
-            for (number, field) in recipe.fields.computed.iter().enumerate() {
+            for (number, field) in fields.computed.iter().enumerate() {
                 if made.is_ok() {
                     meter.enter_field(number, timed.id);
                     made = recipe.write(field, sample, shown, part, place);
@@ -405,7 +406,7 @@ impl<'a> PartFiller<'a> {
     /// is left.
     fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_PLANNED> {
         let PartFiller { recipe, run, bitstream, leaves, part, meter, .. } = self;
-        let fields = &recipe.fields.images;
+        let fields = &recipe.fields_of(part.header()).images;
         if !*leaves {
             return group.images.iter().map(|_| None).collect();
         }

@@ -51,7 +51,7 @@ impl Worker {
             index,
             encoded: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
             pixels: Default::default(),
-            image: vec![0; recipe.fields.largest_image()],
+            image: vec![0; recipe.largest_image()],
             resizer: Resizer::new(),
             pasted: Pasted::default(),
             mixing: MixScratch::default(),
@@ -102,7 +102,7 @@ impl Worker {
             self.recipe.finish(&mut full, &mut self.mixing);
             Ok(())
         });
-        self.recipe.fields.measure(&mut full);
+        self.recipe.fields_of(full.header()).measure(&mut full);
         if full.header().mixing.is_some() {
             self.run.counters.worker(self.index).spent_more(Stage::Write, nanos(Instant::now(), start));
         }
@@ -139,7 +139,7 @@ impl Worker {
                 self.recipe.finish_again(&mut full, &again.places);
                 Ok(())
             });
-            self.recipe.fields.measure(&mut full);
+            self.recipe.fields_of(full.header()).measure(&mut full);
             if let Err(e) = finished {
                 full.meta_mut(again.places[0]).fault = Some(e);
             }
@@ -160,7 +160,7 @@ impl Worker {
         part.meta(place).damaged = 0;
         let buffer = share.admitted(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
-        for field in &recipe.fields.images {
+        for field in &recipe.fields_of(part.header()).images {
             let planned = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
             let Planned { bytes, picture, plan, .. } =
                 planned.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
@@ -222,7 +222,7 @@ impl Worker {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, pasted, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
-        let leaves = leave && recipe.fields.images.iter().any(ImageField::may_be_left);
+        let leaves = leave && recipe.any_fields().images.iter().any(ImageField::may_be_left);
         let mut filler =
             PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, leaves, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);

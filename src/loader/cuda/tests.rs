@@ -13,6 +13,7 @@ use super::*;
 use crate::batch::{Course, Feed};
 use crate::decode::jpeg::fuzz::with_rest;
 use crate::decode::{Condition, check};
+use crate::device::Form;
 use crate::device::sim::{Mistake, Sim, converted};
 use crate::device::zoo::oriented;
 use crate::engine::{Batches, Decoder, OnError};
@@ -28,6 +29,7 @@ mod joins;
 mod memory;
 mod ranks;
 mod repairs;
+mod sizes;
 mod stored;
 
 /// A drawn picture as a JPEG.
@@ -112,9 +114,10 @@ fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
 fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     sim.synchronize(&batch.shared.consumer).unwrap();
     let (slot, shared) = (batch.slot(), &batch.shared);
-    let images = name.map_or_else(|| shared.spec.images(), |name| shared.spec.named(name)).unwrap();
-    let bytes = slot.info.len() * shared.spec.arrays[images].field.sample_bytes();
-    let at = slot.offset + shared.places.arrays[images];
+    let Form { spec, places } = shared.form(&slot.info);
+    let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
+    let bytes = slot.info.len() * spec.arrays[images].field.sample_bytes();
+    let at = slot.offset + places.arrays[images];
     shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
 }
 

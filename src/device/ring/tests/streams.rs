@@ -16,7 +16,8 @@ enum Told {
 /// address. With `wait`, it makes its stream wait for the batch; otherwise the ring must have done
 /// so.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
-    let (spec, slot, memory, seen) = (&batch.shared.spec, batch.slot(), batch.shared.memory.clone(), seen.clone());
+    let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
+    let spec = &batch.shared.form(&slot.info).spec;
     let images = arrived(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
     let (epoch, number, offset, ready) = (slot.info.epoch(), slot.info.number(), slot.offset, slot.ready.passed());
     stream.run(move |_| {

@@ -1,0 +1,62 @@
+use crate::decode::Size;
+use crate::transform::Augment;
+
+/// The image sizes of each epoch. A form is one combination of the sizes of all images.
+#[derive(Debug, Clone)]
+pub(crate) struct Forms {
+    /// First epochs of the sections in which the sizes stay the same, in order, each with the number
+    /// of its form.
+    sections: Vec<(u64, usize)>,
+    /// The first epoch with each form.
+    first: Vec<u64>,
+}
+
+impl Forms {
+    /// The forms of images with these augmentations.
+    pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
+        let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let (mut known, mut forms) = (Vec::<Vec<Size>>::new(), Forms { sections: Vec::new(), first: Vec::new() });
+        for start in starts {
+            let sizes: Vec<Size> = augments.clone().map(|augment| augment.at_epoch(start).output_size()).collect();
+            let form = known.iter().position(|other| *other == sizes).unwrap_or_else(|| {
+                known.push(sizes);
+                forms.first.push(start);
+                known.len() - 1
+            });
+            forms.sections.push((start, form));
+        }
+        forms
+    }
+
+    /// Number of the form of `epoch`.
+    pub(crate) fn at(&self, epoch: u64) -> usize {
+        // The first section begins with epoch 0.
+        self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
+    }
+
+    /// The first epoch with each form, in the order of their numbers.
+    pub(crate) fn epochs(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.first.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_of_equal_sizes_share_a_form() {
+        let sized = |side: u32| Augment::train(side);
+        let plain = sized(32).from_epoch(3, sized(40)).from_epoch(5, sized(40).flip(0.0)).from_epoch(9, sized(32));
+        let forms = Forms::of([&plain].into_iter());
+        assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(forms.epochs().collect::<Vec<_>>(), [0, 3]);
+        // A view that grows with the second section, and one that stays.
+        let view = sized(8).from_epoch(5, sized(16));
+        let forms = Forms::of([&plain, &view, &sized(7)].into_iter());
+        assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]);
+        assert_eq!((forms.epochs().collect::<Vec<_>>(), forms.at(u64::MAX)), (vec![0, 3, 5, 9], 3));
+    }
+}

@@ -1,0 +1,214 @@
+//! Promise: images may have another size from an epoch on, such as for progressive resizing.
+//! Batches of an epoch are those of a loader of its size, for any workers and prefetch, on every
+//! rank and after a resume. Slots have room for the largest.
+
+use std::sync::Arc;
+
+use crate::follow::npy;
+use crate::support::no_hang;
+use warpfeed::batch::Field;
+use warpfeed::decode::Size;
+use warpfeed::field::{Input, Kind, Map, Mask, Place};
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::transform::Mix;
+use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, Result};
+
+const SAMPLES: usize = 50;
+const EPOCHS: u64 = 6;
+
+/// Noise of several sizes, each with a mask and a map.
+fn samples() -> Arc<Memory> {
+    let sample = |n: usize| {
+        let (width, height) = (20 + n * 7 % 40, 20 + n * 11 % 30);
+        let noise = |channels: usize| -> Vec<u8> {
+            (0..width * height * channels).map(|i| (i * (n + 3) % 251) as u8 ^ (i >> 5) as u8).collect()
+        };
+        let (wide, narrow) = (format!("({height}, {width}, 3)"), format!("({height}, {width})"));
+        let map: Vec<u8> = noise(1).into_iter().flat_map(|v| f32::from(v).to_le_bytes()).collect();
+        let sample = OwnedSample::new(n.to_string()).field("rgb.npy", npy("|u1", &wide, &noise(3)));
+        let sample =
+            sample.field("mask.npy", npy("|u1", &narrow, &noise(1))).field("map.npy", npy("<f4", &narrow, &map));
+        sample.label(n as i64 % 5)
+    };
+    Arc::new(Memory::new((0..SAMPLES).map(sample).collect()))
+}
+
+fn loader(samples: &Arc<Memory>) -> Loader {
+    Loader::source(samples.clone()).shuffle(4).batch_size(8)
+}
+
+fn with_fields(samples: &Arc<Memory>) -> Loader {
+    loader(samples).field("mask", Mask::new(Dtype::I64)).field("map", Map::new()).prefetch(3)
+}
+
+/// The augmentation of each epoch: sizes that grow, shrink, and return.
+fn sized() -> Vec<Augment> {
+    let wide = || Augment::resize(31, 9).flip(0.5);
+    vec![Augment::train(12), Augment::train(24), Augment::train(24).flip(0.0), wide(), Augment::train(12), wide()]
+}
+
+/// The augmentations of [`sized`], each from its epoch on.
+fn growing(sized: Vec<Augment>) -> Augment {
+    let mut sized = sized.into_iter();
+    let first = sized.next().unwrap();
+    sized.zip(1..).fold(first, |all, (augment, epoch)| all.from_epoch(epoch, augment))
+}
+
+/// All arrays of a batch with their shapes, and its samples.
+type Content = (Vec<u64>, Vec<(String, Vec<usize>, Vec<u8>)>);
+
+fn content(batch: Result<HostBatch>) -> Content {
+    let batch = batch.unwrap();
+    let array = |field: &Field| {
+        let view = batch.field(&field.name).unwrap();
+        assert_eq!(view.shape()[1..], field.shape);
+        (field.name.clone(), view.shape().to_vec(), view.bytes().to_vec())
+    };
+    (batch.ids().collect(), batch.fields().map(array).collect())
+}
+
+/// Each epoch of a loader of its size.
+fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec<Content>> {
+    let epoch = |(augment, epoch)| open(augment).host().unwrap().epoch(epoch).map(content).collect();
+    augments.into_iter().zip(0..).map(epoch).collect()
+}
+
+#[test]
+fn batches_of_an_epoch_are_those_of_a_loader_of_its_size() {
+    no_hang(|| {
+        let samples = samples();
+        let plain = |augment| with_fields(&samples).augment(augment);
+        let converted = |augment: Augment| {
+            let loader = plain(augment).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
+            loader.transform(|image: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::order::Rng| {
+                image.data_mut().iter_mut().for_each(|v| *v = v.wrapping_add(1));
+                Ok(())
+            })
+        };
+        let moved = |augment| converted(augment).transform_moves_pixels(false);
+        let opens: [&dyn Fn(Augment) -> Loader; 2] = [&plain, &moved];
+        for open in opens {
+            let expected = expected(open, sized());
+            let shapes: Vec<_> = expected.iter().map(|epoch| epoch[0].1[0].1.clone()).collect();
+            let nchw = shapes[0][1] == 3;
+            assert_eq!(shapes[3], if nchw { [8, 3, 9, 31] } else { [8, 9, 31, 3] });
+            for (workers, prefetch) in [(1, 1), (3, 9)] {
+                let mut batches = open(growing(sized())).workers(workers).prefetch(prefetch).host().unwrap();
+                // The epochs follow each other, then repeat and skip.
+                for epoch in [0, 1, 2, 3, 4, 5, 5, 1, 4, 2, 3] {
+                    let found: Vec<_> = batches.epoch(epoch).map(content).collect();
+                    assert!(found == expected[epoch as usize], "epoch {epoch}, {workers} workers");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn mixed_images_and_views_have_the_size_of_their_epoch() {
+    no_hang(|| {
+        let samples = samples();
+        let mixed =
+            || -> Vec<Augment> { sized().into_iter().map(|augment| augment.mix(Mix::either(0.2, 1.0))).collect() };
+        let open = |augment| loader(&samples).augment(augment).soft_labels(5, 0.1).dtype(Dtype::F32);
+        let mut batches = open(growing(mixed())).workers(2).host().unwrap();
+        for (epoch, expected) in (0..).zip(expected(open, mixed())) {
+            assert!(batches.epoch(epoch).map(content).collect::<Vec<_>>() == expected, "epoch {epoch}");
+        }
+        // One view has the sizes in another order, and one stays.
+        let reversed = || -> Vec<Augment> { sized().into_iter().rev().collect() };
+        let views = |views: [Augment; 3]| loader(&samples).views(views);
+        let still = || Augment::resize(7, 7);
+        let mut batches = views([growing(sized()), growing(reversed()), still()]).workers(2).host().unwrap();
+        for (epoch, (first, second)) in (0..).zip(sized().into_iter().zip(reversed())) {
+            let alone = views([first, second, still()]).host().unwrap().epoch(epoch).map(content).collect::<Vec<_>>();
+            assert!(batches.epoch(epoch).map(content).collect::<Vec<_>>() == alone, "epoch {epoch}");
+        }
+    });
+}
+
+#[test]
+fn ranks_and_a_resumed_run_have_the_size_of_the_epoch() {
+    no_hang(|| {
+        let samples = samples();
+        for world in [1, 3] {
+            for rank in 0..world {
+                let open = |augment| with_fields(&samples).augment(augment).rank(rank, world);
+                let whole = expected(open, sized());
+                for (epoch, taken) in [(0, 1), (2, whole[2].len()), (3, 1)] {
+                    let mut batches = open(growing(sized())).workers(2).host().unwrap();
+                    for number in 0..epoch {
+                        assert_eq!(batches.epoch(number).count(), whole[number as usize].len());
+                    }
+                    assert_eq!(batches.epoch(epoch).take(taken).count(), taken);
+                    let state = batches.checkpoint();
+                    let mut again = open(growing(sized())).workers(1).resume(state).host().unwrap();
+                    for number in again.first_epoch()..EPOCHS {
+                        let skipped = if number == epoch { taken } else { 0 };
+                        let found: Vec<_> = again.epoch(number).map(content).collect();
+                        assert!(found == whole[number as usize][skipped..], "epoch {number} of rank {rank}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn slots_have_room_for_the_largest_size() {
+    let samples = samples();
+    let plan = |augment: Augment| with_fields(&samples).augment(augment).host().unwrap().memory_plan();
+    let largest = sized().into_iter().map(|augment| plan(augment).slot_bytes).max().unwrap();
+    let grown = plan(growing(sized()));
+    assert_eq!(grown.slot_bytes, largest);
+    assert_eq!(grown.host_bytes, plan(Augment::train(24)).host_bytes);
+    // The limit counts the largest, which comes late.
+    let limited = |augment, bytes| with_fields(&samples).augment(augment).workers(1).memory_limit(bytes).host();
+    let least = grown.host_bytes + grown.worker_scratch_bytes;
+    assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), least).is_ok());
+    let e = limited(Augment::train(12).from_epoch(90, Augment::train(2000)), least).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Memory);
+    // 8 images, masks of i64 and maps of f32.
+    let bytes = 8 * 2000 * 2000 * (3 + 8 + 4) + 256;
+    assert!(e.to_string().contains(&format!("{:.1} MiB", f64::from(bytes) / f64::from(1 << 20))), "{e}");
+}
+
+/// A field whose arrays depend on the size of the images.
+#[derive(Debug)]
+struct Odd(fn(Size) -> Vec<(Dtype, Vec<usize>)>);
+
+impl Kind for Odd {
+    fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
+        let named = |(number, (dtype, shape))| Field { name: format!("{name}.{number}"), dtype, shape };
+        Ok((self.0)(output).into_iter().enumerate().map(named).collect())
+    }
+
+    fn write(&self, _: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        place.bytes(0).fill(7);
+        Ok(())
+    }
+}
+
+#[test]
+fn only_lengths_of_axes_may_depend_on_the_size() {
+    let samples = samples();
+    let open = |odd: fn(Size) -> Vec<(Dtype, Vec<usize>)>| {
+        let augment = Augment::train(12).from_epoch(2, Augment::train(16));
+        loader(&samples).augment(augment).field("odd", Odd(odd)).host()
+    };
+    let mut batches = open(|size| vec![(Dtype::U8, vec![size.width as usize])]).unwrap();
+    let shapes =
+        [0, 2].map(|epoch| batches.epoch(epoch).next().unwrap().unwrap().field("odd.0").unwrap().shape().to_vec());
+    assert_eq!(shapes, [[8, 12], [8, 16]]);
+    let refused = |odd| {
+        let e = open(odd).map(drop).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Config);
+        e.cause().to_owned()
+    };
+    let dtype = refused(|size| vec![(if size.width > 12 { Dtype::F32 } else { Dtype::U8 }, vec![3])]);
+    assert!(dtype.contains("field \"odd.0\" is uint8 [3]") && dtype.contains("is float32 [3]"), "{dtype}");
+    let axes = refused(|size| vec![(Dtype::U8, vec![3; 1 + usize::from(size.width > 12)])]);
+    assert!(axes.contains("\"odd.0\" is uint8 [3, 3] for another: only the lengths of axes may differ"), "{axes}");
+    let number = refused(|size| vec![(Dtype::U8, vec![3]); 1 + usize::from(size.width > 12)]);
+    assert!(number.contains("the fields have 3 arrays for one size of the images and 4 for another"), "{number}");
+}
