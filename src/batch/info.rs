@@ -149,7 +149,8 @@ impl BatchInfo {
         if self.header.labelled {
             return Ok(field);
         }
-        let cause = "no label, like all samples of its batch; with unlabelled(true), labels are -1";
+        let cause = "no label, like all samples of its batch; choose a column of labels with TableOptions::label, or \
+                     read -1 with unlabelled(true)";
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))
     }
 }
