@@ -49,6 +49,10 @@ fn begin(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Augment> {
             let ((height, width),) = args.extract()?;
             Augment::letterbox(width, height)
         }
+        "own_size" => {
+            let ((height, width),) = args.extract()?;
+            Augment::own_size(width, height)
+        }
         "scale_jitter" => {
             let (side, low, high) = args.extract()?;
             Augment::scale_jitter(side, low, high)
@@ -97,6 +101,7 @@ fn then(augment: Augment, name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Aug
         "padding" => augment.padding(args.extract::<(_,)>()?.0),
         "border" => augment.border(border(&args.extract::<(String,)>()?.0)?),
         "pad_if_needed" => augment.pad_if_needed(),
+        "shrink_larger" => augment.shrink_larger(),
         "interpolation" => augment.interpolation(filter(&args.extract::<(String,)>()?.0)?),
         "antialias" => augment.antialias(args.extract::<(_,)>()?.0),
         "from_epoch" => {

@@ -90,6 +90,11 @@ impl Batch {
         of!(&self.delivered, batch => batch.keys().map(str::to_owned).collect())
     }
 
+    /// The part (x, y, width, height) of each image that shows its picture.
+    fn shown(&self) -> Vec<(u32, u32, u32, u32)> {
+        of!(&self.delivered, batch => batch.shown().map(|of| (of.x, of.y, of.width, of.height)).collect())
+    }
+
     /// Whether each sample counts.
     fn valid(&self) -> Vec<bool> {
         of!(&self.delivered, batch => batch.valid().collect())

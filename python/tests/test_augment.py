@@ -3,13 +3,15 @@ pixels, is the same for any number of workers, and prints, compares and pickles 
 
 from __future__ import annotations
 
+import functools
 import pickle
 from typing import Any, Callable
 
 import numpy as np
 import pytest
+import warpfeed.collate
 from conftest import contents
-from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mix, RandomErasing
+from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mask, Mix, RandomErasing
 
 OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": 3, "subset": range(24), "output": "numpy"}
 
@@ -21,6 +23,7 @@ BEGINNINGS: dict[str, Augment] = {
     "resize": Augment.resize((24, 32)),
     "pass_through": Augment.pass_through((40, 48)),
     "letterbox": Augment.letterbox((40, 32)),
+    "own_size": Augment.own_size((80, 96)),
     "scale_jitter": Augment.scale_jitter(32, 0.5, 2.0),
     "iou_crop": Augment.iou_crop((24, 32)),
     "random_crop": Augment.random_crop(24),
@@ -35,6 +38,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "output": (Augment.train(32), lambda a: a.output((24, 40))),
     "padding": (Augment.random_crop(32), lambda a: a.padding(15)),
     "border": (Augment.random_crop(32).padding(15), lambda a: a.border("reflect")),
+    "shrink_larger": (Augment.own_size(96), lambda a: Augment.own_size(16).shrink_larger()),
     "pad_if_needed": (Augment.random_crop(32), lambda a: Augment.random_crop(64).fill(9, 9, 200).pad_if_needed()),
     "interpolation": (Augment.train(32), lambda a: a.interpolation("bicubic")),
     "antialias": (Augment.eval(20, 16), lambda a: a.antialias(False)),
@@ -88,7 +92,7 @@ def made(name: str) -> Augment:
 
 def delivered(mini: str, augment: Augment, **more: Any) -> Any:
     of_a_size = (BEGINNINGS["center_crop"], BEGINNINGS["pass_through"])
-    if augment in of_a_size or "iou_crop" in repr(augment) or "random_crop" in repr(augment):
+    if augment in of_a_size or any(name in repr(augment) for name in ("iou_crop", "random_crop", "own_size")):
         mini = Sized(augment)  # type: ignore[assignment]
     if "iou_crop" in repr(augment):
         more["fields"] = {"boxes": Boxes(1)}
@@ -328,16 +332,69 @@ def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
     assert next(iter(again))["views"][0].shape == layout(40)
 
 
+@pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
+def test_pictures_keep_their_sizes(output: str, layout: str | None) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+    fields = {"boxes": Boxes(1), "mask": Mask("u8", fill=9)}
+    augment = Augment.own_size((64, 80)).fill(1, 2, 3).flip(0.5)
+    options: dict[str, Any] = {"without": ["label"], "fields": fields, "output": output, "batch_size": 4}
+    if layout is not None:
+        options["layout"] = layout
+    seen = set()
+    for copy in (False, True):
+        for batch in Loader(Coloured(), augment=augment, shuffle=5, copy=copy, **options):
+            for number, picture, (height, width), image in zip(
+                batch.ids, batch.pictures, batch.sizes, batch["image"], strict=True
+            ):
+                assert (height, width) == Coloured.size(number)
+                first = layout == "nhwc"
+                pixels = np.asarray(picture) if first else np.asarray(picture).transpose(1, 2, 0)
+                assert pixels.shape == (height, width, 3) and (pixels == (number, 200, 100)).all()
+                rest = np.asarray(image) if first else np.asarray(image).transpose(1, 2, 0)
+                assert rest.shape == (64, 80, 3) and (rest[height:] == (1, 2, 3)).all() and (rest[:, width:] == (1, 2, 3)).all()
+                seen.add((height, width))
+    assert len(seen) > 8
+    # Cut to the largest picture of each batch.
+    trim = functools.partial(warpfeed.collate.trim, multiple=8)
+    for batch in Loader(Coloured(), augment=augment, collate=trim, **options):
+        sizes = [Coloured.size(number) for number in batch.ids]
+        height, width = (-(-max(side) // 8) * 8 for side in zip(*sizes, strict=True))
+        assert batch["mask"].shape == (4, height, width)
+        assert batch["image"].shape == ((4, height, width, 3) if layout == "nhwc" else (4, 3, height, width))
+        assert (np.asarray(batch["boxes"])[:, 0, 2:].astype(int) == [side[::-1] for side in sizes]).all()
+
+
+def test_a_picture_without_room_is_an_error_or_is_shrunk() -> None:
+    options: dict[str, Any] = {"without": ["label"], "output": "numpy", "batch_size": 16}
+    with pytest.raises(warpfeed.WarpfeedError, match="the picture is .* has room for 30x64") as e:
+        list(Loader(Coloured(), augment=Augment.own_size((64, 30)), **options))
+    assert "sample" in str(e.value)
+    (batch,) = Loader(Coloured(), augment=Augment.own_size((64, 30)).shrink_larger(), **options)
+    for number, size in enumerate(batch.sizes):
+        height, width = Coloured.size(number)
+        assert size == ((height, width) if width <= 30 else (height * 30 // width, 30))
+
+
 class Coloured:
     """Pictures of one colour each, whose red is their number, with a box around all of it."""
 
     def __len__(self) -> int:
         return 16
 
+    @staticmethod
+    def size(index: int) -> tuple[int, int]:
+        return 20 + 7 * index % 40, 20 + 11 * index % 50
+
     def __getitem__(self, index: int) -> dict[str, Any]:
-        height, width = 20 + 7 * index % 40, 20 + 11 * index % 50
+        height, width = self.size(index)
         picture = np.full((height, width, 3), (index, 200, 100), np.uint8)
-        return {"image": picture, "boxes": np.array([[0, 0, width, height]], np.float32), "boxes.class": np.array([index])}
+        return {
+            "image": picture,
+            "boxes": np.array([[0, 0, width, height]], np.float32),
+            "boxes.class": np.array([index]),
+            "mask": np.full((height, width), index, np.uint8),
+        }
 
 
 def test_a_mosaic_has_the_pictures_and_boxes_of_four_samples_until_it_ends() -> None:

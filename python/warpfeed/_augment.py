@@ -198,7 +198,7 @@ class Augment(_Calls):
 
     def __init__(self) -> None:
         raise TypeError(
-            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .random_crop, .resize or "
+            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .random_crop, .resize, .own_size or "
             ".pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for segmentation "
             ".random_resize; or .preset(name, side)"
         )
@@ -294,6 +294,21 @@ class Augment(_Calls):
         """The whole picture, resized to fit into (height, width) and centred; the rest is filled."""
         return cls._make((("letterbox", (_size("Augment.letterbox", size, other, height, width),)),))  # type: ignore[no-any-return]
 
+    @overload
+    @classmethod
+    def own_size(cls, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    @classmethod
+    def own_size(cls, /, *, height: int, width: int) -> Augment: ...
+
+    @classmethod
+    def own_size(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+        """Each picture unchanged, in the upper left corner of an image of (height, width); the rest is filled.
+        ``batch.sizes`` has the sizes of the pictures, and ``batch.pictures`` the pictures without the rest. A
+        larger picture is an error, unless ``shrink_larger`` is called."""
+        return cls._make((("own_size", (_size("Augment.own_size", size, other, height, width),)),))  # type: ignore[no-any-return]
+
     @classmethod
     def scale_jitter(cls, side: int, low: float, high: float) -> Augment:
         """torchvision's ``ScaleJitter``, then the ``FixedSizeCrop`` of its reference training.
@@ -330,8 +345,8 @@ class Augment(_Calls):
 
     def fill(self, red: int, green: int, blue: int) -> Augment:
         """The colour where the picture does not cover the output; black by default. Only for
-        ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize`` and ``shortest_size``, and
-        after ``zoom_out`` and ``mosaic``."""
+        ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize``, ``shortest_size`` and
+        ``own_size``, and after ``zoom_out`` and ``mosaic``."""
         return self._with("fill", *_colour((red, green, blue)))  # type: ignore[no-any-return]
 
     def padding(self, pixels: int) -> Augment:
@@ -346,6 +361,10 @@ class Augment(_Calls):
     def pad_if_needed(self) -> Augment:
         """Widens the border of pictures that are too small. Only for ``random_crop``."""
         return self._with("pad_if_needed")  # type: ignore[no-any-return]
+
+    def shrink_larger(self) -> Augment:
+        """Resizes a picture that is larger than the image so that it fits. Only for ``own_size``."""
+        return self._with("shrink_larger")  # type: ignore[no-any-return]
 
     def interpolation(self, filter: Filter) -> Augment:
         """Filter of the resize; ``"bilinear"`` by default. All but ``"nearest"`` are antialiased.

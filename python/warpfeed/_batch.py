@@ -55,6 +55,27 @@ class _Facts:
         return list(self._known().valid())
 
     @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Height and width of the part of each image that shows its picture."""
+        return [(height, width) for _, _, width, height in self._known().shown()]
+
+    @property
+    def pictures(self) -> list[Any]:
+        """The part of each image that shows its picture, as views of the images. With ``Augment.own_size``
+        these are the pictures in their own sizes."""
+        shown, images = self._known().shown(), self._images()
+        if images is None or self._delivery is None:
+            raise AttributeError("the batch has no images")
+        views, first = [], self._delivery.image_axes == (1, 2)
+        for image, (x, y, width, height) in zip(images, shown, strict=True):
+            rows, columns = slice(y, y + height), slice(x, x + width)
+            views.append(image[rows, columns] if first else image[:, rows, columns])
+        return views
+
+    def _images(self) -> Any:
+        raise NotImplementedError
+
+    @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
         """The weight of a sample itself and the rectangle (x, y, width, height) of CutMix; None for
         a batch that was not mixed."""
@@ -68,6 +89,7 @@ class _Noted:
     def __init__(self, native: Any) -> None:
         self.epoch, self.number = native.epoch, native.number
         noted = {"ids": native.ids(), "keys": native.keys(), "valid": native.valid(), "mixing": native.mixing()}
+        noted["shown"] = native.shown()
         for name, value in noted.items():
             setattr(self, name, lambda value=value: value)
 
@@ -94,6 +116,9 @@ class Batch(_Facts, tuple[Any, ...]):
         """The images."""
         return self[0]
 
+    def _images(self) -> Any:
+        return self[0]
+
     @property
     def labels(self) -> Any:
         """The labels, (N)."""
@@ -109,6 +134,9 @@ class FieldBatch(_Facts, dict[str, Any]):
         super().__init__(fields)
         self._native, self._delivery = native, delivery
         self._absent: dict[str, Exception] = absent or {}
+
+    def _images(self) -> Any:
+        return self.get("image")
 
     def __missing__(self, name: str) -> Any:
         # The error for labels that are missing in the data set.

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from ._error import ConfigError
-from ._fields import Boxes
+from ._fields import Boxes, Map, Mask
 
-__all__ = ["detection_targets", "hf", "yolo_targets"]
+__all__ = ["detection_targets", "hf", "trim", "yolo_targets"]
 
 
 def detection_targets(
@@ -82,6 +82,34 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
     classes = [_as_f32(of_class[place, : counts[place]][own])[:, None] for place, own in enumerate(kept)]
     own = [rows[place, : counts[place]][own] for place, own in enumerate(kept)]
     return _channels_first(batch), _joined([_joined(parts, 1) for parts in zip(images, classes, own, strict=True)], 0)
+
+
+def trim(batch: Any, *, multiple: int = 32) -> Any:
+    """Cuts images to the height and width of the largest picture of the batch, rounded up to a multiple of
+    ``multiple``, with the masks and maps that follow them. For ``Augment.own_size``, which has the pictures in
+    the upper left corner. The fields become views of the batch, so nothing is copied, and boxes and points stay.
+
+    Raises:
+        ConfigError: for a batch without images, and for a multiple that is not positive.
+    """
+    if multiple < 1:
+        raise ConfigError(f"trim: multiple={multiple}: it must be at least 1")
+    if "image" not in batch:
+        raise ConfigError("trim: the loader has no field 'image'")
+    shown = batch._known().shown()
+    height, width = (max(part[axis] + part[axis + 2] for part in shown) for axis in (1, 0))
+    size = [slice(0, -(-length // multiple) * multiple) for length in (height, width)]
+    axes = {"image": batch.image_axes}
+    for name, kind in batch.kinds.items():
+        if isinstance(kind, Mask):
+            axes[name] = (1, 2)
+        elif isinstance(kind, Map):
+            axes[name] = (1, 2) if kind.channels is None else batch.image_axes
+        elif isinstance(kind, Boxes) and kind.masks:
+            axes[f"{name}.masks"] = (2, 3)
+    for name, (first, _) in axes.items():
+        batch[name] = batch[name][(slice(None),) * first + tuple(size)]
+    return batch
 
 
 def hf(batch: Any) -> dict[str, Any]:

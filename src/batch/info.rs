@@ -1,4 +1,5 @@
 use super::Role;
+use crate::decode::Rect;
 use crate::error::{Error, Result};
 use crate::order::Entry;
 use crate::source::Place;
@@ -46,6 +47,8 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labelled: bool,
+    /// The part of the image that shows the picture.
+    pub(crate) shown: Rect,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
     /// Number of its pictures that were decoded although they are damaged.
@@ -107,6 +110,15 @@ impl BatchInfo {
     /// pictures of a [`Decoder`](crate::Decoder).
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.header.entries.iter().map(|entry| entry.valid)
+    }
+
+    /// The part of each image that shows its picture, before geometric effects: for pictures in
+    /// their own sizes ([`Augment::own_size`](crate::Augment::own_size)), and for other beginnings
+    /// that fill the rest of the image. It is that of the first image without an augmentation of
+    /// its own. All of the image counts if it joins several pictures. The part is empty for a
+    /// failed sample that is not replaced, and in a loader without pictures.
+    pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
+        self.samples[..self.len()].iter().map(|sample| sample.shown)
     }
 
     /// The error of the sample at `place`, if any. In a batch of a [`Decoder`](crate::Decoder) the

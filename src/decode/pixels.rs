@@ -24,7 +24,7 @@ impl Size {
 }
 
 /// A rectangle of whole pixels, `x` to the right and `y` down from the upper left corner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rect {
     /// First column.
     pub x: u32,

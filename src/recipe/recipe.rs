@@ -378,6 +378,7 @@ fn replace_faulty(full: &mut Full) {
             }
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
+        full.meta_mut(place).shown = full.meta(donor).shown;
         full.header_mut().entries[place].valid = false;
     }
 }

@@ -138,6 +138,32 @@ impl Augment {
         Self::new(Crop::Exact, width, height)
     }
 
+    /// Keeps pictures in their own sizes. Each is unchanged in the upper left corner of an output of
+    /// `width` by `height` pixels, also when it is mirrored, and the rest is
+    /// [filled](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) has the size of each.
+    /// A larger picture is an error, unless [`shrink_larger`](Augment::shrink_larger) is called.
+    ///
+    /// ```
+    /// use warpfeed::Augment;
+    ///
+    /// let augment = Augment::own_size(1024, 768).shrink_larger();
+    /// # augment.check().unwrap();
+    /// ```
+    pub fn own_size(width: u32, height: u32) -> Self {
+        Self::new(Crop::Own { shrink: false }, width, height)
+    }
+
+    /// Resizes a picture that is larger than the output so that it fits. Only for
+    /// [`own_size`](Augment::own_size).
+    #[must_use]
+    pub fn shrink_larger(mut self) -> Self {
+        match &mut self.crop {
+            Crop::Own { shrink } => *shrink = true,
+            _ => self.misuse = Some(("shrink_larger", "Augment::own_size")),
+        }
+        self
+    }
+
     /// Resizes the whole picture to fit into `width` by `height` pixels, keeps its aspect ratio,
     /// and centres it. The rest is [filled](Augment::fill).
     ///
@@ -193,8 +219,8 @@ impl Augment {
     /// Red, green and blue of the area that the picture does not cover; black by default. Only for
     /// beginnings that leave such an area: [`letterbox`](Augment::letterbox),
     /// [`scale_jitter`](Augment::scale_jitter), [`random_crop`](Augment::random_crop),
-    /// [`random_resize`](Augment::random_resize) and [`shortest_size`](Augment::shortest_size), and
-    /// after [`zoom_out`](Augment::zoom_out) and [`mosaic`](Augment::mosaic).
+    /// [`random_resize`](Augment::random_resize), [`shortest_size`](Augment::shortest_size) and
+    /// [`own_size`](Augment::own_size), and after [`zoom_out`](Augment::zoom_out) and [`mosaic`](Augment::mosaic).
     #[must_use]
     pub fn fill(mut self, colour: [u8; 3]) -> Self {
         match self.crop {
@@ -203,6 +229,7 @@ impl Augment {
             | Crop::Padded { .. }
             | Crop::Resized(_)
             | Crop::Iou(Some(_))
+            | Crop::Own { .. }
             | Crop::Shortest { .. } => {
                 self.fill = colour;
             }
@@ -210,7 +237,7 @@ impl Augment {
             _ => {
                 self.misuse = Some((
                     "fill",
-                    "letterbox, scale_jitter, random_crop, random_resize, shortest_size, zoom_out or mosaic",
+                    "letterbox, scale_jitter, random_crop, random_resize, shortest_size, own_size, zoom_out or mosaic",
                 ))
             }
         }
@@ -617,6 +644,30 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_keeps_its_size_or_is_refused_or_shrunk() {
+        let own = || Augment::own_size(40, 30);
+        let part = |augment: &Augment, size| {
+            let plan = plan(augment, size);
+            (plan.crop, plan.shown(), plan.output)
+        };
+        let all = |width, height| Rect::new(0, 0, width, height);
+        let output = Size::new(40, 30);
+        for size in [(40, 30), (7, 30), (40, 1), (12, 9)] {
+            let unchanged = (all(size.0, size.1), all(size.0, size.1), output);
+            assert_eq!(part(&own(), size), unchanged);
+            assert_eq!(part(&own().shrink_larger(), size), unchanged);
+            assert_eq!(part(&own().flip(1.0).vertical_flip(1.0), size), unchanged);
+        }
+        let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
+        assert_eq!(
+            e.cause(),
+            "the picture is 41x9, and Augment::own_size has room for 40x30: make room, or add Augment::shrink_larger"
+        );
+        assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
+        assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
+    }
+
+    #[test]
     fn options_that_cannot_work_are_refused() {
         let refused = |augment: Augment, word: &str| {
             let e = augment.check().unwrap_err();
@@ -634,6 +685,7 @@ mod tests {
         refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
         refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) for crops of 32x32");
         refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
+        refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
         refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
         refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
         refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
@@ -686,7 +738,9 @@ mod tests {
 
     #[test]
     fn a_mirrored_picture_stays_in_the_upper_left_corner() {
-        for augment in [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40)] {
+        for augment in
+            [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40), Augment::own_size(60, 40)]
+        {
             let augment = augment.flip(0.5).vertical_flip(0.5);
             for sample in 0..60 {
                 let plan = augment.plan(Size::new(50, 30), &mut Rng::new(1, 0, sample)).unwrap();

@@ -23,6 +23,9 @@ pub(super) enum Crop {
     Stretch,
     /// The whole picture, which must already have the output's size.
     Exact,
+    /// The whole picture in the upper left corner, without resizing. If `shrink`, a larger picture
+    /// is resized to fit.
+    Own { shrink: bool },
     /// The whole picture, as large as fits, centred.
     Letterbox,
     /// The whole picture, as large as fits, times a random factor. Then a random part of the
@@ -103,6 +106,22 @@ impl Crop {
                 ));
             }
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, whole, output, all),
+            Crop::Own { shrink } => {
+                let fits = size.width <= output.width && size.height <= output.height;
+                if !fits && !shrink {
+                    let (found, room) = (size, output);
+                    return Err(Error::new(
+                        ErrorKind::Transform,
+                        format!(
+                            "the picture is {}x{}, and Augment::own_size has room for {}x{}: make room, or add \
+                             Augment::shrink_larger",
+                            found.width, found.height, room.width, room.height
+                        ),
+                    ));
+                }
+                let shown = if fits { size } else { geometry::fit_into(size, output) };
+                Plan::resized_crop(size, whole, output, Rect::full(shown))
+            }
             Crop::Letterbox => {
                 let fitted = geometry::fit_into(size, output);
                 let (x, y) = ((output.width - fitted.width) / 2, (output.height - fitted.height) / 2);
@@ -130,7 +149,7 @@ impl Crop {
 
     /// Whether the picture stays in the upper left corner of the output when it is mirrored.
     pub(super) fn keeps_corner(&self) -> bool {
-        matches!(self, Crop::Resized(_) | Crop::Shortest { .. })
+        matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
     }
 }
 

@@ -1,33 +1,38 @@
 //! Promise: images may have another size from an epoch on, such as for progressive resizing.
 //! Batches of an epoch are those of a loader of its size, for any workers and prefetch, on every
-//! rank and after a resume. Slots have room for the largest.
+//! rank and after a resume. Slots have room for the largest. Pictures may also keep their own sizes.
 
 use std::sync::Arc;
 
 use crate::follow::npy;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
-use warpfeed::decode::Size;
+use warpfeed::decode::{Rect, Size};
 use warpfeed::field::{Input, Kind, Map, Mask, Place};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Mix;
-use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, Result};
+use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError, Result};
 
 const SAMPLES: usize = 50;
 const EPOCHS: u64 = 6;
 
+fn size_of(n: usize) -> Size {
+    Size::new(20 + n as u32 * 7 % 40, 20 + n as u32 * 11 % 30)
+}
+
+fn noise(n: usize, channels: usize) -> Vec<u8> {
+    (0..size_of(n).area() as usize * channels).map(|i| (i * (n + 3) % 251) as u8 ^ (i >> 5) as u8).collect()
+}
+
 /// Noise of several sizes, each with a mask and a map.
 fn samples() -> Arc<Memory> {
     let sample = |n: usize| {
-        let (width, height) = (20 + n * 7 % 40, 20 + n * 11 % 30);
-        let noise = |channels: usize| -> Vec<u8> {
-            (0..width * height * channels).map(|i| (i * (n + 3) % 251) as u8 ^ (i >> 5) as u8).collect()
-        };
+        let Size { width, height } = size_of(n);
         let (wide, narrow) = (format!("({height}, {width}, 3)"), format!("({height}, {width})"));
-        let map: Vec<u8> = noise(1).into_iter().flat_map(|v| f32::from(v).to_le_bytes()).collect();
-        let sample = OwnedSample::new(n.to_string()).field("rgb.npy", npy("|u1", &wide, &noise(3)));
-        let sample =
-            sample.field("mask.npy", npy("|u1", &narrow, &noise(1))).field("map.npy", npy("<f4", &narrow, &map));
+        let map: Vec<u8> = noise(n, 1).into_iter().flat_map(|v| f32::from(v).to_le_bytes()).collect();
+        let sample = OwnedSample::new(n.to_string()).field("rgb.npy", npy("|u1", &wide, &noise(n, 3)));
+        let mask = npy("|u1", &narrow, &noise(n, 1));
+        let sample = sample.field("mask.npy", mask).field("map.npy", npy("<f4", &narrow, &map));
         sample.label(n as i64 % 5)
     };
     Arc::new(Memory::new((0..SAMPLES).map(sample).collect()))
@@ -171,6 +176,70 @@ fn slots_have_room_for_the_largest_size() {
     // 8 images, masks of i64 and maps of f32.
     let bytes = 8 * 2000 * 2000 * (3 + 8 + 4) + 256;
     assert!(e.to_string().contains(&format!("{:.1} MiB", f64::from(bytes) / f64::from(1 << 20))), "{e}");
+}
+
+#[test]
+fn pictures_in_their_own_sizes_are_unchanged_with_the_annotations() {
+    no_hang(|| {
+        let samples = samples();
+        let whole = Rect::full(Size::new(60, 50));
+        let open = |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::Stop);
+        for (workers, flip) in [(1, 0.0), (3, 1.0)] {
+            let mut batches = open(Augment::own_size(60, 50).flip(flip)).workers(workers).host().unwrap();
+            for batch in batches.epoch(1) {
+                let batch = batch.unwrap();
+                let images = batch.images().as_u8().unwrap();
+                let masks = batch.field("mask").unwrap();
+                let masks = masks.as_i64().unwrap();
+                for ((place, id), shown) in batch.ids().enumerate().zip(batch.shown()) {
+                    let size = size_of(id as usize);
+                    assert_eq!(shown, Rect::new(0, 0, size.width, size.height));
+                    let (pixels, mask) = (noise(id as usize, 3), noise(id as usize, 1));
+                    for (x, y) in (0..whole.height).flat_map(|y| (0..whole.width).map(move |x| (x, y))) {
+                        let at = ((place as u32 * 50 + y) * 60 + x) as usize;
+                        let inside = x < size.width && y < size.height;
+                        let from = if flip > 0.0 { size.width.wrapping_sub(1).wrapping_sub(x) } else { x };
+                        let from = (y * size.width).wrapping_add(from) as usize;
+                        let pixel = if inside { &pixels[from * 3..][..3] } else { &[1, 2, 3] };
+                        assert_eq!(&images[at * 3..][..3], pixel, "sample {id} at ({x}, {y})");
+                        assert_eq!(masks[at], if inside { i64::from(mask[from]) } else { 0 });
+                    }
+                }
+            }
+        }
+        // A larger picture is an error that names it, is replaced with its size, or is shrunk.
+        let small = || Augment::own_size(40, 40);
+        let e = open(small()).into_iter().find_map(Result::err).unwrap();
+        let named =
+            samples_larger_than(40).map(|n| format!("sample {n} ({n})")).find(|name| e.to_string().contains(name));
+        assert!(named.is_some() && e.to_string().contains("and Augment::own_size has room for 40x40"), "{e}");
+        let mut skipped = 0;
+        for batch in open(small()).batch_size(25).on_error(OnError::Skip { max_skipped: 50 }) {
+            let batch = batch.unwrap();
+            let valid: Vec<bool> = batch.valid().collect();
+            for (place, (id, shown)) in batch.ids().zip(batch.shown()).enumerate() {
+                // The next sound sample stands in for a larger one.
+                let donor = (0..batch.len()).map(|d| (place + d) % batch.len()).find(|&place| valid[place]).unwrap();
+                let donor = batch.ids().nth(donor).unwrap();
+                assert!(valid[place] == (donor == id) && shown.size() == size_of(donor as usize), "{id} {shown:?}");
+            }
+            skipped += valid.iter().filter(|valid| !**valid).count();
+        }
+        assert_eq!(skipped, samples_larger_than(40).count());
+        for batch in open(small().shrink_larger()) {
+            let batch = batch.unwrap();
+            for (id, shown) in batch.ids().zip(batch.shown()) {
+                let size = size_of(id as usize);
+                let fits = size.width <= 40 && size.height <= 40;
+                assert!(if fits { shown.size() == size } else { shown.width == 40 || shown.height == 40 }, "{id}");
+            }
+        }
+    });
+}
+
+/// The samples of which a side is longer than `side`.
+fn samples_larger_than(side: u32) -> impl Iterator<Item = usize> {
+    (0..SAMPLES).filter(move |&n| size_of(n).width > side || size_of(n).height > side)
 }
 
 /// A field whose arrays depend on the size of the images.

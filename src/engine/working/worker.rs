@@ -10,7 +10,7 @@ use super::filler::{PartFiller, fitting};
 use super::meter::Meter;
 use super::task::{Again, Task};
 use crate::batch::{Full, Part};
-use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels};
+use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::{Fetched, Waits, Watch};
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
@@ -71,6 +71,7 @@ impl Worker {
             let meta = part.meta(place);
             meta.key.clear();
             meta.damaged = 0;
+            meta.shown = Rect::default();
         });
         // Calls of the user's code are guarded separately. A panic here is a defect, or comes from
         // the user's logger. The batch continues, because its slot would be lost otherwise.
