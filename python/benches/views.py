@@ -1,0 +1,57 @@
+"""Cost of a second view: pictures/s with one random-resized crop of each picture and with two, in turns.
+
+    python benches/views.py train.lmdb [--rounds 5] [--seconds 4] [--workers 2]
+
+Batches are `u8` in host memory. The cost is the ratio of the rates: 2 would be that of decoding and
+cropping twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import warpfeed
+
+
+def rate(path: str, views: int, args: argparse.Namespace) -> float:
+    """Pictures per second after a second of warm-up."""
+    crop = warpfeed.Augment.train(224)
+    form = {"augment": crop} if views == 1 else {"views": [crop] * views}
+    loader = warpfeed.Loader(
+        path, batch_size=64, shuffle=42, num_workers=args.workers, repeat=1000, unlabelled=True, output="numpy", **form
+    )
+    begin, pictures, counted = time.monotonic(), 0, 0.0
+    for batch in loader:
+        now = time.monotonic()
+        if counted:
+            pictures += len(batch.ids)
+            if now - counted >= args.seconds:
+                break
+        elif now - begin >= 1:
+            counted = now
+    took = time.monotonic() - counted
+    loader.close()
+    return pictures / took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for turn in range(args.rounds):
+        for views in (1, 2) if turn % 2 == 0 else (2, 1):
+            rates[views].append(rate(args.path, views, args))
+    for views, found in rates.items():
+        print(f"{views} views: {statistics.median(found):.0f} pictures/s ({' '.join(f'{one:.0f}' for one in found)})")
+    costs = [one / two for one, two in zip(rates[1], rates[2], strict=True)]
+    print(f"cost of two: {statistics.median(costs):.2f} ({min(costs):.2f} to {max(costs):.2f})")
+
+
+if __name__ == "__main__":
+    main()
