@@ -39,9 +39,12 @@ const SETTLE: u32 = 8;
 const SETTLE_FEWER: u32 = 3;
 /// Rounds after that, whose rate is compared.
 const COMPARED: u32 = 2;
-/// Rounds between a failed trial with more requests and one with fewer, and the other way around.
-/// The rate of the second half is what the trial is compared with.
+/// Rounds between a failed trial with more requests and one with fewer. The rate of the second half
+/// is what the trial is compared with.
 const SHORT_REST: u32 = 16;
+/// Rounds until more requests are tried again: the minimum and the maximum. Each failure doubles
+/// them, because a trial with new connections may fail by accident.
+const LEAST_REST: u32 = 8;
 const REST: u32 = 128;
 /// Minimum answers of a round.
 const ANSWERS: u32 = 8;
@@ -76,11 +79,11 @@ enum Trial {
 }
 
 impl Trial {
-    /// Rounds that do not count, and all rounds.
-    fn rounds(self) -> (u32, u32) {
+    /// Rounds that do not count, and all rounds. `rest` is the number of rounds until more is tried.
+    fn rounds(self, rest: u32) -> (u32, u32) {
         match self {
             Trial::Rest { more: false } => (SHORT_REST / 2, SHORT_REST),
-            Trial::Rest { more: true } => (REST / 2, REST),
+            Trial::Rest { more: true } => (rest / 2, rest),
             Trial::Fewer => (SETTLE_FEWER, SETTLE_FEWER + COMPARED),
             Trial::First | Trial::More => (SETTLE, SETTLE + COMPARED),
         }
@@ -123,6 +126,8 @@ pub(super) struct Pace {
     base: f64,
     best: f64,
     trial: Trial,
+    /// Rounds of the next rest before more requests are tried.
+    rest: u32,
     /// Rounds since the window has changed, the answers of those that count, and of this round.
     rounds: u32,
     counted: Answers,
@@ -142,6 +147,7 @@ impl Pace {
             base: FIRST,
             best: 0.0,
             trial: Trial::First,
+            rest: LEAST_REST,
             rounds: 0,
             counted: Answers::default(),
             round: Answers::default(),
@@ -187,7 +193,7 @@ impl Pace {
         } else if self.trial == Trial::More {
             // A loader that wants no more says nothing about the network. Or it waits for a sample
             // whose bytes were lost, because there were too many.
-            self.start(Trial::Rest { more: false });
+            self.failed();
         }
     }
 
@@ -198,7 +204,7 @@ impl Pace {
             return;
         }
         self.rounds += 1;
-        let (settled, last) = self.trial.rounds();
+        let (settled, last) = self.trial.rounds(self.rest);
         if self.rounds > settled {
             self.counted.add(round);
         }
@@ -218,10 +224,10 @@ impl Pace {
             Trial::More if rate >= FASTER * self.best => {
                 let most = 1.0 + MOST_OF_IT * (self.window / self.base - 1.0);
                 let next = if rate >= most * self.best { Trial::More } else { Trial::Rest { more: false } };
-                (self.base, self.best) = (self.window, rate);
+                (self.base, self.best, self.rest) = (self.window, rate, LEAST_REST);
                 next
             }
-            Trial::More => Trial::Rest { more: false },
+            Trial::More => return self.failed(),
             Trial::Fewer if rate >= AS_FAST * self.best => {
                 // Small losses would add up if each were compared with the one before.
                 (self.base, self.best) = (self.window, rate.max(self.best));
@@ -232,10 +238,16 @@ impl Pace {
         self.start(next);
     }
 
+    /// Ends a trial with more requests that is of no use.
+    fn failed(&mut self) {
+        self.rest = (2 * self.rest).min(REST);
+        self.start(Trial::Rest { more: false });
+    }
+
     fn start(&mut self, trial: Trial) {
         let trial = if trial == Trial::Fewer && self.base <= LEAST { Trial::Rest { more: true } } else { trial };
         self.window = match trial {
-            Trial::More if matches!(self.trial, Trial::Rest { .. }) => (SMALL_STEP * self.base).min(HEAVIEST),
+            Trial::More if self.rest == REST && self.trial != Trial::More => (SMALL_STEP * self.base).min(HEAVIEST),
             Trial::More => (STEP * self.base).min(HEAVIEST),
             Trial::Fewer => (self.base / STEP).max(LEAST),
             Trial::First | Trial::Rest { .. } => self.base,
@@ -366,6 +378,20 @@ mod tests {
         // A distant one, where nothing waits.
         assert!(answers(200_000, &|_| 0.1) >= MOST as f64);
         assert!(answers(200_000, &|flying| 0.1 + (flying.saturating_sub(100)) as f64 / 1000.0) < 250.0);
+    }
+
+    #[test]
+    fn a_trial_that_fails_by_accident_is_repeated_soon() {
+        let (mut pace, mut answers) = (Pace::new(), 0);
+        // A distant network. The connections that the first trial opens are slow.
+        while pace.base <= FIRST {
+            let slow = pace.trial == Trial::More && answers < 5_000;
+            let seconds = if slow { 0.3 } else { 0.2 };
+            let flying = (pace.window as usize).min(MOST);
+            pace.answered(Duration::from_secs_f64(seconds), 1000, flying, true);
+            answers += 1;
+        }
+        assert!(answers < 12_000, "{answers} answers, of which {FIRST} take a round trip");
     }
 
     #[test]
