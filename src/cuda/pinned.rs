@@ -49,8 +49,9 @@ const THREADS: usize = 4;
 pub enum AfterFork {
     /// The same memory. For memory that callers may still hold after a fork.
     Shared,
-    /// No memory: an access ends the child with `SIGSEGV`. Allocating takes a third of the time,
-    /// because the system has huge pages for it. Where it has not, the memory is shared.
+    /// Nothing: an access ends the child with `SIGSEGV`. Allocating large blocks takes a third of
+    /// the time, because the system uses huge pages. Small blocks are shared, and so are all blocks
+    /// where the system cannot hide memory from children.
     Absent,
 }
 

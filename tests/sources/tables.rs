@@ -287,7 +287,7 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
 #[test]
 fn a_chosen_column_without_labels_is_refused_with_its_first_bad_value() {
     let root = tempfile::tempdir().unwrap();
-    let floats = write(root.path(), "f.csv", "path,age\na.png,3\nb.png,0.5\n");
+    let floats = write(root.path(), "f.csv", "path,age\na.png,2.0\nb.png,0.5\n");
     let e = TableOptions::new().label("age").open(&floats).unwrap_err();
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*floats)));
     let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read such values \

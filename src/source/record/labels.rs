@@ -120,7 +120,7 @@ impl Labels {
 }
 
 /// Parses an integer, also in the form of a float, such as `3.0`.
-fn whole(value: &str) -> Option<i64> {
+pub(in crate::source) fn whole(value: &str) -> Option<i64> {
     value.parse().ok().or_else(|| {
         let float: f64 = value.parse().ok()?;
         (float.trunc() == float && float.abs() < 2f64.powi(53)).then_some(float as i64)

@@ -21,7 +21,7 @@ mod sniff;
 pub(super) use cells::Cell;
 pub(super) use columns::{Column, Columns, Holds, Wanted, is_label};
 pub(super) use found::{Found, Part};
-pub(super) use labels::{Labels, Learner};
+pub(super) use labels::{Labels, Learner, whole};
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 pub(super) use rows::{Named, Rows, Survey};
 pub(super) use sniff::sniffed;

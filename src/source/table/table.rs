@@ -16,7 +16,7 @@ use super::text::{line_of, read};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::file::is_below;
-use crate::source::record::{Labels, Learner};
+use crate::source::record::{Labels, Learner, whole};
 use crate::source::sample::MAX_FIELDS;
 use crate::source::store::Stores;
 use crate::source::stored::{Below, Stored, is_url, of_stored, url_of};
@@ -260,7 +260,7 @@ impl Table {
             self.parse(row, &mut cells).ok()?;
             let (cell, bytes) = cells.get(column);
             let value = String::from_utf8_lossy(bytes).trim().to_owned();
-            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && value.parse::<i64>().is_err() };
+            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && whole(&value).is_none() };
             is_bad.then_some((row, value))
         };
         let name = &self.columns.names[column];

@@ -7,8 +7,8 @@ use crate::transform::filter::Resampling;
 /// The filters are those of Pillow's `Resample.c`. The support of the triangle is one output step,
 /// or one source pixel where the picture grows or without antialiasing, and its weights sum to 1.
 /// Without antialiasing, weights beyond the edge are added to that of the edge, as in PyTorch;
-/// otherwise they are left out. The weights are rounded to 16 bits, with as many fractional bits as the largest of them allows, like in
-/// `fast_image_resize`, so the results are bit for bit the same.
+/// otherwise they are left out. The weights are rounded to 16 bits, with as many fractional bits as
+/// the largest of them allows, like in `fast_image_resize`, so the results are bit for bit the same.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
