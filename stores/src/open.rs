@@ -234,10 +234,13 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     }
     // The variable for S3 alone takes precedence, as in the builder.
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint);
-    let endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint)).or_else(|| {
-        builder = std::mem::take(&mut builder).with_endpoint(profile.endpoint.as_ref()?);
-        profile.endpoint
-    });
+    let mut endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+    if endpoint.is_none()
+        && let Some(of_profile) = profile.endpoint
+    {
+        builder = builder.with_endpoint(&of_profile);
+        endpoint = Some(of_profile);
+    }
     // An endpoint with http:// is intentional.
     if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
@@ -294,6 +297,23 @@ pub(crate) fn hub_endpoint() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Most tests set an endpoint. Without one, the servers are those of the companies.
+    #[test]
+    fn a_store_without_an_endpoint_has_its_bucket() {
+        for (url, store) in [
+            ("s3://pictures/train", "AmazonS3(pictures)"),
+            ("gs://pictures/train", "GoogleCloudStorage(pictures)"),
+            ("az://pictures@account.dfs.core.windows.net/train", "MicrosoftAzure"),
+            ("hf://datasets/org/name", "HttpStore"),
+            ("https://host/train", "HttpStore"),
+        ] {
+            for access in [Access::Read, Access::Write] {
+                let found = client(&Parts::of(url).unwrap(), url, access).unwrap().store.to_string();
+                assert!(found.contains(store), "{url}: {found}");
+            }
+        }
+    }
 
     #[test]
     fn a_url_is_a_bucket_and_a_key() {
