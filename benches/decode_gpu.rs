@@ -1,5 +1,5 @@
 //! Throughput with decoding by workers, by the device and by both, in turns: `cargo bench --bench
-//! decode_gpu -- PATH.. [--seconds N] [--turns N]`.
+//! decode_gpu -- PATH.. [--seconds N] [--turns N] [--only Gpu]`.
 //!
 //! Each PATH is a data set of JPEGs, repeated as needed. The batches have 256 crops of 224 pixels,
 //! f16 (N, C, H, W), on the device. There is one worker per processor that the process may use
@@ -22,12 +22,13 @@ fn main() -> Result<()> {
         at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
     };
     let (seconds, turns) = (option("--seconds", 3.0), option("--turns", 2.0) as usize);
-    let numbers: Vec<usize> = ["--seconds", "--turns"]
+    let only = arguments.iter().position(|a| a == "--only").and_then(|i| arguments.get(i + 1));
+    let options: Vec<usize> = ["--seconds", "--turns", "--only"]
         .iter()
         .filter_map(|name| arguments.iter().position(|a| a == name))
         .flat_map(|at| [at, at + 1])
         .collect();
-    let paths = arguments.iter().enumerate().filter(|(i, _)| !numbers.contains(i)).map(|(_, path)| path);
+    let paths = arguments.iter().enumerate().filter(|(i, _)| !options.contains(i)).map(|(_, path)| path);
     let stream = match cuda::stream(0) {
         Ok(stream) => stream,
         Err(e) => {
@@ -42,6 +43,7 @@ fn main() -> Result<()> {
         let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
         let mut open = choices
             .iter()
+            .filter(|on| only.is_none_or(|only| *only == format!("{on:?}")))
             .map(|&on| Ok((on, loader(path, on).cuda(&stream)?, Vec::new())))
             .collect::<Result<Vec<_>>>()?;
         for _ in 0..turns {
@@ -65,7 +67,9 @@ fn main() -> Result<()> {
                 rates.iter().map(|r| r.1).fold(0.0, f64::max),
             );
         }
-        println!("  {}", open[1].1.memory_plan());
+        if let Some((.., batches, _)) = open.last() {
+            println!("  {}", batches.memory_plan());
+        }
     }
     Ok(())
 }

@@ -135,7 +135,7 @@ impl Group {
         // The plain decoder reads the whole file, so it notices missing pixels outside the region
         // too.
         let begun = if opened.closed {
-            flight.transit.begin(&mut self.machine, bytes, opened, flight.region)
+            flight.transit.begin(&mut self.machine, self.backend, bytes, opened, flight.region)
         } else {
             Err(Refusal::Never)
         };

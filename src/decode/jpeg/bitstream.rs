@@ -15,9 +15,10 @@ use arrayvec::ArrayVec;
 use super::coefficients::check_length;
 use super::header::Coding;
 use super::huffman::Spec;
+use super::kernels::Backend;
 use super::layout::{Colour, Layout, MOST_PARTS, Upsampling, Window};
 use super::opened::Opened;
-use super::segments::{self, Refusal, Segment};
+use super::segments::{self, Lengths, Refusal, Segment, Unstuff, uncached};
 use crate::decode::Rect;
 
 /// Maximum number of components. Devices do not decode CMYK.
@@ -99,8 +100,9 @@ impl Grid {
 
 /// Data of a picture's part on its way to a device. The memory is reused for the next part, as far
 /// as [`keep`](Bitstream::keep) leaves it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bitstream {
+    unstuff: Unstuff,
     segments: Vec<Segment>,
     /// The segments' bytes.
     stream: Vec<u8>,
@@ -108,6 +110,19 @@ pub(crate) struct Bitstream {
     streamed: usize,
     quant: ArrayVec<[u16; 64], PARTS>,
     tables: ArrayVec<(Spec, bool), { 2 * TABLES }>,
+}
+
+impl Default for Bitstream {
+    fn default() -> Self {
+        Bitstream {
+            unstuff: Backend::choose().unstuff(),
+            segments: Vec::new(),
+            stream: Vec::new(),
+            streamed: 0,
+            quant: ArrayVec::new(),
+            tables: ArrayVec::new(),
+        }
+    }
 }
 
 impl Bitstream {
@@ -129,7 +144,7 @@ impl Bitstream {
     /// Frees the memory if it exceeds `limit` bytes.
     pub(crate) fn keep(&mut self, limit: usize) {
         if self.memory() > limit {
-            *self = Bitstream::default();
+            (self.segments, self.stream, self.streamed) = (Vec::new(), Vec::new(), 0);
         }
     }
 
@@ -182,7 +197,7 @@ impl Bitstream {
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY)?;
         let room = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
-        self.collect(data, room)?;
+        self.collect(data, header.lengths(bytes, layout.mcus.0 * layout.mcus.1), room)?;
         self.streamed = self.segments.last()?.bytes.end;
         if self.len() > limit {
             return None;
@@ -202,10 +217,10 @@ impl Bitstream {
 
     /// Copies the data of the segments if they have at most `room` bytes. The memory for them grows
     /// as needed, because much of `data` may not be needed.
-    fn collect(&mut self, data: &[u8], room: usize) -> Option<()> {
+    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {
-            match segments::collect(data, &mut self.segments, &mut self.stream) {
+            match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
                 Err(Refusal::NoRoom) if self.stream.len() < room => {
                     let bytes = (2 * self.stream.len()).max(FIRST).min(room);
@@ -302,7 +317,7 @@ impl Bitstream {
                 *to = word.to_le_bytes();
             }
         }
-        stream.copy_from_slice(&self.stream[..self.streamed]);
+        uncached::copy(&self.stream[..self.streamed], stream);
     }
 }
 

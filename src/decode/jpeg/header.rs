@@ -6,6 +6,7 @@
 
 use super::huffman::Spec;
 use super::markers::{Segment, marker_name, next_marker};
+use super::segments::Lengths;
 use crate::decode::Size;
 use crate::decode::orientation::exif_orientation;
 use crate::error::{Error, Result};
@@ -147,6 +148,8 @@ pub(crate) struct Header {
     huffman: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 without markers.
     pub(crate) restart_interval: u32,
+    /// Offset of the bytes of [`Lengths`] in the file, and their number.
+    lengths: Option<(usize, u16)>,
     /// Whether a JFIF APP0 segment was found.
     pub(crate) jfif: bool,
     /// The colour transform in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
@@ -193,6 +196,7 @@ impl Header {
             quant: [None; 4],
             huffman: [[None; 4]; 2],
             restart_interval: 0,
+            lengths: None,
             jfif: false,
             adobe_transform: None,
             orientation: 1,
@@ -239,6 +243,18 @@ impl Header {
         }
     }
 
+    /// Lengths of the restart segments of the file `bytes` with `mcus` MCUs. Empty if the file has
+    /// none, or not those of this many MCUs.
+    pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
+        self.lengths
+            .and_then(|(at, count)| bytes.get(at..at + usize::from(count)))
+            .map(Lengths::new)
+            .filter(|lengths| {
+                self.restart_interval > 0 && lengths.len() + 1 == mcus.div_ceil(self.restart_interval) as usize
+            })
+            .unwrap_or_default()
+    }
+
     fn advance(&mut self, bytes: &[u8], from: usize) -> Result<bool> {
         let mut at = from;
         loop {
@@ -265,6 +281,10 @@ impl Header {
                 }
                 0xe0 => self.jfif |= segment.body.len() >= 14 && segment.body.starts_with(b"JFIF\0"),
                 0xe1 if self.orientation == 1 => self.orientation = exif_orientation(segment.body).unwrap_or(1),
+                Lengths::MARKER if segment.body.starts_with(Lengths::ID) => {
+                    let lengths = &segment.body[Lengths::ID.len()..];
+                    self.lengths = Some((at - lengths.len(), lengths.len() as u16));
+                }
                 0xee if segment.body.len() >= 12 && segment.body.starts_with(b"Adobe") => {
                     self.adobe_transform = Some(segment.body[11]);
                 }

@@ -29,7 +29,7 @@ pub(crate) mod markers;
 mod opened;
 mod rows;
 pub(crate) mod scan;
-mod segments;
+pub(crate) mod segments;
 mod transit;
 
 pub(crate) use bitstream::{Bitstream, Grid};

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::entropy::{Machine, Slot};
 use super::header::Coding;
-use super::kernels::Kernels;
+use super::kernels::{Backend, Kernels};
 use super::layout::{Layout, MOST_PARTS, Window};
 use super::opened::Opened;
 use super::rows::{Blocks, Rows, View};
@@ -105,6 +105,7 @@ impl Transit {
     pub(in crate::decode) fn begin(
         &mut self,
         machine: &mut Machine,
+        backend: Backend,
         bytes: &[u8],
         opened: &Opened,
         region: Rect,
@@ -150,7 +151,13 @@ impl Transit {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
-        let found = segments::collect(data, &mut self.segments, machine.stream(&slot));
+        let found = segments::collect(
+            data,
+            header.lengths(bytes, layout.mcus.0 * layout.mcus.1),
+            &mut self.segments,
+            machine.stream(&slot),
+            backend.unstuff(),
+        );
         // A block costs at least one bit each for its DC coefficient and its end. This check keeps
         // a few bytes from expanding into a large picture.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;

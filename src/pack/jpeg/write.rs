@@ -4,6 +4,7 @@ use super::tables::choose;
 use super::tokens::{CODES, GROUPS, Grid, Tokens, group, table_start};
 use crate::decode::jpeg::bits::has_ff;
 use crate::decode::jpeg::header::{Header, NATURAL};
+use crate::decode::jpeg::segments::Lengths;
 
 /// Appends a marker segment.
 pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
@@ -47,9 +48,11 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     segment(out, if extended { 0xc1 } else { 0xc0 }, &[&body]);
 }
 
-/// Appends DHT, DRI, SOS, the data of `tokens` and EOI.
+/// Appends the lengths of the restart segments, DHT, DRI, SOS, the data of `tokens` and EOI.
 pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
     let components = header.frame.components();
+    let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
+    let lengths = lengths(out, segments);
     let mut codes = [(0u16, 0u8); CODES];
     let mut bits = 0;
     for (ac, g) in (0..GROUPS).flat_map(|g| [(false, g), (true, g)]) {
@@ -72,13 +75,18 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
     // About one byte in 256 is ff and needs a stuffed zero. If there are more, the buffer grows.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
+    let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
         if i > 0 {
+            if let Some(lengths) = lengths {
+                let length = u16::try_from(out.len() - from).expect("a segment has at most 80 blocks");
+                out[lengths + 2 * (i - 1)..][..2].copy_from_slice(&length.to_be_bytes());
+            }
             out.extend([0xff, 0xd0 | ((i - 1) & 7) as u8]);
         }
+        from = out.len();
         let mut to = Bits { out, window: 0, held: 0 };
         for &token in tokens {
             let (code, length) = codes[(token >> 16) as usize];
@@ -88,6 +96,17 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
         to.end();
     }
     out.extend([0xff, 0xd9]);
+}
+
+/// Appends room for the lengths of all restart segments but the last, and returns its place. `None`
+/// for so few segments that a search for one of them takes no time, and for more than fit.
+fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
+    const FEW: usize = 16;
+    let count = segments - 1;
+    (FEW..=Lengths::MOST).contains(&count).then(|| {
+        segment(out, Lengths::MARKER, &[Lengths::ID, &vec![0; 2 * count]]);
+        out.len() - 2 * count
+    })
 }
 
 /// Bit writer of a restart segment.

@@ -1,0 +1,224 @@
+//! Finds the segments and copies their bytes.
+
+use super::{Lengths, Segment, Unstuff};
+
+/// Why segments cannot be collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::decode::jpeg) enum Refusal {
+    /// The markers are not those of a valid file.
+    Damaged,
+    /// There is not enough room for the bytes.
+    NoRoom,
+}
+
+/// Bytes of a marker, and of an `ff` with its stuffed zero.
+pub(super) const MARKER: usize = 2;
+
+/// Whether a marker's second byte is that of the marker before segment `index`, which is not 0.
+fn is_before(index: u32, marker: u8) -> bool {
+    marker == 0xd0 | ((index - 1) & 7) as u8
+}
+
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without the zeros
+/// stuffed after each `ff`. A stream as long as `data` always has enough room. Does not read past
+/// the last segment. Bytes in `stream` after the copied ones are unspecified.
+///
+/// `lengths` saves the search, and never changes the result: without the marker of each segment at
+/// the place that they give, the data is searched.
+pub(in crate::decode::jpeg) fn collect(
+    data: &[u8],
+    lengths: Lengths<'_>,
+    segments: &mut [Segment],
+    stream: &mut [u8],
+    unstuff: Unstuff,
+) -> Result<(), Refusal> {
+    match jump(data, lengths, segments, stream, unstuff)? {
+        true => Ok(()),
+        false => search(data, segments, stream, unstuff),
+    }
+}
+
+/// Like [`collect`], from the places that `lengths` gives. Returns `false` if they are not those of
+/// `data`.
+fn jump(
+    data: &[u8],
+    lengths: Lengths<'_>,
+    segments: &mut [Segment],
+    stream: &mut [u8],
+    unstuff: Unstuff,
+) -> Result<bool, Refusal> {
+    let (mut index, mut at, mut written) = (0, 0, 0);
+    let mut places = lengths.iter();
+    for segment in segments {
+        while index < segment.index {
+            let Some(length) = places.next() else { return Ok(false) };
+            at += length;
+            index += 1;
+            // Every marker counts, as in the search, so that damage is treated alike.
+            match data.get(at..at + MARKER) {
+                Some(&[0xff, marker]) if is_before(index, marker) => at += MARKER,
+                _ => return Ok(false),
+            }
+        }
+        let end;
+        segment.bytes.start = written;
+        (end, written) = unstuff(data, at, stream, written).ok_or(Refusal::NoRoom)?;
+        segment.bytes.end = written;
+        let whole = match lengths.get(index) {
+            Some(length) => end == at + length,
+            None => data.get(end..end + MARKER) == Some(&[0xff, 0xd9]),
+        };
+        if !whole {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Like [`collect`], by a search for the markers.
+fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Unstuff) -> Result<(), Refusal> {
+    let (mut index, mut at, mut written) = (0, 0, 0);
+    let skip = |index: &mut u32, at: &mut usize| {
+        *at += memchr::memchr(0xff, data.get(*at..)?)?;
+        match *data.get(*at + 1)? {
+            0 => {}
+            marker if is_before(*index + 1, marker) => *index += 1,
+            _ => return None,
+        }
+        *at += MARKER;
+        Some(())
+    };
+    for segment in segments {
+        while index < segment.index {
+            skip(&mut index, &mut at).ok_or(Refusal::Damaged)?;
+        }
+        segment.bytes.start = written;
+        (at, written) = unstuff(data, at, stream, written).ok_or(Refusal::NoRoom)?;
+        segment.bytes.end = written;
+        // Fill bytes belong before a marker. Before a stuffed zero they are damage.
+        let after = data.get(at..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
+        if after == Some(&0) {
+            return Err(Refusal::Damaged);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::needed;
+    use super::*;
+    use crate::decode::Rect;
+    use crate::decode::jpeg::header::Header;
+    use crate::decode::jpeg::kernels::Backend;
+    use crate::decode::jpeg::layout::{Layout, Window};
+    use crate::decode::jpeg::libjpeg::{Options, encode};
+    use crate::fuzz::Random;
+    use crate::pack::repack_jpeg;
+
+    /// The bytes of each segment.
+    type Collected = Result<Vec<Vec<u8>>, Refusal>;
+
+    /// Collects a region with the file's lengths, and by a search. `None` for the lengths if they do
+    /// not help.
+    fn both(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
+        let header = Header::read(jpeg).unwrap();
+        let layout = Layout::new(&header).unwrap();
+        let (data, unstuff) = (&jpeg[header.scan.data..], Backend::choose().unstuff());
+        let mut segments = Vec::new();
+        needed(&layout, &Window::new(&layout, region), header.restart_interval, data.len(), &mut segments).unwrap();
+        let lengths = header.lengths(jpeg, layout.mcus.0 * layout.mcus.1);
+        let mut stream = vec![0; data.len()];
+        let cut = |segments: &[Segment], stream: &[u8]| {
+            segments.iter().map(|segment| stream[segment.bytes.clone()].to_vec()).collect::<Vec<_>>()
+        };
+        let jumped = match jump(data, lengths, &mut segments, &mut stream, unstuff) {
+            Ok(true) => Some(Ok(cut(&segments, &stream))),
+            Ok(false) => None,
+            Err(refusal) => Some(Err(refusal)),
+        };
+        let found = search(data, &mut segments, &mut stream, unstuff).map(|()| cut(&segments, &stream));
+        (jumped, found)
+    }
+
+    fn packed(random: &mut Random, (width, height): (u32, u32)) -> Vec<u8> {
+        let pixels: Vec<u8> = (0..width * height * 3).map(|i| (i / 7 + random.below(90) as u32) as u8).collect();
+        let (h, v) = [(1, 1), (2, 1), (2, 2)][random.below(3)];
+        let plain = encode(&pixels, width, height, 3, &Options::new(85, h, v));
+        let mut packed = Vec::new();
+        repack_jpeg(&plain, &mut packed).unwrap();
+        packed
+    }
+
+    fn region(random: &mut Random, (width, height): (u32, u32)) -> Rect {
+        let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
+        let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+        Rect::new(x, y, part(random, width - x), part(random, height - y))
+    }
+
+    #[test]
+    fn a_packed_file_is_collected_without_a_search() {
+        let random = &mut Random::new(1);
+        for size in [(400, 300), (333, 257), (90, 1200)] {
+            let jpeg = packed(random, size);
+            for _ in 0..30 {
+                let region = region(random, size);
+                let (jumped, found) = both(&jpeg, region);
+                assert!(found.is_ok());
+                assert!(jumped == Some(found), "{size:?} {region:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_the_data_are_not_used() {
+        let (random, size) = (&mut Random::new(2), (400, 300));
+        let jpeg = packed(random, size);
+        let header = Header::read(&jpeg).unwrap();
+        let app = jpeg.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap() + Lengths::ID.len();
+        let markers: Vec<usize> = (header.scan.data..jpeg.len())
+            .filter(|&i| jpeg[i - 1] == 0xff && (0xd0..0xd8).contains(&jpeg[i]))
+            .collect();
+        let (mut refused, mut used) = (0, 0);
+        for _ in 0..2000 {
+            let mut damaged = jpeg.clone();
+            for _ in 0..1 + random.below(2) {
+                // A length, or the number of a marker.
+                let (at, bits) = match random.below(2) {
+                    0 => (app + random.below(2 * markers.len()), 255),
+                    _ => (markers[random.below(markers.len())], 7),
+                };
+                damaged[at] ^= 1 + random.below(bits) as u8;
+            }
+            let (jumped, found) = both(&damaged, region(random, size));
+            match jumped {
+                Some(jumped) => {
+                    assert!(jumped == found);
+                    used += 1;
+                }
+                None => refused += 1,
+            }
+        }
+        assert!(refused > 200 && used > 200, "{refused} refused, {used} used");
+    }
+
+    #[test]
+    fn lengths_of_another_scan_are_not_used() {
+        let (random, size) = (&mut Random::new(3), (400, 300));
+        let (one, other) = (packed(random, size), packed(random, size));
+        let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data;
+        // As a program does that keeps the segments of the header and replaces the data.
+        let mixed = [&one[..scan(&one)], &other[scan(&other)..]].concat();
+        let (jumped, _) = both(&mixed, Rect::new(0, 0, size.0, size.1));
+        assert_eq!(jumped, None);
+        // A length is missing.
+        let mut short = one;
+        let app = short.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap();
+        let bytes = u16::from_be_bytes([short[app - 2], short[app - 1]]) - 2;
+        short[app - 2..app].copy_from_slice(&bytes.to_be_bytes());
+        short.drain(app + Lengths::ID.len()..app + Lengths::ID.len() + 2);
+        let header = Header::read(&short).unwrap();
+        let layout = Layout::new(&header).unwrap();
+        assert_eq!(header.lengths(&short, layout.mcus.0 * layout.mcus.1).len(), 0);
+    }
+}

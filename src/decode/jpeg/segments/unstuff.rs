@@ -1,0 +1,137 @@
+//! Copies one segment without its stuffed zeros. All versions give the same bytes.
+
+/// Copies from `data[at..]` to `stream[written..]` until a marker or the end of the data, without
+/// the zero stuffed after each `ff`. Returns both positions, or `None` if there is no room. Copies
+/// a few more bytes, because whole vectors cost less than an exact stop.
+pub(in crate::decode::jpeg) type Unstuff =
+    fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
+
+/// The version of the backend `name`, if this CPU can run it; else plain Rust.
+pub(in crate::decode::jpeg) fn unstuff(name: &str) -> Unstuff {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(vectors) = super::avx512::unstuff().filter(|_| name == "avx512") {
+        return vectors;
+    }
+    let _ = name;
+    scalar
+}
+
+/// Plain Rust, for any CPU.
+pub(super) fn scalar(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
+    loop {
+        (at, written) = copy_until_ff(data, at, stream, written)?;
+        match data.get(at + 1) {
+            // The `ff` itself has already been copied.
+            Some(0) => (at, written) = (at + 2, written + 1),
+            _ => return Some((at, written)),
+        }
+    }
+}
+
+/// Number of bytes that are copied at a time.
+const STEP: usize = 32;
+
+/// Copies from `at` on until the next `ff` or the end of the data, and returns both positions, or
+/// `None` if there is no room. Copies a few more bytes, which the next call overwrites, because
+/// whole vectors cost less than an exact stop.
+fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
+    while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
+        *to = *from;
+        if let Some(length) = find_ff(from) {
+            return Some((at + length, written + length));
+        }
+        (at, written) = (at + STEP, written + STEP);
+    }
+    while at < data.len() && data[at] != 0xff {
+        *stream.get_mut(written)? = data[at];
+        (at, written) = (at + 1, written + 1);
+    }
+    if at < data.len() {
+        *stream.get_mut(written)? = 0xff;
+    }
+    Some((at, written))
+}
+
+/// Returns the position of the first `ff`.
+fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
+    // No branch per byte, so that the compiler vectorizes the loop.
+    let any = bytes.iter().fold(false, |any, &byte| any | (byte == 0xff));
+    any.then(|| {
+        let mut mask = 0;
+        for (i, word) in bytes.chunks_exact(8).enumerate() {
+            let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            // Sets the upper bit of each zero byte (no carry leaves a byte), then packs these bits.
+            let low = 0x7f7f_7f7f_7f7f_7f7f;
+            let zero = !(((word & low) + low) | word | low);
+            mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);
+        }
+        mask.trailing_zeros() as usize
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::decode::jpeg::kernels::Backend;
+
+    /// Byte by byte.
+    fn naive(data: &[u8], mut at: usize) -> (usize, Vec<u8>) {
+        let mut bytes = Vec::new();
+        while at < data.len() {
+            match (data[at], data.get(at + 1)) {
+                (0xff, Some(0)) => {
+                    bytes.push(0xff);
+                    at += 2;
+                }
+                (0xff, _) => break,
+                (byte, _) => {
+                    bytes.push(byte);
+                    at += 1;
+                }
+            }
+        }
+        (at, bytes)
+    }
+
+    /// Bytes with many of the two that matter, some in their usual pairs.
+    fn data() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![
+            20 => (1u8..255).prop_map(|byte| vec![byte]),
+            2 => Just(vec![0xff, 0]),
+            1 => Just(vec![0]),
+        ];
+        let end = prop_oneof![Just(vec![]), Just(vec![0xff]), Just(vec![0xff, 0xff, 0]), Just(vec![0xff, 0xd3, 9, 9])];
+        let runs = prop::collection::vec(prop::collection::vec(byte, 0..200), 0..4);
+        (runs, end, prop::collection::vec(any::<u8>(), 0..100)).prop_map(|(runs, end, after)| {
+            let mut data: Vec<u8> = runs.into_iter().flatten().flatten().collect();
+            data.extend(end);
+            data.extend(after);
+            data
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_segment_is_copied_by_every_backend_as_byte_by_byte(
+            data in data(), skip in 0usize..70, before in 0usize..70, spare in 0usize..140, short in 0usize..40,
+        ) {
+            let skip = skip.min(data.len());
+            let (end, expected) = naive(&data, skip);
+            for backend in Backend::available() {
+                let mut stream = vec![0x55; before + expected.len() + 1 + spare];
+                let found = backend.unstuff()(&data, skip, &mut stream, before);
+                prop_assert_eq!(found, Some((end, before + expected.len())), "{:?}", backend.name());
+                prop_assert!(stream[before..].starts_with(&expected), "{:?}", backend.name());
+                prop_assert!(stream[..before].iter().all(|&byte| byte == 0x55), "{:?}", backend.name());
+                // Too little room is an error, never a shorter copy.
+                if expected.len() > short {
+                    let mut stream = vec![0x55; before + expected.len() - 1 - short];
+                    prop_assert_eq!(backend.unstuff()(&data, skip, &mut stream, before), None, "{:?}", backend.name());
+                }
+            }
+        }
+    }
+}
