@@ -129,7 +129,7 @@ pub(crate) use jpeg::{Bitstream, Grid};
 use options::Options;
 pub use picture::{Codec, Job, Picture};
 pub use pixels::{Pixels, Rect, Size};
-pub(crate) use png::{Pass, Png};
+pub(crate) use png::{Pass, Png, Scratch as PngScratch};
 pub use raw::RawRgb;
 pub(crate) use scratch::{keep, release};
 pub use standard::check;

@@ -4,7 +4,7 @@ use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
 use super::{Input, Kind, Pastes, Place};
 use crate::batch::{Dtype, Field};
-use crate::decode::{Oriented, Png, Rect, Size};
+use crate::decode::{Oriented, Png, PngScratch, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy;
 use crate::source::Sample;
@@ -194,14 +194,14 @@ impl Mask {
 
     fn put<T: Integer>(&self, field: &Encoded<'_>, (plan, fills): (&Plan, bool), to: &mut [u8]) -> Result<()> {
         thread_local! {
-            static SAMPLER: RefCell<Sampler> = RefCell::new(Sampler::default());
+            static SAMPLER: RefCell<(Sampler, PngScratch)> = RefCell::default();
         }
         let (least, most) = self.range();
         let to = bytemuck::cast_slice_mut::<_, T>(to);
         let fill = self.fill;
-        SAMPLER.with_borrow_mut(|sampler| {
+        SAMPLER.with_borrow_mut(|(sampler, scratch)| {
             if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
-                let png = Png::open(field.bytes)?;
+                let png = Png::open(field.bytes, scratch)?;
                 let frame = plan.frame(Some(png.size()))?;
                 return sampler.png(png, &mut Plane { plan, frame, to, fill, fills, least, most });
             }

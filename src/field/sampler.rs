@@ -56,6 +56,7 @@ impl Sampler {
         let mut passes = png.passes().peekable();
         while let Some(pass) = passes.next() {
             plane.columns(pass, columns);
+            png.begin(pass);
             let mut rows = 0;
             for (at, source) in plane.rows(pass) {
                 png.read(source + 1 - rows)?;

@@ -175,6 +175,28 @@ fn every_pixel_is_the_nearest_one_in_every_encoding_of_a_mask() {
 }
 
 #[test]
+fn a_mask_of_more_bytes_than_are_decompressed_at_once_has_every_value() {
+    no_hang(|| {
+        // A mask of usual size comes last, in the memory of larger ones.
+        let cases = [(1300, 700, 0), (901, 1100, 3), (700, 600, 10), (65_535, 9, 11), (60, 50, 0)];
+        let samples = cases.iter().enumerate().map(|(seed, &(width, height, stored))| {
+            let size = Size::new(width, height);
+            let values = values(size, STORED[stored].depth, seed as u64);
+            let mask = png(&values, size, STORED[stored], seed as u64);
+            let sample = OwnedSample::new("a").field("rgb.npy", picture(size)).field("mask.png", mask);
+            (size, values, sample)
+        });
+        for (size, values, sample) in samples {
+            let loader = Loader::source(Memory::new(vec![sample])).without("label").workers(1);
+            let loader = loader.augment(Augment::pass_through(size.width, size.height));
+            let batch = loader.field("mask", Mask::new(Dtype::U16)).into_iter().next().unwrap().unwrap();
+            let found = batch.field("mask").unwrap().elements::<u16>().unwrap();
+            assert!(found.iter().map(|&value| u32::from(value)).eq(values), "{size:?}");
+        }
+    });
+}
+
+#[test]
 fn arrays_of_every_integer_type_are_masks() {
     no_hang(|| {
         let size = Size::new(33, 27);

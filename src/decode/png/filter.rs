@@ -1,0 +1,36 @@
+//! Row filters (PNG specification, third edition, 9.2).
+
+/// Undoes filter `kind` of `row`, whose values take `STEP` bytes. `above` is the row before it, as
+/// long, with zeros before the first row. Returns `None` if there is no such filter.
+pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) -> Option<()> {
+    match kind {
+        0 => {}
+        1 => add::<STEP>(row, above, |left, _, _| left),
+        2 => row.iter_mut().zip(above).for_each(|(value, &up)| *value = value.wrapping_add(up)),
+        3 => add::<STEP>(row, above, |left, up, _| (u16::from(left) + u16::from(up) >> 1) as u8),
+        4 => add::<STEP>(row, above, paeth),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Adds to each byte the `guess` from its neighbours on the left, above, and above on the left.
+#[inline(always)]
+fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u8) -> u8) {
+    let (mut left, mut corner) = ([0; STEP], [0; STEP]);
+    for (values, up) in row.as_chunks_mut::<STEP>().0.iter_mut().zip(above.as_chunks::<STEP>().0) {
+        for (i, value) in values.iter_mut().enumerate() {
+            *value = value.wrapping_add(guess(left[i], up[i], corner[i]));
+        }
+        (left, corner) = (*values, *up);
+    }
+}
+
+/// The neighbour nearest to `left + up - corner`; the first of equally near ones.
+#[inline(always)]
+fn paeth(left: u8, up: u8, corner: u8) -> u8 {
+    let [a, b, c] = [left, up, corner].map(i16::from);
+    let [from_a, from_b, from_c] = [(b - c).abs(), (a - c).abs(), (a + b - 2 * c).abs()];
+    let (other, from_other) = if from_b <= from_c { (up, from_b) } else { (corner, from_c) };
+    if from_a <= from_other { left } else { other }
+}
