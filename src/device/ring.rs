@@ -4,7 +4,7 @@
 //! 1. `gauge`: counts of batches and bytes. `timing`: durations on the device's clock.
 //! 2. `shared`: a batch's slot on the device, and the state that ring, thread and batches share.
 //! 3. `held`: a batch that the consumer holds; `repair`: a batch that goes back to the workers.
-//! 4. `thread`: the copy thread.
+//! 4. `thread`: the copy thread; `on_time`: its waits while a request is decoded.
 //! 5. [`Ring`] (here): the consumer's end.
 //!
 //! ```text
@@ -65,6 +65,7 @@ use crate::trace;
 
 mod gauge;
 mod held;
+mod on_time;
 mod repair;
 mod shared;
 #[allow(unsafe_code)] // it keeps the contract of `Gpu::upload`

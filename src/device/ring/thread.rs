@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
 
+use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
 use super::shared::{Form, FullSlot, Message, POLL, Shared, Slot, Start, TICK};
 use super::timing::{Bracket, Bracketed, Timing};
@@ -128,6 +129,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         while let Ok((run, course)) = self.started.recv() {
             if self.shared.wanted.load(Ordering::Relaxed) != run {
                 continue;
+            }
+            if self.shared.is_ordered_when_taken() {
+                wake_on_time();
             }
             self.feed().start(course);
             let ended = self.batches(run);
