@@ -366,6 +366,12 @@ pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
 }
 
+/// A number with its noun, for messages: `1 file`, `2 files`.
+pub(crate) fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, one: &str, several: &str) -> String {
+    let noun = if count == N::from(1) { one } else { several };
+    format!("{count} {noun}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::tally::ratio;
 use super::verdict::Evidence;
+use crate::error::counted;
 
 /// Minimum share of the time without a free batch at which held batches are the limit.
 const HELD: f64 = 0.1;
@@ -13,7 +14,10 @@ impl Evidence<'_> {
     pub(super) fn judge_requests(&self) -> Judgement {
         let Evidence { stats, waited, busy, .. } = *self;
         if stats.batches < LEAST_BATCHES {
-            let so_far = format!("{} requests so far, at least {LEAST_BATCHES} are needed", stats.batches);
+            let so_far = format!(
+                "{} so far, at least {LEAST_BATCHES} are needed",
+                counted(stats.batches, "request", "requests")
+            );
             return (Limit::Unclear, "too early to say".into(), vec![so_far]);
         }
         let (waits, workers) = (self.waits.clone(), self.busy_workers());

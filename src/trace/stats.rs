@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tally::ratio;
 use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
+use crate::error::counted;
 
 /// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
 /// difference between two `Stats`.
@@ -297,9 +298,9 @@ impl fmt::Display for Stats {
         let percent = |share: f64| 100.0 * share;
         writeln!(
             f,
-            "{} samples in {} batches, {:.1} s: {:.0} samples/s, {:.1} MB/s read; the consumer waited {:.1} % of the time",
-            self.samples,
-            self.batches,
+            "{} in {}, {:.1} s: {:.0} samples/s, {:.1} MB/s read; the consumer waited {:.1} % of the time",
+            counted(self.samples, "sample", "samples"),
+            counted(self.batches, "batch", "batches"),
             self.seconds,
             self.samples_per_second(),
             self.bytes_per_second() / 1e6,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::tally::ratio;
 use super::{NetworkStats, Stage, StageStats, Stats, Straggler};
+use crate::error::counted;
 
 /// Workers that wait for a processor for this share of their busy time have too few processors.
 const DELAYED: f64 = 0.2;
@@ -124,7 +125,8 @@ impl Evidence<'_> {
     fn judge(&self) -> Judgement {
         let Evidence { stats, waited, busy, waits } = self;
         if stats.batches < LEAST_BATCHES {
-            let so_far = format!("{} batches so far, at least {LEAST_BATCHES} are needed", stats.batches);
+            let so_far =
+                format!("{} so far, at least {LEAST_BATCHES} are needed", counted(stats.batches, "batch", "batches"));
             return (Limit::Unclear, "too early to say".into(), vec![so_far]);
         }
         if *waited < STALLED {

@@ -254,3 +254,16 @@ fn files_of_other_formats_in_a_folder_are_counted() {
     let warnings = warnings.0.lock().unwrap().concat();
     assert!(warnings.contains("left out 2 other files (.pgm, .ppm)"), "{warnings}");
 }
+
+#[test]
+fn hidden_pictures_and_folders_are_left_out_with_a_warning() {
+    // `._x.png` is a file of macOS, which is no picture.
+    let files =
+        [("a/x.png", ""), ("a/.y.png", ""), ("a/._x.png", ""), (".git/z.png", ""), (".note", "x"), ("a/b.csv", "x")];
+    let (root, warnings) = (set(&files), Warnings::default());
+    let folder = tracing::subscriber::with_default(warnings.clone(), || Folder::open(root.path()).unwrap());
+    assert_eq!((folder.len(), folder.classes()), (1, &["a".to_owned()][..]));
+    let warnings = warnings.0.lock().unwrap().join("\n");
+    assert!(warnings.contains("left out 2 hidden pictures and folders, such as "), "{warnings}");
+    assert!(warnings.contains(".git") && warnings.contains("left out 1 other file (.csv)"), "{warnings}");
+}

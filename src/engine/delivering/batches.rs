@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::batch::{BatchInfo, Course, Delivered, Feed};
 use crate::engine::settings::{MemoryPlan, Settings};
 use crate::engine::state::{self, Checkpoint, Fault, Monitor, Shared};
-use crate::error::{Error, ErrorKind, Result, guarded, panicked};
+use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
 use crate::order::Rank;
 use crate::source::{Place, Source};
 use crate::trace::{self, Stats, WAIT};
@@ -285,7 +285,8 @@ impl<B> Batches<B> {
                 let left = std::mem::take(&mut self.left);
                 self.ahead = None;
                 if !self.failed {
-                    let cause = format!("the epoch ended {left} batches early; open the loader again");
+                    let cause =
+                        format!("the epoch ended {} early; open the loader again", counted(left, "batch", "batches"));
                     return Some(Err(Error::new(ErrorKind::Panic, cause)));
                 }
             }

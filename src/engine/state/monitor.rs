@@ -7,7 +7,7 @@ use super::run::Run;
 use crate::decode::Codecs;
 use crate::device::Gauge;
 use crate::engine::settings::{MemoryPlan, Settings};
-use crate::error::{Error, ErrorKind, Result, guarded};
+use crate::error::{Error, ErrorKind, Result, counted, guarded};
 use crate::order::Schedule;
 use crate::recipe::Recipe;
 use crate::source::{self, Place, Sample, retried};
@@ -80,7 +80,7 @@ impl Shared {
             });
         }
         too_many.map_or(Ok(()), |last| {
-            let cause = format!("more than {max_skipped} samples failed; the last: {last}");
+            let cause = format!("more than {} failed; the last: {last}", counted(max_skipped, "sample", "samples"));
             Err(Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()))
         })
     }

@@ -216,7 +216,7 @@ mod tests {
         assert!(
             error
                 .cause()
-                .starts_with("no images: found 2 other files (.csv, .txt), 1 sub-folders; looked for .jpg, .jpeg"),
+                .starts_with("no images: found 2 other files (.csv, .txt), 1 sub-folder; looked for .jpg, .jpeg"),
             "{error}"
         );
         assert!(cause(tree(&[]).path()).cause().contains("the folder is empty"));

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::walk::{Name, Others, Walk, list, modified};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::format::{FORMATS, Format};
 use crate::source::hash::Hash;
 use crate::source::parallel::in_parallel;
@@ -69,8 +69,8 @@ impl Names {
         } else {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
-                let count = top.images.len();
-                tracing::warn!("{}: {count} pictures next to the class folders are left out", path.display());
+                let found = counted(top.images.len(), "picture", "pictures");
+                tracing::warn!("{}: left out {found} next to the class folders", path.display());
             }
         }
         let mut others = top.others;
@@ -80,12 +80,13 @@ impl Names {
             let found = if others.count + folders == 0 {
                 "the folder is empty".to_owned()
             } else {
-                format!("found {others}, {folders} sub-folders")
+                format!("found {others}, {}", counted(folders, "sub-folder", "sub-folders"))
             };
             let looked: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
             let looked = looked.join(", .");
             return Err(Error::in_source(format!("no images: {found}; looked for .{looked}")).at_path(path));
         }
+        others.tell_hidden(path);
         if others.count > 0 {
             tracing::warn!(
                 "{}: left out {others}: no picture format that is read has these names; convert such pictures, or read \

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::names::Names;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS, Format};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::{Follow, Lookahead, Object, Sample, Source, Store};
@@ -78,7 +78,8 @@ impl Stored {
             let all = pictures.len();
             pictures.retain(|(path, _)| path.contains('/'));
             if pictures.len() < all {
-                tracing::warn!("{url}: {} pictures next to the class folders are left out", all - pictures.len());
+                let found = counted(all - pictures.len(), "picture", "pictures");
+                tracing::warn!("{url}: left out {found} next to the class folders");
             }
         }
         // The classes by name, then the folders of a class by path, then the files of each by name.

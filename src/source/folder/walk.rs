@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::format::{self, Format};
 
 /// Content of one folder without hidden names, sorted by name.
@@ -36,6 +36,8 @@ impl Name {
 pub(super) struct Others {
     pub(super) count: usize,
     extensions: BTreeSet<String>,
+    /// Hidden pictures and folders: their number, and the path of the first.
+    hidden: Option<(usize, PathBuf)>,
 }
 
 impl Others {
@@ -55,6 +57,21 @@ impl Others {
         self.count += other.count;
         self.extensions.extend(other.extensions);
         self.cut();
+        if let Some((count, first)) = other.hidden {
+            self.hide(count, first);
+        }
+    }
+
+    fn hide(&mut self, count: usize, first: PathBuf) {
+        self.hidden.get_or_insert((0, first)).0 += count;
+    }
+
+    /// Warns of hidden pictures and folders in `root`.
+    pub(super) fn tell_hidden(&self, root: &Path) {
+        if let Some((count, first)) = &self.hidden {
+            let found = counted(*count, "hidden picture or folder", "hidden pictures and folders");
+            tracing::warn!("{}: left out {found}, such as {}", root.display(), first.display());
+        }
     }
 
     fn cut(&mut self) {
@@ -66,7 +83,7 @@ impl Others {
 
 impl fmt::Display for Others {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} other files", self.count)?;
+        f.write_str(&counted(self.count, "other file", "other files"))?;
         let named: Vec<&str> = self.extensions.iter().map(String::as_str).collect();
         if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join(", ")) }
     }
@@ -78,9 +95,6 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
-        if name.as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
         // The listing tells files from folders; only links need another system call. A dangling
         // link counts as a file, so that reading it fails instead of the sample silently missing. A
         // pipe or a device is left out: opening one could block.
@@ -89,7 +103,14 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
             kind = target.file_type();
         }
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
-        if kind.is_dir() {
+        if name.as_encoded_bytes().starts_with(b".") {
+            // A file `._x.jpg` of macOS has attributes of `x.jpg`.
+            let is_picture = !name.as_encoded_bytes().starts_with(b"._")
+                && extension.is_some_and(|e| format::field_of_file(e, formats).is_some());
+            if kind.is_dir() || is_picture {
+                listing.others.hide(1, entry.path());
+            }
+        } else if kind.is_dir() {
             listing.folders.push(name);
         } else if (kind.is_file() || kind.is_symlink())
             && extension.is_some_and(|e| format::field_of_file(e, formats).is_some())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::source::file;
 
 /// End of a manifest's name.
@@ -111,7 +111,8 @@ impl Manifest {
             )));
         }
         if let Some(first) = own.first() {
-            tracing::warn!("{} shards are not in {name} and are left out, such as {first}", own.len());
+            let shards = counted(own.len(), "shard that is", "shards that are");
+            tracing::warn!("left out {shards} not in {name}, such as {first}");
         }
         Ok(self.shards)
     }

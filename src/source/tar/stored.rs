@@ -11,7 +11,7 @@ use super::header::{BLOCK, Header};
 use super::index::{self, Field, Index};
 use super::manifest::{self, Entry, Manifest};
 use super::{shards, sidecar};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, counted};
 use crate::format;
 use crate::source::ahead::Remote;
 use crate::source::bytes::Bytes;
@@ -149,7 +149,8 @@ pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> 
         pairs.iter().zip(&kept).filter(|(_, index)| index.is_none()).map(|((shard, _), _)| shard).collect();
     if !missing.is_empty() {
         let bytes: u64 = missing.iter().map(|shard| shard.len).sum();
-        tracing::info!("{} shards have no index: {bytes} bytes are read once to make it", missing.len());
+        let shards = counted(missing.len(), "shard has", "shards have");
+        tracing::info!("{shards} no index: {bytes} bytes are read once to make it");
     }
     // In order, so that the first of several bad shards is reported.
     let mut scanned = in_parallel(SCANS, &missing, |shard| scan(remote, shard))?.into_iter();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::data::{self, Data};
 use super::labels::Labels;
 use super::layout::{Item, above_images, below, label_of, split};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::format::Format;
 use crate::source::annotated::{Parts, append, key_and_field};
 use crate::source::layout::yolo_pictures;
@@ -100,7 +100,8 @@ impl Yolo {
             }
             let path = path.display();
             tracing::warn!(
-                "{path}: {missing} of {all} pictures have no label file, and so no boxes; the first would be {first}"
+                "{path}: {missing} of {} no label file, and so no boxes; the first would be {first}",
+                counted(all, "picture has", "pictures have")
             );
         }
         Ok(Yolo { items, labelled, classes: data.names, points: data.points, formats })
