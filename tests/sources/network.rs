@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::{Draw, Numbers, no_hang};
+use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Concat, Object, Options, Reply, Source, Store};
 use warpfeed::trace::{Limit, Schedule};
@@ -199,5 +200,72 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
         assert!(first.iter().any(|&ms| ms >= 0.9e3 * DELAY.as_secs_f64()), "{first:?}");
         let names: BTreeSet<_> = tracks.keys().copied().collect();
         assert!(!names.iter().any(|name| name.starts_with("cache")), "this store has no cache: {names:?}");
+    });
+}
+
+/// A store whose server refuses connections from the first request for a sample on, until one
+/// request has been tried `tries` times.
+#[derive(Clone)]
+struct Refusing {
+    files: Arc<HashMap<String, Vec<u8>>>,
+    send: mpsc::Sender<(Object, Range<u64>, Reply)>,
+}
+
+impl Refusing {
+    fn new(files: Arc<HashMap<String, Vec<u8>>>, tries: usize, warnings: Warnings) -> Self {
+        let (send, requests) = mpsc::channel::<(Object, Range<u64>, Reply)>();
+        let own = files.clone();
+        thread::spawn(move || {
+            tracing::subscriber::with_default(warnings, || {
+                let (mut tried, mut is_up) = (HashMap::<(String, u64), usize>::new(), false);
+                for (object, range, reply) in requests {
+                    let count = tried.entry((object.url.clone(), range.start)).or_default();
+                    *count += 1;
+                    is_up |= *count > tries;
+                    reply.done(match is_up {
+                        true => Ok(own[&object.url][range.start as usize..range.end as usize].to_vec()),
+                        false => Err(Error::in_source("connection refused").transient()),
+                    });
+                }
+            });
+        });
+        Refusing { files, send }
+    }
+}
+
+impl Store for Refusing {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect()
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
+        Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]);
+        Ok(())
+    }
+
+    fn fetch(&self, object: &Object, range: Range<u64>, reply: Reply) {
+        self.send.send((object.clone(), range, reply)).unwrap();
+    }
+}
+
+#[test]
+fn an_outage_in_an_epoch_is_told_once_with_the_url_and_the_cause() {
+    no_hang(|| {
+        let (files, warnings) = (Throttled::new(120, 1e9, false).files, Warnings::default());
+        let store = Refusing::new(files, 5, warnings.clone());
+        let source = Options::new().store("mem", Arc::new(store)).open("mem://set").unwrap();
+        let mut batches = loader(source).epochs(1).host().unwrap();
+        assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 120);
+        assert!(batches.stats().network.unwrap().retries >= 5);
+        let told = warnings.0.lock().unwrap().clone();
+        assert_eq!(told.len(), 1, "{told:?}");
+        for words in ["no answer after 4 attempts", "mem://set/s.tar", "connection refused"] {
+            assert!(told[0].contains(words), "{words}: {told:?}");
+        }
     });
 }

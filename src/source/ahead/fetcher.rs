@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::pace::{Pace, weight};
 use super::piece::{Flight, LOST, Outcome, Piece};
-use super::request::{ATTEMPTS, Counts, Parts, given_up, pause};
+use super::request::{ATTEMPTS, Counts, Parts, TOLD, given_up, pause, repeats};
 use crate::error::{Error, Result};
 use crate::source::store::Reply;
 use crate::source::{Follow, Keep, Lookahead, Place, Stop, Store, stop};
@@ -78,6 +78,8 @@ struct State {
     /// Whether a request was answered before the call returned, as a store does that blocks.
     blocks: bool,
     looked: Instant,
+    /// Whether a warning has said that the store does not answer. The next answer ends the outage.
+    told: bool,
     pace: Pace,
     numbers: u64,
 }
@@ -110,6 +112,7 @@ impl Fetcher {
             threads: 0,
             blocks: false,
             looked: now,
+            told: false,
             pace: Pace::new(),
             numbers: 0,
         };
@@ -274,8 +277,10 @@ impl Fetcher {
             came => Err(Error::in_source(format!("{came} bytes came instead of {len}")).transient()),
         });
         let done = piece.answered || piece.left == 0;
+        let mut outage = None;
         match bytes {
             Ok(bytes) => {
+                state.told = false;
                 piece.answered = true;
                 piece.answer.set(Outcome::Bytes(Arc::new(bytes)));
                 let others = state.flights.values().filter(|other| other.piece == number);
@@ -291,8 +296,13 @@ impl Fetcher {
                 if e.is_transient() && piece.attempts < ATTEMPTS {
                     let at = now + pause(piece.attempts, number);
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    tracing::debug!("requested again after attempt {}: {e}", piece.attempts);
                     state.later.insert((at, number));
+                    let e = if e.path().is_some() { e } else { e.at_path(&self.parts.object(object).url) };
+                    if piece.attempts >= TOLD && !std::mem::replace(&mut state.told, true) {
+                        outage = Some((TOLD, e));
+                    } else if piece.attempts < TOLD {
+                        outage = Some((piece.attempts, e));
+                    }
                 } else {
                     let e = given_up(e, self.parts.object(object), piece.range.clone(), piece.attempts);
                     piece.answered = true;
@@ -306,6 +316,10 @@ impl Fetcher {
         }
         state.release(number);
         self.go_on(guard);
+        // The user's logger must not wait for the lock's owner, which may be this thread.
+        if let Some((attempt, e)) = outage {
+            repeats(attempt, &e);
+        }
     }
 
     /// Repeats requests that were never answered.

@@ -14,7 +14,7 @@ use crate::trace::{NetworkStats, Tally};
 /// Together they bridge an outage of a minute and a half.
 pub(super) const ATTEMPTS: u32 = 12;
 /// The attempt after which a warning is logged.
-const TOLD: u32 = 4;
+pub(super) const TOLD: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
