@@ -71,6 +71,14 @@ fn part_of(path: &Path) -> Option<(&Path, &str)> {
     (has_parts && !path.exists()).then_some((set, part))
 }
 
+/// The URL for a path such as `s3:/bucket/train`, which lacks a slash.
+fn url_meant(path: &Path) -> Option<String> {
+    let (scheme, rest) = path.to_str()?.split_once(":/")?;
+    // A single letter is a drive of Windows.
+    let is_scheme = scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric());
+    is_scheme.then(|| format!("{scheme}://{rest}"))
+}
+
 /// Opens the data set at a local path.
 fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if tar::has_braces(path) && !path.exists() {
@@ -84,8 +92,10 @@ fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         return opened;
     }
     // The absolute path shows which folder a relative path refers to.
-    let metadata =
-        fs::metadata(path).map_err(|e| Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e))?;
+    let metadata = fs::metadata(path).map_err(|e| match url_meant(path) {
+        Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")).at_path(path),
+        None => Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e),
+    })?;
     if metadata.is_dir() {
         return formats::open_folder(path, options);
     }

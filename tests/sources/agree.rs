@@ -294,6 +294,9 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
         Some(&*std::env::current_dir().unwrap().join("absent/set")),
         "relative to the current directory"
     );
+    let slash = open("s3:/bucket/train").err().unwrap();
+    let expected = "no such path; a URL begins with two slashes: s3://bucket/train";
+    assert_eq!((slash.kind(), slash.cause()), (ErrorKind::Config, expected));
     let empty = open("").err().unwrap();
     assert!(empty.kind() == ErrorKind::Config && empty.cause() == "the path of the data set is empty", "{empty}");
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
