@@ -11,10 +11,14 @@ mod known;
 mod nodes;
 mod read;
 
+#[cfg(feature = "lmdb")]
 pub(super) use json::append_json;
+#[cfg(feature = "lmdb")]
+pub(super) use nodes::Array;
 #[cfg(feature = "arrays")]
 pub(super) use nodes::Tensor;
-pub(super) use nodes::{Array, Id, Node, Nodes};
+pub(super) use nodes::{Id, Node, Nodes};
+#[cfg(feature = "lmdb")]
 pub(super) use read::read;
 #[cfg(feature = "arrays")]
 pub(super) use read::read_torch;
