@@ -48,7 +48,7 @@ const OPTIONS: [&str; 36] = [
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 41] = [
+const NAMES: [(&str, &str); 42] = [
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
@@ -61,6 +61,7 @@ const NAMES: [(&str, &str); 41] = [
     ("Coco::with_pictures takes another folder", "warpfeed.Coco(json, pictures=...) takes another folder"),
     ("TableOptions::picture(", "TableOptions(picture="),
     ("TableOptions::file(", "TableOptions(files="),
+    ("TableOptions::label(", "TableOptions(label="),
     ("TableOptions::headerless", "TableOptions(headerless=True)"),
     ("with TableOptions::picture", "with TableOptions(picture=...)"),
     ("with TableOptions::label", "with TableOptions(label=...)"),

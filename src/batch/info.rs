@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::Role;
 use crate::decode::Rect;
 use crate::error::{Error, Result};
@@ -47,6 +49,8 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labelled: bool,
+    /// What to do if the samples have no labels.
+    pub(crate) advice: Option<Arc<str>>,
     /// The part of the image that shows the picture.
     pub(crate) shown: Rect,
     /// The sample's error, if it could not be delivered.
@@ -161,8 +165,9 @@ impl BatchInfo {
         if self.header.labelled {
             return Ok(field);
         }
-        let cause = "no label, like all samples of its batch; choose a column of labels with TableOptions::label, or \
+        let usual = "no label, like all samples of its batch; choose a column of labels with TableOptions::label, or \
                      read -1 with unlabelled(true)";
+        let cause = self.samples[0].advice.as_deref().unwrap_or(usual);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))
     }
 }

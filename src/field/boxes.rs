@@ -240,6 +240,12 @@ impl Kind for Boxes {
         Ok(arrays)
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        let columns = self.columns.iter().map(|column| &*column.name);
+        let parts = columns.chain(self.masks.then_some("masks")).chain(self.points.as_ref().map(|_| "points"));
+        [name.to_owned()].into_iter().chain(parts.map(|part| format!("{name}.{part}"))).collect()
+    }
+
     fn follows_picture(&self) -> bool {
         true
     }

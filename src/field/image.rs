@@ -74,7 +74,10 @@ impl Image {
             let names = sample.names();
             Error::in_source(match &self.of {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
-                None => format!("no image among the fields {names:?}{}", hint(&names)),
+                None => match sample.lacks_picture() {
+                    Some(column) => format!("column {column:?} is null or empty, so the sample has no picture"),
+                    None => format!("no image among the fields {names:?}{}", hint(&names)),
+                },
             })
         })
     }
@@ -119,6 +122,10 @@ impl Kind for Image {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let shape = vec![output.height as usize, output.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
+    }
+
+    fn reads(&self, _name: &str) -> Vec<String> {
+        self.of.iter().cloned().collect()
     }
 
     fn maker(&self) -> Maker<'_> {

@@ -55,6 +55,15 @@ pub trait Kind: Send + Sync + Debug {
     /// Any. The loader adds the sample.
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()>;
 
+    /// Returns the names of the sample's fields that [`write`](Kind::write) reads for a field called
+    /// `name`, with or without the ending of an encoding. A loader does not open if its source
+    /// [knows](crate::source::Source::fields) that it has no such field. By default nothing is
+    /// checked, and a name that is missing is an error of each sample.
+    fn reads(&self, name: &str) -> Vec<String> {
+        let _ = name;
+        Vec::new()
+    }
+
     /// Whether the field's coordinates are those of the sample's picture, so that the field is
     /// cropped and flipped with the picture. Loaders without a picture, and loaders that mix
     /// pictures, refuse such a field. False by default.
@@ -247,9 +256,11 @@ impl<'a> Place<'a> {
         self.row.bytes(self.first + array)
     }
 
-    /// Notes whether the sample has a label.
-    pub(super) fn set_labelled(&mut self, labelled: bool) {
-        self.row.meta().labelled = labelled;
+    /// Notes whether the sample has a label, and what to do if it has none.
+    pub(super) fn set_labelled(&mut self, labelled: bool, advice: Option<&Arc<str>>) {
+        let meta = self.row.meta();
+        meta.labelled = labelled;
+        meta.advice = advice.filter(|_| !labelled).cloned();
     }
 }
 

@@ -117,7 +117,7 @@ impl Kind for Label {
             }
             _ => {}
         }
-        place.set_labelled(label.is_some());
+        place.set_labelled(label.is_some(), input.sample.lacks_label());
         place.bytes(0).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
         Ok(())
     }

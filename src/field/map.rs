@@ -129,6 +129,14 @@ impl Kind for Map {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        match &self.of {
+            Of::Same => vec![name.to_owned()],
+            Of::Named(name) => vec![name.clone()],
+            Of::Picture => Vec::new(),
+        }
+    }
+
     fn follows_picture(&self) -> bool {
         true
     }

@@ -112,6 +112,10 @@ impl Kind for Mask {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape }])
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
+    }
+
     fn follows_picture(&self) -> bool {
         true
     }

@@ -177,6 +177,10 @@ impl Kind for MultiHot {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: vec![self.classes] }])
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
     fn copies(&self) -> bool {
         true
     }

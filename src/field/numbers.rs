@@ -41,6 +41,10 @@ impl Kind for Numbers {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }])
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
     fn copies(&self) -> bool {
         true
     }

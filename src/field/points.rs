@@ -66,6 +66,10 @@ impl Kind for Points {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
     fn follows_picture(&self) -> bool {
         true
     }

@@ -88,6 +88,10 @@ impl Kind for Rows {
         ])
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
     fn copies(&self) -> bool {
         true
     }

@@ -78,6 +78,10 @@ impl Kind for Tokens {
         Ok(arrays)
     }
 
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
     fn copies(&self) -> bool {
         true
     }

@@ -7,7 +7,7 @@
 //!    `classes`, `speed`, `limits`, `observe`. `pictures`: the options that it shares with
 //!    [`DecoderBuilder`], which is in `decoder`.
 //! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: the same for
-//!    batches on a device.
+//!    batches on a device; `known`: whether the source has the fields.
 //! 4. `memory`: available memory, and the loader's share of it; `processors`: the number of
 //!    processors that it may use.
 
@@ -21,6 +21,7 @@ mod cuda;
 mod decoder;
 mod fields;
 mod input;
+mod known;
 mod labels;
 mod limits;
 mod listed;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::memory::{Demand, Room, host_memory};
 use super::pictures::PictureOptions;
-use super::{Loader, listed, processors};
+use super::{Loader, known, listed, processors};
 use crate::batch::{HostBatch, Schemas, Slots};
 #[cfg(feature = "cuda")]
 use crate::cuda::Devices;
@@ -110,12 +110,14 @@ impl Loader {
         let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
         let pictures = self.pictures;
         let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
-        if let Some(path) = path.filter(|_| source.kind() == "folder" && !options.numbers()) {
-            listed::compare_splits(&path, source.classes());
+        if let Some(path) = path.as_ref().filter(|_| source.kind() == "folder" && !options.numbers()) {
+            listed::compare_splits(path, source.classes());
         }
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
+        let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
+        known::check_names(&kinds, &*source).map_err(named)?;
         let processors = processors::processors(&rank);
         let workers = match pictures.workers {
             0 => processors.min(MOST_WORKERS),

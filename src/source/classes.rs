@@ -160,6 +160,10 @@ impl Source for Numbered {
         self.source.ahead_bytes()
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        self.source.fields()
+    }
+
     fn network(&self) -> Option<NetworkStats> {
         self.source.network()
     }

@@ -248,6 +248,19 @@ impl Source for Concat {
         &self.classes
     }
 
+    /// Those of all parts, if each part knows its own.
+    fn fields(&self) -> Option<Vec<String>> {
+        let mut all = Vec::new();
+        for part in &self.parts {
+            for name in part.fields()? {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+        }
+        Some(all)
+    }
+
     fn kind(&self) -> &'static str {
         "concat"
     }

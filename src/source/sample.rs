@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::relabel::Relabel;
 use super::value::Value;
@@ -34,6 +35,31 @@ pub struct Sample<'a> {
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
     /// Number of them that the label already includes.
     done: usize,
+    lacks: Option<&'a Lacks>,
+}
+
+/// Causes that a sample of a row has no picture or no label, for messages.
+#[derive(Debug, Default)]
+pub(crate) struct Lacks {
+    /// The column of pictures.
+    pub(crate) picture: Option<String>,
+    /// What to do if no column counts as the label, and one could.
+    pub(crate) label: Option<Arc<str>>,
+}
+
+impl Lacks {
+    /// The advice for labels if there is no column of them, but `candidates` hold integers.
+    pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
+        let first = candidates.first()?;
+        let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
+        Some(
+            format!(
+                "no column counts as the label; \"{listed}\" {have} integers: TableOptions::label({first:?}) chooses a \
+                 column of labels, and unlabelled(true) reads -1"
+            )
+            .into(),
+        )
+    }
 }
 
 /// Origin of a sample's label.
@@ -53,7 +79,23 @@ impl<'a> Sample<'a> {
     /// `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
         let (fields, relabels) = ([("", Value::Bytes(&[])); MAX_FIELDS], [None; MAX_RELABELS]);
-        Sample { key, fields, len: 0, label: Label::None, relabels, done: 0 }
+        Sample { key, fields, len: 0, label: Label::None, relabels, done: 0, lacks: None }
+    }
+
+    /// The sample with the causes for what it may lack.
+    pub(crate) fn lacking(mut self, lacks: &'a Lacks) -> Self {
+        self.lacks = Some(lacks);
+        self
+    }
+
+    /// The column of pictures, in which the sample has none, if it is the sample of a row.
+    pub(crate) fn lacks_picture(&self) -> Option<&'a str> {
+        self.lacks?.picture.as_deref()
+    }
+
+    /// What to do if the sample has no label because no column counts as the label.
+    pub(crate) fn lacks_label(&self) -> Option<&'a Arc<str>> {
+        self.lacks?.label.as_ref()
     }
 
     /// Adds a field: bytes, text, or another [`Value`]. The field `cls` is the label in decimal

@@ -191,6 +191,16 @@ pub trait Source: Send + Sync {
         &[]
     }
 
+    /// Names of the fields that samples may have besides the picture, if the source knows them
+    /// without reading samples. `None`, the default, if it does not.
+    ///
+    /// A loader compares them with the names that its kinds [read](crate::field::Kind::reads), and
+    /// does not open if a name is missing. A name without an ending, such as `mask`, stands for
+    /// every encoding.
+    fn fields(&self) -> Option<Vec<String>> {
+        None
+    }
+
     /// What the source asked of its store so far. `None`, the default, for a source on this
     /// machine. A source that wraps others returns their sum.
     fn network(&self) -> Option<NetworkStats> {
@@ -261,6 +271,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn classes(&self) -> &[String] {
         (**self).classes()
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        (**self).fields()
     }
 
     fn network(&self) -> Option<NetworkStats> {

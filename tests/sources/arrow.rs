@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use warpfeed::Loader;
 use warpfeed::source::{Options, OwnedSample, Source, TableOptions, Value, open};
 
 use crate::formats::{agrees, fixture};
@@ -92,6 +93,13 @@ fn a_null_is_no_field_and_no_label_and_neither_is_a_negative_label() {
     // A list with a null is an error of its sample alone, and only if it is read.
     let e = source.read(3, &mut scratch).unwrap_err();
     assert!(e.to_string().contains("column \"list\": number 1 of a list is null"), "{e}");
+    // A picture that is null is named by its column.
+    for path in ["arrow_types/saved", "parquet_types/none.parquet"] {
+        let table = TableOptions::new().columns(["text"]).picture("blob");
+        let e = Loader::new(fixture(path)).table(table).subset([1]).into_iter().next().unwrap().unwrap_err();
+        assert_eq!(e.cause(), "column \"blob\" is null or empty, so the sample has no picture");
+        assert_eq!(e.sample(), Some(1));
+    }
     let source = types("saved", Some(&["text"]));
     assert_eq!(source.label(3, &mut scratch).unwrap(), None);
     assert_eq!(source.read(3, &mut scratch).unwrap().names(), ["text.txt"]);

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::formats::fixture;
 use crate::support::no_hang;
 use proptest::prelude::*;
 use warpfeed::field::{Image, MultiHot, Numbers, Rows};
@@ -314,6 +315,48 @@ fn a_table_without_names_of_columns_does_not_lose_its_first_row() {
     assert!(e.cause().starts_with(words) && e.cause().contains("headerless"), "{e}");
     let both = TableOptions::new().headerless().picture("0").label("1").open(&table).unwrap();
     assert_eq!((both.len(), both.label(0, &mut Vec::new()).unwrap()), (2, Some(1)));
+}
+
+#[test]
+fn a_misspelt_field_is_an_error_on_opening_with_the_name_that_was_meant() {
+    let root = tempfile::tempdir().unwrap();
+    let path = write(root.path(), "t.csv", "age,caption,score\n1,a,0.5\n2,b,0.25\n");
+    let open = |path: &Path, name: &str| {
+        let loader = Loader::new(path).without("image").without("label").field(name, Numbers::new(Dtype::F32, []));
+        loader.on_error(OnError::Skip { max_skipped: 10 }).host()
+    };
+    assert!(["age", "age.txt", "score"].iter().all(|name| open(&path, name).is_ok()));
+    let e = open(&path, "aeg").unwrap_err();
+    let cause = "no field \"aeg\" among [\"age\", \"caption\", \"score\"]; did you mean \"age\"?";
+    assert_eq!((e.kind(), e.cause(), e.path()), (ErrorKind::Config, cause, Some(&*path)));
+    assert!(!open(&path, "weight").unwrap_err().cause().contains("did you mean"));
+    // The same for the rows of other formats, and for sets that are joined and renumbered.
+    for name in ["arrow/saved", "parquet/hub/train", "arrays/stored.npz"] {
+        let e = open(&fixture(name), "nothing").unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");
+    }
+    let joined = Loader::mixture([(&path, 0.5), (&path, 0.5)]).classes(["a", "b"]);
+    let e = joined.without("image").without("label").field("agee", Numbers::new(Dtype::F32, [])).host().unwrap_err();
+    assert!(e.cause().contains("did you mean \"age\"?"), "{e}");
+}
+
+#[test]
+fn integers_that_are_no_label_by_name_are_named_by_the_error_for_labels() {
+    let root = tempfile::tempdir().unwrap();
+    let path = write(root.path(), "t.csv", "fine_label,age,coarse_label\n1,0.5,0\n2,0.25,1\n");
+    let load = |loader: Loader| loader.without("image").into_iter().next().unwrap().unwrap();
+    let e = load(Loader::new(&path)).labels().unwrap_err();
+    assert_eq!(
+        e.cause(),
+        "no column counts as the label; \"fine_label\", \"coarse_label\" have integers: \
+         TableOptions::label(\"fine_label\") chooses a column of labels, and unlabelled(true) reads -1"
+    );
+    let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
+    assert_eq!(chosen.labels().unwrap(), [1, 2]);
+    // Without integers, the advice is general.
+    let path = write(root.path(), "u.csv", "age\n0.5\n");
+    let load = load(Loader::new(&path).field("age", Numbers::new(Dtype::F32, [])));
+    assert!(load.labels().unwrap_err().cause().starts_with("no label, like all samples of its batch"));
 }
 
 #[test]

@@ -354,6 +354,10 @@ impl Source for Arrays {
         Some(self.path.clone())
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.rows.field_names())
+    }
+
     fn classes(&self) -> &[String] {
         self.rows.classes()
     }

@@ -293,6 +293,10 @@ impl Source for Arrow {
         Some(self.locate(index).0.path.clone())
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
     fn classes(&self) -> &[String] {
         self.columns.classes()
     }

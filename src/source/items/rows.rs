@@ -261,6 +261,10 @@ impl<L: Layout> Source for Rows<L> {
         Some(self.items.path(index).to_owned())
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
     fn classes(&self) -> &[String] {
         self.columns.classes()
     }

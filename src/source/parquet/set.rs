@@ -448,6 +448,10 @@ impl Source for Parquet {
         Some(self.part(index).input.file.path.clone())
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
     fn classes(&self) -> &[String] {
         self.columns.classes()
     }

@@ -7,7 +7,7 @@ use super::found::Found;
 use super::labels::{Labels, Learner};
 use crate::error::{Error, Result};
 use crate::format::{self, FORMATS};
-use crate::source::sample::MAX_FIELDS;
+use crate::source::sample::{Lacks, MAX_FIELDS};
 use crate::source::{Classes, Sample};
 
 /// Names of the column of pictures, in the order of preference. They decide only between several
@@ -78,6 +78,7 @@ pub(in crate::source) struct Columns {
     labels: Option<Labels>,
     /// Columns that become fields.
     pub(super) fields: Vec<Field>,
+    lacks: Lacks,
 }
 
 /// A column that becomes a field.
@@ -166,7 +167,13 @@ impl Columns {
                 && chosen.as_ref().is_none_or(|chosen| chosen.contains(place))
         };
         let fields = (0..columns.len()).filter(is_field).map(|place| Field::new(place, &columns[place])).collect();
-        let columns = Columns { picture, label, labels: label.map(|_| Labels::Numbers), fields };
+        let integers = columns.iter().enumerate().filter(|(place, column)| {
+            column.holds == Holds::Integers && is_field(place) && label.is_none() && !wanted.without_label
+        });
+        let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
+        let lacks =
+            Lacks { picture: picture.map(|place| columns[place].name.clone()), label: Lacks::label_of(&integers) };
+        let columns = Columns { picture, label, labels: label.map(|_| Labels::Numbers), fields, lacks };
         columns.check()?;
         Ok(columns)
     }
@@ -272,6 +279,16 @@ impl Columns {
         }
     }
 
+    /// Names of the fields besides the picture. That of further pictures has no ending, which
+    /// depends on their format.
+    pub(in crate::source) fn field_names(&self) -> Vec<String> {
+        let name = |field: &Field| match field.pictures.is_empty() {
+            true => field.name.clone(),
+            false => field.name.trim_end_matches(".img").to_owned(),
+        };
+        self.fields.iter().map(name).collect()
+    }
+
     /// Label in `cell`, a cell of the column of labels.
     ///
     /// # Errors
@@ -330,7 +347,7 @@ impl Columns {
         key: &'a str,
         mut cell: impl FnMut(usize) -> Result<Cell<'a>>,
     ) -> Result<Sample<'a>> {
-        let mut sample = Sample::new(key);
+        let mut sample = Sample::new(key).lacking(&self.lacks);
         if let Some(place) = self.picture
             && let Some(bytes) = cell(place)?.bytes()
         {

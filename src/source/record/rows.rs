@@ -180,6 +180,11 @@ impl Rows {
         self.uses.label().map(|place| &*self.columns[place].name)
     }
 
+    /// Names of the fields, as [`Columns::field_names`].
+    pub(in crate::source) fn field_names(&self) -> Vec<String> {
+        self.uses.field_names()
+    }
+
     /// Names of the classes, if the labels are text.
     pub(in crate::source) fn classes(&self) -> &[String] {
         self.uses.classes()

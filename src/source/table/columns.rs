@@ -5,7 +5,8 @@ use super::options::TableOptions;
 use crate::error::{Error, Result};
 use crate::format::field_of_file;
 use crate::source::file::is_below;
-use crate::source::sample::MAX_FIELDS;
+use crate::source::record::whole;
+use crate::source::sample::{Lacks, MAX_FIELDS};
 
 /// Default names of the column of pictures. The first one in this list that a table has is used.
 const PICTURES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
@@ -27,6 +28,7 @@ pub(super) struct Columns {
     pub(super) fields: Vec<Field>,
     /// Vector fields: the name, and the columns that are joined.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
+    pub(super) lacks: Lacks,
 }
 
 #[derive(Debug)]
@@ -111,7 +113,13 @@ impl Columns {
             }
             fields.push(field(column, name, value));
         }
-        let columns = Columns { names, picture, label, files, guessed, fields, gathered };
+        let is_integer = |field: &&Field| {
+            let value = first.get(field.column).and_then(Option::as_ref);
+            label.is_none() && !options.without_label && value.is_some_and(|(_, value)| whole(value).is_some())
+        };
+        let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
+        let lacks = Lacks { picture: None, label: Lacks::label_of(&integers) };
+        let columns = Columns { names, picture, label, files, guessed, fields, gathered, lacks };
         columns.check()?;
         Ok(columns)
     }
@@ -124,11 +132,17 @@ impl Columns {
         self.check()
     }
 
+    /// Names of the fields besides the picture, without the endings, which depend on the row.
+    pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
+        let without_end = |name: &'_ str| name.len() - ".txt".len();
+        let files = self.files.iter().map(|(_, stem)| &**stem);
+        let fields = self.fields.iter().map(|field| &*field.text);
+        let texts = fields.chain(self.gathered.iter().map(|(name, _)| &**name));
+        files.chain(texts.map(move |name| &name[..without_end(name)]))
+    }
+
     fn check(&self) -> Result<()> {
-        let stems = self.files.iter().map(|(_, stem)| &**stem);
-        let stems = stems.chain(self.fields.iter().map(|field| field.text.trim_end_matches(".txt")));
-        let stems: Vec<&str> =
-            stems.chain(self.gathered.iter().map(|(name, _)| name.trim_end_matches(".txt"))).collect();
+        let stems: Vec<&str> = self.stems().collect();
         if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
             return Err(Error::config(format!("two columns would become the field {twice:?}")));
         }

@@ -473,7 +473,7 @@ impl Source for Table {
         let Gathered { key, label, fields } = made?;
         let page: &'a [u8] = scratch;
         let text = |place: Range<usize>| std::str::from_utf8(&page[place]).expect("its parts are text");
-        let mut sample = Sample::new(text(key));
+        let mut sample = Sample::new(text(key)).lacking(&self.columns.lacks);
         for (name, bytes) in fields {
             let name = match name {
                 Name::Known(name) => name,
@@ -506,6 +506,10 @@ impl Source for Table {
     }
 
     of_stored!();
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.stems().map(str::to_owned).collect())
+    }
 
     fn classes(&self) -> &[String] {
         match &self.labels {

@@ -212,6 +212,10 @@ impl Source for TfRecord {
         Some(self.shards[self.locate(index).0].file.path.clone())
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.rows.field_names())
+    }
+
     fn classes(&self) -> &[String] {
         self.rows.classes()
     }

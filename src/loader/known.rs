@@ -1,0 +1,102 @@
+//! Compares the names of fields with those that a source has.
+
+use crate::error::{Error, Result};
+use crate::field::FieldKind;
+use crate::format::is_picture;
+use crate::source::Source;
+
+/// Endings of names that say how numbers and text are encoded.
+const ENDS: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
+
+/// Maximum number of names in a message.
+const SHOWN: usize = 20;
+
+/// Checks that the source has each field that the kinds read, if it knows its fields. So a mistake
+/// in a name is one error on opening instead of one for each sample.
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) with the names that exist, and the most similar
+/// one.
+pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) -> Result<()> {
+    let Some(known) = source.fields() else { return Ok(()) };
+    for (field, FieldKind(kind)) in kinds {
+        for wanted in kind.reads(field) {
+            // The name of a picture depends on the format of each sample.
+            let end = wanted.rsplit_once('.').map_or(&*wanted, |(_, end)| end);
+            if is_picture(end) || known.iter().any(|known| are_one(known, &wanted)) {
+                continue;
+            }
+            let mut stems: Vec<&str> = known.iter().map(|name| stem(name)).collect();
+            let close =
+                closest(stem(&wanted), &stems).map_or(String::new(), |name| format!("; did you mean {name:?}?"));
+            let more = stems.len().saturating_sub(SHOWN);
+            stems.truncate(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let of = if wanted == *field { String::new() } else { format!("field {field:?}: ") };
+            return Err(Error::config(match stems.is_empty() {
+                true => format!("{of}no field {wanted:?}: the samples have only a picture or a label"),
+                false => format!("{of}no field {wanted:?} among {stems:?}{more}{close}"),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two names are those of one field. One of them may lack the ending.
+fn are_one(known: &str, wanted: &str) -> bool {
+    let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
+    known == wanted || extends(known, wanted) || extends(wanted, known)
+}
+
+/// A name without the ending of an encoding.
+fn stem(name: &str) -> &str {
+    ENDS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+}
+
+/// The name most similar to `wanted`, if there is a similar one.
+fn closest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
+    let (distance, name) = names.iter().map(|name| (distance(wanted, name), *name)).min_by_key(|found| found.0)?;
+    (distance <= wanted.chars().count().div_ceil(3)).then_some(name)
+}
+
+/// Number of characters to insert, remove, replace or swap with their neighbour, so that one name
+/// becomes the other.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for (i, &a) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, &b) in other.iter().enumerate() {
+            let mut least = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && a == other[j - 1] && one[i - 1] == b {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_similar_name_is_found() {
+        let names = ["age", "caption", "boxes.class", "boxes"];
+        for (wanted, expected) in
+            [("aeg", Some("age")), ("captoin", Some("caption")), ("boxes.clas", Some("boxes.class")), ("xyz", None)]
+        {
+            assert_eq!(closest(wanted, &names), expected, "{wanted}");
+        }
+        assert_eq!(closest("a", &[]), None);
+        assert_eq!((distance("", "abc"), distance("abcd", "acbd"), distance("é", "e")), (3, 1, 1));
+    }
+
+    #[test]
+    fn an_ending_may_be_missing_on_either_side() {
+        assert!(are_one("age.txt", "age") && are_one("mask", "mask.npy") && are_one("age.txt", "age.txt"));
+        assert!(!are_one("ages.txt", "age") && !are_one("age", "ages"));
+    }
+}
