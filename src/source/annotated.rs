@@ -6,6 +6,7 @@
 //! | `boxes.npy` | (n, 4) f32: left, upper, right and lower edge |
 //! | `boxes.class.npy` | (n) i64: the number of the class |
 //! | `boxes.crowd.npy`, `boxes.difficult.npy` | (n) u8: 1 or 0 |
+//! | `boxes.area.npy` | (n) f32: the area that the set declares, in pixels |
 //! | `boxes.masks.json` | n segmentations as COCO writes them; `null` if a box has none |
 //! | `boxes.points.npy` | (n, K, 3) f32: x, y, and 0 unlabelled, 1 hidden, 2 visible |
 //! | `boxes.image_size.txt` | width and height in pixels of the annotated picture, if the set declares them |

@@ -133,7 +133,7 @@ fn check(source: &dyn Source, sample: &Sample<'_>) {
         Some((rows, npy.size, npy.data.to_vec()))
     };
     let Some((count, _, edges)) = array("boxes.npy") else { return };
-    for name in ["boxes.class.npy", "boxes.crowd.npy", "boxes.difficult.npy", "boxes.points.npy"] {
+    for name in ["boxes.class.npy", "boxes.crowd.npy", "boxes.area.npy", "boxes.difficult.npy", "boxes.points.npy"] {
         assert!(array(name).is_none_or(|(rows, ..)| rows == count), "{name}");
     }
     for edges in edges.as_chunks::<16>().0 {

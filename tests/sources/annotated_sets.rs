@@ -6,10 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::annotated::{coco, coco_set, refused, set};
+use crate::warnings::Warnings;
 use serde_json::json;
-use warpfeed::ErrorKind;
+use warpfeed::field::Boxes;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Coco, Options, OwnedSample, Source, Voc, Yolo, open};
+use warpfeed::{Augment, Dtype, ErrorKind, Loader};
 
 fn sample(source: &dyn Source, index: usize) -> OwnedSample {
     OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
@@ -69,6 +71,7 @@ fn coco_returns_the_content_of_its_json() {
                 "boxes.npy",
                 "boxes.class.npy",
                 "boxes.crowd.npy",
+                "boxes.area.npy",
                 "boxes.points.npy",
                 "boxes.masks.json",
                 "boxes.image_size.txt",
@@ -83,6 +86,9 @@ fn coco_returns_the_content_of_its_json() {
     assert_eq!(array(pair, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![1.5, 2.0, 4.5, 6.0, 0.0, 0.0, 1.0, 1.0]));
     assert_eq!(array(pair, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![2.0, 1.0]));
     assert_eq!(array(pair, "boxes.crowd.npy"), ("|u1 [2]".to_owned(), vec![0.0, 0.0]));
+    // The file has an area of 12 for the first box, and none for the others.
+    assert_eq!(array(pair, "boxes.area.npy"), ("<f4 [2]".to_owned(), vec![12.0, 1.0]));
+    assert_eq!(array(crowd, "boxes.area.npy").1, [200.0]);
     let points = vec![1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
     assert_eq!(array(pair, "boxes.points.npy"), ("<f4 [2, 2, 3]".to_owned(), points));
     let masks: serde_json::Value = serde_json::from_str(&text(pair, "boxes.masks.json")).unwrap();
@@ -105,9 +111,10 @@ fn coco_returns_the_content_of_its_json() {
 }
 
 #[test]
-fn coco_without_masks_or_points_has_no_such_fields() {
+fn coco_without_areas_masks_or_points_has_no_such_fields() {
     let mut json = coco();
     for annotation in json["annotations"].as_array_mut().unwrap() {
+        annotation.as_object_mut().unwrap().remove("area");
         annotation.as_object_mut().unwrap().remove("keypoints");
         annotation["segmentation"] = json!([]);
     }
@@ -149,6 +156,62 @@ fn coco_finds_its_pictures_or_accepts_their_folder() {
 }
 
 #[test]
+fn a_folder_of_pictures_without_the_pictures_is_an_error_on_opening() {
+    let image = |name: &str| json!({"id": name, "file_name": name, "width": 20, "height": 10});
+    let json = json!({"images": [image("a.png"), image("b.png")]}).to_string();
+    let root = set(&[("a.json", &json), ("empty/x.txt", ""), ("part/b.png", "")]);
+    let open = |folder: &str| Coco::with_pictures(root.path().join("a.json"), root.path().join(folder));
+    let e = refused(open("nope"));
+    assert!(
+        e.cause().starts_with("the folder of the pictures, ") && e.cause().ends_with("nope, is not a folder"),
+        "{e}"
+    );
+    let e = refused(open("empty"));
+    assert!(e.cause().starts_with("the first 2 pictures, such as \"a.png\", were not found in "), "{e}");
+    assert_eq!(e.path(), Some(&*root.path().join("a.json")));
+    // A missing picture among others is an error of its sample.
+    let source = open("part").unwrap();
+    assert_eq!(refused(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
+    assert!(source.read(1, &mut Vec::new()).is_ok());
+}
+
+#[test]
+fn annotations_of_pictures_that_are_not_listed_are_ignored_with_a_warning() {
+    let mut json = coco();
+    let of_77 = |id: i64| json!({"id": id, "image_id": 77, "category_id": 1, "bbox": [0, 0, 1, 1], "keypoints": [1]});
+    json["annotations"].as_array_mut().unwrap().splice(0..0, [of_77(7), of_77(8)]);
+    let (expected, root, warnings) = (coco_set(&coco()), coco_set(&json), Warnings::default());
+    let open = |root: &tempfile::TempDir| Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
+    let source = tracing::subscriber::with_default(warnings.clone(), || open(&root));
+    assert_eq!(samples(&source), samples(&open(&expected)));
+    let shown = warnings.0.lock().unwrap().join("\n");
+    let cause = "2 of 5 annotations are not of one of the 3 images of the file; annotation 7 is of image 77; such annotations are ignored";
+    assert!(shown.contains("instances_val.json: ") && shown.ends_with(cause), "{shown}");
+}
+
+#[test]
+fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
+    let root = coco_set(&coco());
+    let path = root.path().join("annotations/instances_val.json");
+    let open = |field: &str, boxes: Boxes| Loader::new(&path).unlabelled(true).field(field, boxes).host();
+    assert!(open("boxes", Boxes::new(4).column("area", Dtype::F32).masks().points(2)).is_ok());
+    let e = refused(open("boxes", Boxes::new(4).column("clas", Dtype::I64)));
+    let words =
+        "field \"boxes\": no field \"boxes.clas\" among [\"boxes\", \"boxes.class\", \"boxes.crowd\", \"boxes.area\"";
+    assert!(e.cause().starts_with(words) && e.cause().ends_with("; did you mean \"boxes.class\"?"), "{e}");
+    assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*path)));
+    assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
+    // Without annotations there are no boxes whose columns could be missing.
+    let mut json = coco();
+    json.as_object_mut().unwrap().remove("annotations");
+    let root = coco_set(&json);
+    let path = root.path().join("annotations/instances_val.json");
+    let loader =
+        Loader::new(path).unlabelled(true).augment(Augment::resize(8, 8)).field("boxes", Boxes::new(4).masks());
+    assert!(loader.into_iter().all(|batch| batch.is_ok()));
+}
+
+#[test]
 fn the_root_of_a_coco_set_is_not_opened_as_class_folders() {
     let root = coco_set(&coco());
     let e = refused(open(root.path()));
@@ -165,7 +228,6 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
     };
     let path = "annotations/instances_val.json";
     for (pointer, value, words) in [
-        ("/annotations/0/image_id", json!(77), "annotation 100 is of image 77, which is not among the 3 images"),
         ("/images/1/id", json!(9), "image id 9 is used by "),
         ("/categories/1/id", json!(90), "category id 90 is used by "),
         ("/annotations/0/bbox", json!([1, 2, 3]), "invalid length 3, expected an array of length 4 at line "),
@@ -177,7 +239,12 @@ fn a_bad_coco_json_is_an_error_with_its_position() {
             json!([1, 2, 2]),
             "annotation 100 has 3 keypoint numbers; 2 points of x, y and visibility need 6",
         ),
-        ("/images", json!([]), "annotation 100 is of image 9, which is not among the 0 images"),
+        ("/images", json!([]), "lists no images"),
+        (
+            "/images",
+            json!([{"id": 5, "file_name": "b.png", "width": 20, "height": 10}]),
+            "3 of 3 annotations are not of one of the 1 image of the file; annotation 100 is of image 9",
+        ),
     ] {
         let root = change(pointer, value);
         let e = refused(Coco::open(root.path().join(path)));
@@ -452,7 +519,10 @@ fn annotations_are_packed_to_the_same_bytes_as_before_values_had_types() {
         ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
         ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
     ]);
-    let (coco, voc) = (coco_set(&coco()), voc());
+    // COCO's areas were added later.
+    let mut json = coco();
+    json["annotations"][0].as_object_mut().unwrap().remove("area");
+    let (coco, voc) = (coco_set(&json), voc());
     for (path, expected) in [
         (yolo.path().join("data.yaml"), 14_715_297_234_080_773_763),
         (coco.path().join("annotations/instances_val.json"), 12_446_537_908_120_063_695),

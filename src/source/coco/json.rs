@@ -42,6 +42,9 @@ pub(super) struct Object<'a> {
     pub(super) category_id: i64,
     /// Left and upper edge, width and height.
     pub(super) bbox: [f64; 4],
+    /// In pixels.
+    #[serde(default)]
+    pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]
     pub(super) iscrowd: bool,
     /// Borrows its text, which makes up most of the file.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::source::annotated::below;
 use crate::source::store::Stores;
 use crate::source::stored::Below;
 
@@ -15,12 +16,50 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     if let Some(found) = candidates.iter().find(|folder| folder.join(name).is_file()) {
         return Ok(found.clone());
     }
-    let looked: Vec<_> = candidates.iter().map(|folder| folder.display().to_string()).collect();
+    let looked: Vec<_> = candidates.iter().map(|folder| shown(folder)).collect();
     let looked = looked.join(", ");
     Err(Error::in_source(format!(
         "the first picture, {name:?}, was not found; looked in {looked}; Coco::with_pictures takes another folder"
     ))
     .at_path(json))
+}
+
+/// Number of pictures that are looked for in a folder that the user chose.
+const TRIED: usize = 100;
+
+/// Returns the user's `folder` if it contains one of the first pictures of `json`, which have these
+/// `names`.
+///
+/// # Errors
+/// If the folder does not exist, or none of these pictures is in it.
+pub(super) fn check_folder<'a>(
+    json: &Path,
+    folder: &Path,
+    names: impl ExactSizeIterator<Item = &'a str>,
+) -> Result<PathBuf> {
+    if !folder.is_dir() {
+        let cause = format!("the folder of the pictures, {}, is not a folder", shown(folder));
+        return Err(Error::in_source(cause).at_path(json));
+    }
+    let (tried, mut first) = (names.len().min(TRIED), None);
+    for name in names.take(TRIED) {
+        // A name that leads out of the folder is an error of its sample.
+        if below(name).is_err() || folder.join(name).exists() {
+            return Ok(folder.to_owned());
+        }
+        first.get_or_insert(name);
+    }
+    let (first, folder) = (first.unwrap_or_default(), shown(folder));
+    let cause = match tried {
+        1 => format!("the picture, {first:?}, was not found in {folder}"),
+        _ => format!("the first {tried} pictures, such as {first:?}, were not found in {folder}"),
+    };
+    Err(Error::in_source(cause).at_path(json))
+}
+
+/// The folder for a message. The folder of a file that is named without one is the current one.
+fn shown(folder: &Path) -> String {
+    if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
 /// The URL of the folder that contains the picture `name` of the file at the URL `json`, with a `/`

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::value::RawValue;
 
 use super::json::{self, Id, Object};
-use super::pictures::{folder_of, url_folder_of};
-use crate::error::{Error, Result};
+use super::pictures::{check_folder, folder_of, url_folder_of};
+use crate::error::{Error, Result, counted};
 use crate::format::Format;
 use crate::source::ahead::Remote;
 use crate::source::annotated::{Parts, below, check_box, key_and_field};
@@ -32,6 +32,8 @@ use crate::source::{Sample, Source};
 ///   `image_id.txt` holds the id.
 /// - **Boxes**: `boxes.npy`, (n, 4) f32, left, upper, right and lower edge in pixels, in the order
 ///   of the file. `boxes.crowd.npy`, (n) u8, is `iscrowd`.
+/// - **Areas**: `boxes.area.npy`, (n) f32, the `area` in pixels of the picture. The samples have the
+///   field if an annotation of the file has an area. The area of one without it is that of its box.
 /// - **Classes**: `boxes.class.npy`, (n) i64. The categories, sorted by id, are numbered 0, 1, 2,
 ///   …: COCO's ids 1 to 90 become 0 to 79. [`classes`](Source::classes) has their names.
 /// - **Masks**: `boxes.masks.json`, the n `segmentation`s as written in the file: polygons or
@@ -56,8 +58,9 @@ use crate::source::{Sample, Source};
 ///
 /// **Bad annotations.** A category that the file does not list is an error of the sample, and so is
 /// a box that exceeds its picture by more than a pixel or a hundredth of the side, whichever is
-/// larger. The message names the annotation. An annotation of a picture that the file does not list
-/// is an error on opening.
+/// larger. The message names the annotation. Annotations of pictures that the file does not list are
+/// ignored, as by pycocotools. On opening, a warning reports their number. If all annotations are of
+/// such pictures, opening is an error.
 #[derive(Debug)]
 pub struct Coco {
     file: PathBuf,
@@ -101,6 +104,8 @@ struct Set {
     categories: Vec<i64>,
     classes: Vec<String>,
     masks: bool,
+    /// Whether an annotation has an area.
+    areas: bool,
     /// Number of points per box; 0 if the set has none.
     points: usize,
     /// All points of all annotations.
@@ -132,6 +137,8 @@ struct Annotation {
     category: i64,
     /// Left, upper, right and lower edge.
     edges: [f64; 4],
+    /// Its area in pixels; that of its box if the file has none.
+    area: f32,
     crowd: bool,
     /// Offset and length of the segmentation in the file; no bytes if it has none.
     at: u64,
@@ -146,9 +153,9 @@ impl Coco {
     /// folders may be next to the file or next to its folder.
     ///
     /// # Errors
-    /// If the file cannot be read or is not COCO's JSON (the message has line and column), if an
-    /// annotation is of a picture that is not listed, if an id is used twice, or if the pictures
-    /// are not found.
+    /// If the file cannot be read or is not COCO's JSON (the message has line and column), if no
+    /// annotation is of a picture that is listed, if an id is used twice, or if the pictures are
+    /// not found.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(json.as_ref(), None, Vec::new())
     }
@@ -156,7 +163,8 @@ impl Coco {
     /// Opens the annotations in `json` of the pictures below `folder`.
     ///
     /// # Errors
-    /// The errors of [`open`](Coco::open). A missing picture is an error when it is read.
+    /// The errors of [`open`](Coco::open). Opening looks for the first 100 pictures and fails if the
+    /// folder has none of them. Otherwise a missing picture is an error when it is read.
     pub fn with_pictures(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(json.as_ref(), Some(folder.as_ref()), Vec::new())
     }
@@ -170,9 +178,9 @@ impl Coco {
         let mut bytes = Vec::new();
         let opened = file.try_clone().map_err(failed)?;
         file::append(opened, &mut bytes, u64::MAX).map_err(failed)?;
-        let set = Set::parse(&bytes).map_err(|e| e.at_path(json))?;
+        let set = Set::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let folder = match folder {
-            Some(folder) => folder.to_owned(),
+            Some(folder) => check_folder(json, folder, set.images.iter().map(|image| &*image.name))?,
             None => folder_of(json, &set.images[0].name)?,
         };
         let file = Unmapped { file, len: bytes.len() as u64, path: json.to_owned() };
@@ -190,7 +198,7 @@ impl Coco {
         let (remote, url) = (Remote::new(stores.of(json)?.clone()), json.to_owned());
         let object = remote.repeated(move |store| store.object(&url))?;
         let bytes = remote.bytes(&object, 0, object.len)?;
-        let mut set = Set::parse(&bytes).map_err(|e| e.at_path(json))?;
+        let mut set = Set::parse(&bytes, json.as_ref()).map_err(|e| e.at_path(json))?;
         let mut text = Vec::new();
         for annotation in set.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
             let start = text.len() as u64;
@@ -240,6 +248,9 @@ impl Source for Coco {
         let classes = annotations.iter().map(|annotation| self.set.class(annotation).expect("checked above"));
         parts.array("boxes.class.npy", &[n], classes);
         parts.array("boxes.crowd.npy", &[n], annotations.iter().map(|annotation| u8::from(annotation.crowd)));
+        if self.set.areas {
+            parts.array("boxes.area.npy", &[n], annotations.iter().map(|annotation| annotation.area));
+        }
         if self.set.points > 0 {
             let numbers = annotations.iter().flat_map(|annotation| {
                 let none = annotation.points.is_none();
@@ -296,21 +307,36 @@ impl Source for Coco {
         &self.set.classes
     }
 
+    fn fields(&self) -> Option<Vec<String>> {
+        // Without boxes, a sample needs no columns of them.
+        if self.set.annotations.is_empty() {
+            return None;
+        }
+        let mut names = vec!["boxes.npy", "boxes.class.npy", "boxes.crowd.npy"];
+        names.extend(self.set.areas.then_some("boxes.area.npy"));
+        names.extend((self.set.points > 0).then_some("boxes.points.npy"));
+        names.extend(self.set.masks.then_some("boxes.masks.json"));
+        names.extend(["boxes.image_size.txt", "image_id.txt"]);
+        Some(names.into_iter().map(str::to_owned).collect())
+    }
+
     fn kind(&self) -> &'static str {
         "coco"
     }
 }
 
 impl Set {
-    /// The content of a file with these bytes.
-    fn parse(bytes: &[u8]) -> Result<Self> {
+    /// The content of the file at `path`, which has these bytes.
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
         let content: json::File<'_> =
             serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not the JSON of COCO: {e}")))?;
-        let set = Set::of(content, bytes)?;
-        if set.images.is_empty() { Err(Error::in_source("lists no images")) } else { Ok(set) }
+        if content.images.is_empty() {
+            return Err(Error::in_source("lists no images"));
+        }
+        Set::of(content, bytes, path)
     }
 
-    fn of(mut content: json::File<'_>, bytes: &[u8]) -> Result<Self> {
+    fn of(mut content: json::File<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
         content.categories.sort_by_key(|category| category.id);
         content.images.sort_by(|a, b| a.id.cmp(&b.id));
         if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
@@ -326,22 +352,30 @@ impl Set {
             content.annotations.iter().filter_map(|object| object.keypoints.as_ref()).map(|points| points.len() / 3);
         let points = named.filter(|&named| named > 0).or(given.max()).unwrap_or(0);
 
+        let areas = content.annotations.iter().any(|object| object.area.is_some());
+
         let mut coordinates = Vec::new();
         let mut annotations = {
             let places: HashMap<&Id<'_>, u32> = content.images.iter().map(|image| &image.id).zip(0..).collect();
             let unlisted = |object: &&Object<'_>| !places.contains_key(&object.image_id);
             if let Some(first) = content.annotations.iter().find(unlisted) {
-                let (image, all) = (&first.image_id, content.images.len());
+                let (image, images, all) = (&first.image_id, content.images.len(), content.annotations.len());
                 let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
                 let count = content.annotations.iter().filter(unlisted).count();
-                return Err(Error::in_source(format!(
-                    "annotation {id} is of image {image}, which is not among the {all} images of the file; the same is true of {count} annotations in all"
-                )));
+                let cause = format!(
+                    "{count} of {} not of one of the {} of the file; annotation {id} is of image {image}",
+                    counted(all, "annotation is", "annotations are"),
+                    counted(images, "image", "images"),
+                );
+                if count == all {
+                    return Err(Error::in_source(cause));
+                }
+                tracing::warn!("{}: {cause}; such annotations are ignored", path.display());
             }
             let objects = content.annotations.into_iter().enumerate();
-            let annotations = objects.map(|(number, object)| {
-                let image = places[&object.image_id];
-                Annotation::of(object, number, image, points, &mut coordinates, bytes)
+            let annotations = objects.filter_map(|(number, object)| {
+                let &image = places.get(&object.image_id)?;
+                Some(Annotation::of(object, number, image, points, &mut coordinates, bytes))
             });
             annotations.collect::<Result<Vec<_>>>()?
         };
@@ -359,6 +393,7 @@ impl Set {
             categories: content.categories.iter().map(|category| category.id).collect(),
             classes: content.categories.into_iter().map(|category| category.name.into_owned()).collect(),
             masks: annotations.iter().any(|annotation| annotation.len > 0),
+            areas,
             points,
             coordinates,
             annotations,
@@ -407,6 +442,8 @@ impl Annotation {
         let at = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
         let [x, y, width, height] = object.bbox;
         let edges = [x, y, x + width, y + height];
-        Ok(Annotation { image, id, category: object.category_id, edges, crowd: object.iscrowd, at, len, points: start })
+        let (category, crowd) = (object.category_id, object.iscrowd);
+        let area = object.area.unwrap_or(width * height) as f32;
+        Ok(Annotation { image, id, category, edges, area, crowd, at, len, points: start })
     }
 }
