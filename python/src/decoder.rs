@@ -142,11 +142,13 @@ impl Drop for DecoderCore {
     }
 }
 
-/// The bytes of an encoded picture. Only `bytes` and `bytearray` are not copied.
+/// The bytes of an encoded picture. Only `bytes` and `bytearray` are not copied. Tensors, grey arrays
+/// and images of Pillow are converted by `warpfeed._given`.
 pub(crate) fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if picture.is_instance_of::<PyBytes>() || picture.is_instance_of::<PyByteArray>() {
         return Ok(picture.extract()?);
     }
+    let picture = &picture.py().import("warpfeed._given")?.getattr("asked")?.call1((picture,))?;
     match Buffer::of(picture, true)? {
         Some(Buffer::Bytes(bytes)) => Ok(bytes.into()),
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
@@ -155,7 +157,10 @@ pub(crate) fn bytes(picture: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
         _ => {
             // The items of `bytes` are numbers.
             let list = if picture.is_instance_of::<PyInt>() { "; a request is a list of pictures" } else { "" };
-            Err(PyTypeError::new_err(format!("a picture is {}; want {PICTURE}{list}", type_name(picture))))
+            Err(PyTypeError::new_err(format!(
+                "a picture is {}; want {PICTURE}, a tensor (3, height, width) of uint8, or an image of Pillow{list}",
+                type_name(picture)
+            )))
         }
     }
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import io
+import mmap
 import os
 import threading
 import time
@@ -291,6 +293,32 @@ def test_pictures_are_anything_with_a_buffer_of_bytes() -> None:
             decoder.decode([wrong])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="a request is a list of pictures"):
         decoder.decode(picture)  # type: ignore[arg-type]
+    assert repr(decoder) == "Decoder(max_batch=4)"
+
+
+def test_pictures_are_pixels_of_numpy_pillow_and_torch() -> None:
+    decoder = Decoder(**SMALL)
+    grey, colour = np.full((8, 8), 9, np.uint8), np.full((8, 8, 3), (5, 0, 7), np.uint8)
+    decoded = decoder.decode([grey, grey[:, :, None], colour])
+    assert not decoded.errors and colours(decoded) == [(9, 9, 9), (9, 9, 9), (5, 0, 7)]
+    pillow = pytest.importorskip("PIL.Image")
+    assert colours(decoder.decode([pillow.fromarray(colour), pillow.fromarray(grey)])) == [(5, 0, 7), (9, 9, 9)]
+    torch = pytest.importorskip("torch")
+    tensor = torch.from_numpy(colour).permute(2, 0, 1)
+    assert colours(decoder.decode([tensor])) == [(5, 0, 7)]
+    with pytest.raises(TypeError, match="want uint8"):
+        decoder.decode([tensor.float()])
+
+
+def test_paths_and_open_files_are_refused_with_what_to_pass(tmp_path: Path) -> None:
+    decoder, path = Decoder(**SMALL), tmp_path / "a.bmp"
+    path.write_bytes(small(6)[5])
+    for given, advice in ((path, "read_bytes"), (str(path), "read_bytes"), (io.BytesIO(b""), r"picture\.read\(\)")):
+        with pytest.raises(TypeError, match=advice):
+            decoder.decode([given])  # type: ignore[list-item]
+    # A memory map has a buffer, although it can be read.
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert colours(decoder.decode([mapped])) == [(5, 0, 7)]  # type: ignore[list-item]
 
 
 def test_a_picture_that_is_too_large_is_an_error_at_its_place() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, Literal, NoReturn, Union
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, Literal, NoReturn, Protocol, Union
 
 from . import _delivery, _options, _warpfeed
 from ._augment import Augment
@@ -17,8 +17,20 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    #: An encoded picture: its bytes, or an array of them or of pixels.
-    Picture = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]"]
+    class _Tensor(Protocol):
+        """A tensor of torch."""
+
+        def detach(self) -> Any: ...
+        def permute(self, *axes: Any) -> Any: ...
+
+    class _Pillows(Protocol):
+        """An image of Pillow."""
+
+        def getbands(self) -> tuple[str, ...]: ...
+        def convert(self, mode: Any = ...) -> Any: ...
+
+    #: A picture: its encoded bytes, or its pixels.
+    Picture = Union[bytes, bytearray, memoryview, "np.ndarray[Any, np.dtype[np.uint8]]", _Tensor, _Pillows]
 
 __all__ = ["Decoded", "Decoder", "Pending"]
 
@@ -199,7 +211,7 @@ class Decoder:
         self._delivery = _delivery.Delivery(output, device, layout, copy)
         #: The number of the CUDA device; None for host memory.
         self.device = self._delivery.device
-        self._has_geometry = geometry
+        self._has_geometry, self._max_batch = geometry, max_batch
         options = {**_options.native(given, without=_delivery.OPTIONS), "layout": self._delivery.layout}
         self._core = _warpfeed.DecoderCore(options, self._delivery.native())
         close_at_exit(self)
@@ -219,13 +231,16 @@ class Decoder:
     def decode(self, pictures: Iterable[Picture]) -> Decoded:
         """Decodes ``pictures`` and waits for the batch.
 
-        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview``, or an array
-        of pixels (height, width, 3) of ``uint8``. ``bytes`` are not copied. A batch on a device is
+        A picture is ``bytes`` or any other buffer of bytes, such as a ``memoryview``; an array of
+        pixels (height, width, 3) or (height, width) of ``uint8``, a tensor (3, height, width) of
+        ``uint8``, or an image of Pillow. ``bytes`` are not copied. A batch on a device is
         ordered on torch's current stream, without waiting for the work of that stream.
 
         Raises:
             WarpfeedError: as :meth:`submit` and :meth:`Pending.wait`. A bad picture is an error at
                 its place and does not fail the batch.
+            TypeError: as :meth:`submit`: a value that cannot be a picture, such as a path, is a mistake
+                of the program and fails the whole request.
         """
         return self.submit(pictures).wait()
 
@@ -238,7 +253,7 @@ class Decoder:
             WarpfeedError: of the kind ``"config"`` for no picture, for more than ``max_batch``, and
                 in a process other than the decoder's; ``"busy"`` if ``max_queued`` requests are
                 queued.
-            TypeError: for a picture that is neither bytes nor an array.
+            TypeError: for a value that cannot be a picture, such as a path, an open file or None.
         """
         return Pending(self, self._core.submit(list(pictures)))
 
@@ -281,6 +296,10 @@ class Decoder:
         """Ends all threads. Unanswered requests become errors, and batches that the program holds
         stay valid."""
         self._core.close()
+
+    def __repr__(self) -> str:
+        device = "" if self.device is None else f", device={self.device}"
+        return f"Decoder(max_batch={self._max_batch}{device})"
 
     def __enter__(self) -> Decoder:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["field", "picture"]
+__all__ = ["asked", "field", "picture"]
 
 #: Modes of Pillow's images that convert to RGB by definition. Others have more than 8 bits.
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
@@ -27,6 +27,26 @@ def picture(value: Any) -> Any:
     if str(getattr(value, "dtype", "")) == "uint8" and (len(shape) == 2 or len(shape) == 3 and shape[2] == 1):
         return value.reshape(shape[0], shape[1], 1).repeat(3, 2)
     return value
+
+
+def asked(value: Any) -> Any:
+    """A picture of a request: bytes or an array (height, width, 3). A server must not read paths that its clients
+    send, so paths are refused."""
+    wanted = f"a picture is {type(value).__name__}; want the bytes of an encoded picture"
+    if isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{wanted}: pathlib.Path(picture).read_bytes()")
+    # Memory maps can be read too, but have a buffer.
+    if hasattr(value, "read") and not _has_buffer(value):
+        raise TypeError(f"{wanted}: picture.read()")
+    return picture(value)
+
+
+def _has_buffer(value: Any) -> bool:
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
 
 
 def field(value: Any) -> Any:
