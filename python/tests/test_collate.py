@@ -135,8 +135,33 @@ def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool,
         want = [[4 * n, n, 4 * n + 20, n + 8] for n in range(index)]
         assert np.allclose(np.asarray(target["boxes"]), np.array(want).reshape(-1, 4), atol=1e-4)
         assert str(target["boxes"].dtype).endswith("float32") and str(target["labels"].dtype).endswith("int64")
-        assert target["labels"].tolist() == [n + 1 for n in range(index)] and target["valid"] is True
+        assert target["labels"].tolist() == [n + 1 for n in range(index)]
         assert target["iscrowd"].tolist() == [0] * index and int(target["image_id"]) == 100 + index
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
+    torch = pytest.importorskip("torch") if output == "torch" else None
+
+    class Areas(Annotated):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            crowd = np.arange(index, dtype=np.uint8) % 2
+            return super().__getitem__(index) | {"boxes.crowd": crowd, "boxes.area": np.arange(index, dtype=np.float32) + 0.5}
+
+    columns = {"class": "i64", "crowd": "u8", "area": "f32"}
+    fields = {"boxes": Boxes(5, columns), "image_id": warpfeed.Numbers("i64")}
+    options = {"batch_size": 3, "last_batch": "pad", "augment": Augment.resize((20, 40)), "output": output, "fields": fields}
+    targets = [target for _, batch in Loader(Areas(), collate=warpfeed.collate.detection_targets, **options) for target in batch]
+    names = ["boxes", "labels", "valid", "iscrowd", "area", "image_id"]
+    for index, target in enumerate(targets[:4]):
+        assert list(target) == names
+        assert all(isinstance(value, torch.Tensor if torch else (np.ndarray, np.generic)) for value in target.values())
+        # The areas of crowds are left out with their boxes.
+        assert target["area"].tolist() == [n + 0.5 for n in range(0, index, 2)]
+    valid = [target["valid"] for target in targets]
+    assert [bool(value) for value in valid] == [True] * 4 + [False] * 2 and all(value.shape == () for value in valid)
+    if torch:
+        assert all(value.to("cpu") is not None for target in targets for value in target.values())
 
 
 @pytest.mark.parametrize(("to", "relative"), FORMATS)

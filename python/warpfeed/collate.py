@@ -24,9 +24,10 @@ def detection_targets(
     """Images and targets for torchvision's detection models: ``loss = model(images, targets)``.
 
     Each target is a dict with ``boxes``, (n, 4) f32 as left, upper, right and lower edge in pixels,
-    ``labels``, (n) i64, and ``valid``, whether the sample counts. Where the loader has them, it also
-    has ``masks`` (n, H, W), ``keypoints`` (n, K, 3), ``iscrowd`` (n) i64 and ``image_id``. n is the
-    sample's own number of boxes, without the padding.
+    ``labels``, (n) i64, and ``valid``, whether the sample counts, a bool without axes. Where the loader has
+    them, it also has ``masks`` (n, H, W), ``keypoints`` (n, K, 3), ``iscrowd`` (n) i64, ``area`` (n) and
+    ``image_id``. n is the sample's own number of boxes, without the padding. All values of a target are arrays
+    of the batch's device.
 
     Boxes that COCO marks as crowds are left out if the loader has the column ``crowd``, as in
     torchvision's reference training. Without this column they are boxes like others.
@@ -42,16 +43,16 @@ def detection_targets(
     """
     kind = _boxes_of(batch, boxes)
     height, width = batch.image_size
-    columns = {"masks": "masks", "keypoints": "points", "iscrowd": "crowd"}
-    counts = _list(batch[f"{boxes}.count"])
+    columns = {"masks": "masks", "keypoints": "points", "iscrowd": "crowd", "area": "area"}
+    counts, valid = _list(batch[f"{boxes}.count"]), batch.valid
     targets = []
-    for place, (count, counts_in_loss) in enumerate(zip(counts, batch._counted(), strict=True)):
+    for place, count in enumerate(counts):
         kept = _kept(batch, boxes, place, count, crowd)
         rows = _converted(batch[boxes][place, :count], kind, (height, width), ("xyxy", False))
         target = {
             "boxes": rows[kept],
             "labels": _as_i64(batch[f"{boxes}.class"][place, :count])[kept] + first_class,
-            "valid": counts_in_loss,
+            "valid": valid[place],
         }
         for name, column in columns.items():
             if f"{boxes}.{column}" in batch:
@@ -77,11 +78,13 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
     counts = _list(batch[f"{boxes}.count"])
     counts = [count if valid else 0 for count, valid in zip(counts, batch._counted(), strict=True)]
     rows = _converted(rows, kind, batch.image_size, ("cxcywh", True))
-    kept = [_kept(batch, boxes, place, count, crowd) for place, count in enumerate(counts)]
-    images = [_full_like(rows[place, : counts[place], :1][own], place) for place, own in enumerate(kept)]
-    classes = [_as_f32(of_class[place, : counts[place]][own])[:, None] for place, own in enumerate(kept)]
-    own = [rows[place, : counts[place]][own] for place, own in enumerate(kept)]
-    return _channels_first(batch), _joined([_joined(parts, 1) for parts in zip(images, classes, own, strict=True)], 0)
+    parts = []
+    for place, count in enumerate(counts):
+        kept = _kept(batch, boxes, place, count, crowd)
+        own = rows[place, :count][kept]
+        classes = _as_f32(of_class[place, :count][kept])[:, None]
+        parts.append(_joined([_full_like(own[:, :1], place), classes, own], 1))
+    return _channels_first(batch), _joined(parts, 0)
 
 
 def trim(batch: Any, *, multiple: int = 32) -> Any:

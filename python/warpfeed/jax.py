@@ -10,6 +10,11 @@
     )
     for images, labels in warpfeed.jax.sharded(loader, sharding):
         state = step(state, images, labels)  # each device has its part of the batch
+
+The facts of a batch, such as ``valid`` and ``ids``, are those of the loader's own batches::
+
+    for batch in loader:
+        images, labels, valid = warpfeed.jax.shard((*batch, batch.valid), sharding)
 """
 
 from __future__ import annotations
@@ -117,7 +122,8 @@ class Sharded:
 
 
 def sharded(loader: Loader, sharding: Any) -> Sharded:
-    """Returns a loader whose batches are global arrays with this sharding.
+    """Returns a loader whose batches are global arrays with this sharding: tuples or dicts without the
+    facts of a batch. :func:`shard` takes one batch with the facts that are needed.
 
     Every process opens a loader with its ``rank``, on the host. All ranks need batches of one
     size, so incomplete last batches are dropped or padded.
