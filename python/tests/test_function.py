@@ -181,6 +181,16 @@ def test_what_cannot_run_is_refused_when_the_loader_opens(mini: str) -> None:
     assert contents(Loader(mini, transform=lambda image, rng: image, processes=0, **OPTIONS))
 
 
+def test_a_step_of_torchvision_is_refused_with_the_option_that_takes_it(mini: str) -> None:
+    class Compose:
+        def __call__(self, image: Any) -> Any:
+            return image
+
+    Compose.__module__ = "torchvision.transforms.transforms"
+    with pytest.raises(ConfigError, match=r"steps of torchvision take a tensor.*transforms=\["):
+        Loader(mini, transform=Compose())
+
+
 def test_a_process_that_is_killed_is_an_error_that_names_it(mini: str) -> None:
     start = time.monotonic()
     with pytest.raises(WarpfeedError, match=r"sample .*worker process 0 \(pid \d+\) of transform ended: it was killed"):

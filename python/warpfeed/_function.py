@@ -57,6 +57,12 @@ class Function:
     def __init__(self, f: Callable[..., Any], processes: int | None, num_workers: int = 0) -> None:
         if type(f).__module__.partition(".")[0] == "albumentations":
             f = Albumentations(f)
+        if type(f).__module__.partition(".")[0] == "torchvision":
+            raise ConfigError(
+                f"transform={name_of(f)}: transform is called as f(image, rng) with an array, and steps of torchvision take "
+                'a tensor: use augment, or call them on batches with output="torch": '
+                "transforms=[lambda images, labels: (f(images), labels)]"
+            )
         if processes is None:
             locked = getattr(sys, "_is_gil_enabled", lambda: True)()
             # Each worker thread uses one process at a time.
