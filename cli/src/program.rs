@@ -17,7 +17,8 @@ use crate::words::in_flags;
 
 /// Inspects, verifies, packs, draws and measures image data sets for warpfeed's loader.
 ///
-/// PATH is a data set. The program detects its format:
+/// PATH is a data set on this machine, or a URL such as s3://bucket/train or
+/// hf://datasets/org/name/train. The program detects its format:
 ///   a folder of class folders, or a flat folder of pictures
 ///   an LMDB database
 ///   tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
@@ -25,6 +26,10 @@ use crate::words::in_flags;
 ///   YOLO: data.yaml, or a folder with images and labels
 ///   Pascal VOC: the folder with JPEGImages, or one of its lists
 ///   a table: .csv, .tsv or .jsonl
+///   Parquet or Arrow files, as on the Hugging Face hub
+///   MosaicML's MDS shards or LitData's chunks: the folder with index.json
+///   FFCV's .beton, RecordIO's .rec, or TFRecord
+///   arrays: .npy, .npz, .safetensors, .pt or .h5
 #[derive(Parser)]
 #[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES, verbatim_doc_comment)]
 struct Cli {

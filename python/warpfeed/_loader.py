@@ -44,9 +44,10 @@ class Loader:
     loop is the next epoch, unless :meth:`set_epoch` was called.
 
     Args:
-        data: the path of a data set: a folder of class folders, a flat folder, an LMDB, tar shards
-            or a pattern such as ``train-{000..099}.tar``, a table (CSV, TSV, JSON lines), or a
-            COCO, YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens` or
+        data: the path or URL of a data set: a folder of class folders, a flat folder, an LMDB, tar shards
+            or a pattern such as ``train-{000..099}.tar``, Parquet or Arrow files (Hugging Face), MDS shards,
+            LitData's chunks, FFCV's ``.beton``, RecordIO, TFRecord, arrays (NumPy, safetensors, PyTorch,
+            HDF5), a table (CSV, TSV, JSON lines), or a COCO, YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens` or
             :class:`Concat`; an object with ``__len__`` and ``__getitem__`` that returns a picture,
             ``(picture, label)`` or a ``dict`` of fields, where a picture is ``bytes``, a path, an array or
             a tensor of pixels, or an image of Pillow; or a mixture, ``[(data, share), ...]``.
