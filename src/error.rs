@@ -132,12 +132,15 @@ impl Error {
     /// kind, number and text.
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
-        let mut e = Self::new(ErrorKind::Io, error.to_string()).at_path(path);
-        e.0.os_code = error.raw_os_error();
+        let code = error.raw_os_error();
+        let advice = code.and_then(exhausted).map_or(String::new(), |advice| format!("; {advice}"));
+        let mut e = Self::new(ErrorKind::Io, format!("{error}{advice}")).at_path(path);
+        e.0.os_code = code;
         // A network file system reports transient faults as EIO. For EIO from a disk, retries are
         // futile but short.
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
-            || error.raw_os_error() == Some(libc::EIO);
+            || code == Some(libc::EIO)
+            || e.is_exhausted();
         // `std::io::Error` cannot be cloned.
         e.with_source(match error.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
@@ -287,10 +290,17 @@ impl Error {
     }
 
     /// Whether reading again may help. True for the operating-system errors `EIO`, `EINTR`,
-    /// `EAGAIN`, `ESTALE` and timeouts, and for errors that their source [marked as
+    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM` and timeouts, and for errors that their source [marked as
     /// transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
+    }
+
+    /// Whether the process or the machine had no file descriptor or no memory left (`EMFILE`,
+    /// `ENFILE`, `ENOMEM`). Such an error says nothing about the sample that was read, so that
+    /// sample is never skipped.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.0.os_code.and_then(exhausted).is_some()
     }
 
     /// Whether a server [refused](Error::throttled) because it has too much to do.
@@ -366,6 +376,17 @@ pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
 }
 
+/// What to do if the process or the machine has used up what the error `code` is about. `None` for
+/// other errors.
+fn exhausted(code: i32) -> Option<&'static str> {
+    match code {
+        libc::EMFILE => Some("raise the limit of open files of the process (ulimit -n), or close files"),
+        libc::ENFILE => Some("the machine has as many open files as its system allows (fs.file-max)"),
+        libc::ENOMEM => Some("the machine has no memory left, or the process is at its limit"),
+        _ => None,
+    }
+}
+
 /// A number with its noun, for messages: `1 file`, `2 files`.
 pub(crate) fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, one: &str, several: &str) -> String {
     let noun = if count == N::from(1) { one } else { several };
@@ -392,6 +413,7 @@ mod tests {
     fn a_failing_medium_is_transient_and_a_missing_file_is_not() {
         let of = |code| Error::io("x", &std::io::Error::from_raw_os_error(code)).is_transient();
         assert!([libc::EIO, libc::EINTR, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT].into_iter().all(of));
+        assert!([libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().all(of));
         assert!(![libc::ENOENT, libc::EACCES, libc::ENOSPC, libc::EISDIR].into_iter().any(of));
         assert!(
             Error::in_source("status 503").transient().is_transient() && !Error::in_source("status 404").is_transient()

@@ -45,7 +45,7 @@ fn a_transient_read_error_is_retried() {
             loader.into_iter().map(|batch| support::Content::from(&batch.unwrap())).collect()
         };
         let expected = content(loader(Numbers::new(14)));
-        for code in [libc::EIO, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT] {
+        for code in [libc::EIO, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT, libc::EMFILE, libc::ENOMEM] {
             assert!(content(shaky(3, code).0) == expected, "errno {code}");
         }
         let (loader, left) = shaky(2, libc::EIO);
@@ -68,6 +68,26 @@ fn the_last_error_is_returned_when_retries_run_out() {
         let mut batches = loader.retries(0).epochs(1).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         assert_eq!((batches.faults().len(), left.load(Ordering::SeqCst)), (1, 99));
+    });
+}
+
+/// A machine without file descriptors or memory says nothing about the sample.
+#[test]
+fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
+    no_hang(|| {
+        for (code, advice) in
+            [(libc::EMFILE, "ulimit -n"), (libc::ENFILE, "fs.file-max"), (libc::ENOMEM, "no memory left")]
+        {
+            // Batches with and without another sample that could stand in.
+            for batch_size in [1, 7] {
+                let (loader, _) = shaky(100, code);
+                let loader = loader.retries(1).batch_size(batch_size).on_error(OnError::Skip { max_skipped: 9 });
+                let mut batches = loader.epochs(1).host().unwrap();
+                let error = batches.epoch(0).find_map(Result::err).unwrap();
+                assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(code)));
+                assert!(error.cause().contains(advice) && batches.faults().is_empty(), "{error}");
+            }
+        }
     });
 }
 

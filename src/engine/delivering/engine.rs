@@ -328,13 +328,18 @@ impl<B> Engine<B> {
             OnError::Stop => first.clone(),
             OnError::Skip { .. } => {
                 let failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
-                if failed.len() < full.len() {
+                let exhausted = failed.iter().find(|(_, error)| error.is_exhausted());
+                if exhausted.is_none() && failed.len() < full.len() {
                     return Ok(full);
                 }
                 let (_, last) = failed.last().expect("a batch has a sample");
                 let (count, epoch, batch) = (failed.len(), full.header().epoch, full.header().number);
                 let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
-                Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()).of_batch(failed)
+                match exhausted {
+                    // Other samples would stand in for ones that are sound.
+                    Some((_, error)) => error.clone(),
+                    None => Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()).of_batch(failed),
+                }
             }
         };
         let _ = self.home.free.send(full.release());

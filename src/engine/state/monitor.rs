@@ -50,7 +50,8 @@ impl Shared {
     /// receive.
     ///
     /// # Errors
-    /// If more samples have failed than the program allows.
+    /// If more samples have failed than the program allows, or one because the machine had no file
+    /// descriptor or no memory left.
     pub(crate) fn skip<'a>(
         &self,
         Place { epoch, batch }: Place,
@@ -65,6 +66,9 @@ impl Shared {
         let mut faults = self.faults.lock().expect("nothing panics while holding it");
         let (mut last, mut skipped) = (None, Vec::new());
         for (sample, error) in failed {
+            if error.is_exhausted() {
+                return Err(error.clone());
+            }
             if faults.note(sample, Fault { epoch, batch, error: error.clone() }, max_skipped) {
                 skipped.push(error.clone());
             }

@@ -178,7 +178,7 @@ fn failures_are_listed_when_their_batch_is_delivered() {
             assert_eq!(batches.faults().len(), 1);
         }
         let e = batches.epoch(1).next().unwrap().map(drop).unwrap_err();
-        assert!(e.kind() == ErrorKind::TooManySkipped && e.cause().starts_with("more than 1 samples failed"), "{e}");
+        assert!(e.kind() == ErrorKind::TooManySkipped && e.cause().starts_with("more than 1 sample failed"), "{e}");
         assert_eq!((batches.checkpoint().epoch(), batches.checkpoint().batch()), (1, 0));
         assert_eq!(batches.epoch(2).filter(|batch| batch.is_ok()).count(), 5, "the loader continues");
     }
