@@ -11,6 +11,7 @@ mod data;
 mod log;
 mod measure;
 pub mod occupancy;
+mod output;
 mod program;
 mod progress;
 mod size;

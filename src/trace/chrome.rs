@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -165,7 +165,13 @@ impl Trace {
             file.write_all(TAIL)?;
             Ok(file)
         };
-        let file = make().map_err(|e| Error::io(path, &e))?;
+        let file = make().map_err(|e| {
+            // A file without its end is not JSON.
+            if fs::metadata(path).is_ok_and(|found| found.is_file()) {
+                let _ = fs::remove_file(path);
+            }
+            Error::io(path, &e)
+        })?;
         let trace = Arc::new(Trace {
             on: AtomicBool::new(false),
             window: AtomicU64::new(0),
@@ -298,10 +304,13 @@ impl Trace {
         counted.retain(|interval| machine.begin <= interval.begin && interval.end <= end);
         let mut text = machine.format(&events);
         machine.format_network(&mut text, counted);
-        let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|_| {
-            file.write_all(&text)?;
-            file.write_all(TAIL)?;
-            file.flush()
+        let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|at| {
+            text.extend(TAIL);
+            file.write_all(&text).inspect_err(|_| {
+                // If the disk is full, the windows before this one stay readable: their end fits again.
+                let _ =
+                    file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at))).and_then(|_| file.write_all(TAIL));
+            })
         });
         match written {
             Ok(()) => {

@@ -3,9 +3,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::occupancy::{Capability, Limits, Table, Usage};
-use warpfeed::Error;
 
-use crate::{Outcome, size};
+use crate::{Outcome, output, size};
 
 /// Show the occupancy of a CUDA kernel for each block size
 ///
@@ -44,7 +43,7 @@ impl Args {
     pub(crate) fn run(self) -> Outcome {
         let table = Table::new(Limits::of(self.cc)?, Usage { registers: self.regs, shared: self.smem });
         if let Some(path) = &self.out {
-            std::fs::write(path, table.svg()).map_err(|e| Error::io(path, &e))?;
+            output::write(path, table.svg().as_bytes())?;
         }
         writeln!(std::io::stdout(), "{table}")?;
         Ok(ExitCode::SUCCESS)

@@ -9,6 +9,7 @@ use super::bench::Recipe;
 use super::overlay::{LETTER, Overlay, draw_text, fitted};
 use crate::Outcome;
 use crate::data::{DataArgs, FollowArgs};
+use crate::output;
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
@@ -113,10 +114,9 @@ impl Args {
             draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size, dot, INK);
         }
 
-        // The sheet is encoded first, so a failure leaves no partial file.
         let mut png = Cursor::new(Vec::new());
         sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::config(e.to_string()).at_path(&self.out))?;
-        std::fs::write(&self.out, png.into_inner()).map_err(|e| Error::io(&self.out, &e))?;
+        output::write(&self.out, &png.into_inner())?;
         writeln!(
             std::io::stdout(),
             "{}: {count} of {} samples, {} x {} pixels",

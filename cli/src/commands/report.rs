@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use warpfeed::{Error, Stats};
 
-use crate::Outcome;
+use crate::{Outcome, output};
 
 /// Write a report about a loader's run
 ///
@@ -75,7 +75,7 @@ pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> wa
     // Escaped, so that the data cannot end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
-    fs::write(out, page).map_err(|e| Error::io(out, &e))
+    output::write(out, page.as_bytes())
 }
 
 /// Returns the earliest spans of a trace, row by row: name, begin and end in microseconds, depth,

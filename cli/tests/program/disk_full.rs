@@ -1,5 +1,5 @@
-//! Promise: if the disk fills up while a data set is packed, the error names the file, and no
-//! partial files remain.
+//! Promise: if the disk fills up while a file is written, the error names the file, and no partial
+//! files remain. A trace stays readable.
 //!
 //! The real program runs with a limit on the file size. If mounts are allowed, it also runs on a
 //! file system of a few hundred KiB.
@@ -8,13 +8,22 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+fn mini() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini")
+}
+
 fn pack(target: &Path, most: u64) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
-    command.arg("pack").arg("--from").arg(from).arg("--to").arg(target);
+    run(
+        Command::new(env!("CARGO_BIN_EXE_warpfeed")).arg("pack").arg("--from").arg(mini()).arg("--to").arg(target),
+        most,
+    )
+}
+
+/// Runs a command whose files have at most `most` bytes.
+fn run(command: &mut Command, most: u64) -> Output {
     let limited = move || {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
         // SAFETY: two system calls with plain arguments. The signal is ignored because a full disk
@@ -49,6 +58,71 @@ fn packing_onto_a_full_disk_is_an_error_and_leaves_nothing_behind() {
         let root = tempfile::tempdir().unwrap();
         assert!(pack(&root.path().join(name), 1 << 30).status.success(), "it is packed if there is room");
     }
+}
+
+#[test]
+fn pages_and_pictures_that_do_not_fit_leave_the_file_that_was_there() {
+    let root = tempfile::tempdir().unwrap();
+    let program = |args: &[&str], most: u64| {
+        run(Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).current_dir(root.path()), most)
+    };
+    let set = mini().display().to_string();
+    let stats = program(&["bench", &set, "--seconds", "0.1", "--warmup", "0", "--json"], 1 << 30).stdout;
+    fs::write(root.path().join("stats.json"), stats).unwrap();
+    fs::write(root.path().join("target"), "before").unwrap();
+    std::os::unix::fs::symlink("target", root.path().join("link.html")).unwrap();
+    let commands: [&[&str]; 3] = [
+        &["preview", &set, "--out", "x.png", "--images", "9", "--size", "64"],
+        &["report", "stats.json", "--out", "link.html"],
+        &["occupancy", "--cc", "9.0", "--regs", "32", "--out", "x.svg"],
+    ];
+    for args in commands {
+        let name = args.iter().skip_while(|arg| **arg != "--out").nth(1).unwrap();
+        for before in [false, true] {
+            if before && *name != "link.html" {
+                fs::write(root.path().join(name), "before").unwrap();
+            }
+            let output = program(args, 500);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && said.contains("File too large"), "{args:?}: {said}");
+            let left = fs::read(root.path().join(name)).ok();
+            assert_eq!(left.as_deref(), (before || *name == "link.html").then_some(&b"before"[..]), "{args:?}");
+        }
+        let output = program(args, 1 << 30);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(fs::read(root.path().join(name)).unwrap().len() > 500, "{args:?}");
+    }
+    assert!(fs::symlink_metadata(root.path().join("link.html")).unwrap().is_symlink());
+    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("partial")), "{left:?}");
+}
+
+#[test]
+fn a_trace_that_does_not_fit_stays_readable() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("trace.json");
+    let traced = |most: u64| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
+        command
+            .arg("bench")
+            .arg(mini())
+            .args(["--batch-size", "2", "--seconds", "1", "--warmup", "0", "--trace"])
+            .arg(&path);
+        run(&mut command, most)
+    };
+    let events = || {
+        let trace: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        trace["traceEvents"].as_array().unwrap().len()
+    };
+    let output = traced(3000);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(events(), 0, "the only window does not fit");
+    assert!(traced(1 << 30).status.success() && events() > 20);
+    // Not even the head fits.
+    let output = traced(50);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("trace.json") && said.contains("File too large"), "{said}");
+    assert!(!path.exists());
 }
 
 /// Uses a real file system that is full, mounted in its own namespace if users may create one.
