@@ -29,8 +29,9 @@ impl Room {
     }
 
     /// Bounds of the automatic prefetch for batches of `schemas`. `beside(schemas, n)` is the device
-    /// memory for a prefetch of n, in bytes. The upper bound exceeds the initial depth only if
-    /// `scratch` fits too.
+    /// memory for a prefetch of n, in bytes. Every depth leaves what workers need in any case. The
+    /// upper bound exceeds the initial depth only if all of `scratch` fits too, or without a limit
+    /// if half of the memory is left.
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
@@ -41,13 +42,18 @@ impl Room {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
             Room::Limit(limit) => automatic_prefetch(limit, |prefetch| {
-                let scratch = if prefetch > AHEAD { scratch.total() } else { 0 };
+                let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
                 host(prefetch).saturating_add(beside(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
             Room::Available(left) => {
                 let most = if pinned { LOCKED_BYTES } else { ORDINARY_BYTES };
                 // The number of batches on the device is fixed.
-                automatic_prefetch(most.min(left), host).or_more(AHEAD)
+                let usual = automatic_prefetch(most, host).or_more(AHEAD);
+                let fitting = automatic_prefetch(left, |prefetch| {
+                    let bytes = host(prefetch).saturating_add(scratch.needed());
+                    if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
+                });
+                Bounds { least: usual.least.min(fitting.least), most: usual.most.min(fitting.most) }
             }
         }
     }
@@ -284,6 +290,7 @@ fn left(folder: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::{Dtype, Field, Role, Schema};
 
     #[test]
     fn the_available_memory_is_read() {
@@ -291,6 +298,22 @@ mod tests {
         assert_eq!([machine("MemTotal: 99 kB\n"), machine("MemAvailable: many kB\n")], [None; 2]);
         #[cfg(target_os = "linux")]
         assert!(available().is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn an_automatic_prefetch_fits_wherever_one_batch_ahead_fits() {
+        let array = Field { name: "x".to_owned(), dtype: Dtype::U8, shape: vec![1 << 20] };
+        let schemas = Schemas::one(Schema::new(3, [(array, Role::Plain)]).unwrap());
+        let (scratch, beside) = (ScratchPlan::ample(32, 2, 1 << 18), |_: &Schemas, _: usize| 0);
+        let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
+        assert!(scratch.needed() > schemas.bytes());
+        for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
+            for room in [Room::Available(left), Room::Limit(left)] {
+                let prefetch = room.automatic_prefetch(false, &schemas, &scratch, beside);
+                let demand = Demand { schemas: &schemas, prefetch, scratch, beside: &beside };
+                assert_eq!(room.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");
+            }
+        }
     }
 
     #[test]
