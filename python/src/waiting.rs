@@ -43,7 +43,8 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
-/// ends its reads from stores. Its value is then dropped on that thread.
+/// ends its reads from stores. Its value is then dropped on that thread. If the system refuses the
+/// thread, `work` runs on this one, so that a loader can still be closed.
 pub(crate) fn aside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -70,15 +71,27 @@ fn aside_with<T: Send + 'static>(
 ) -> PyResult<T> {
     let stop = Arc::new(AtomicBool::new(false));
     let (told, (give, mut given)) = (stop.clone(), sync_channel(1));
-    let thread = std::thread::Builder::new()
-        .name("warpfeed-aside".into())
-        .spawn(move || {
-            let of = told.clone();
-            let stop = Stop::new(move || of.load(Ordering::Relaxed));
-            drop(give.send(stop.during(|| work(&told))));
-        })
-        .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}")))
-        .raised(py)?;
+    let (hand, handed) = sync_channel::<Box<dyn FnOnce(&AtomicBool) -> Result<T> + Send>>(1);
+    let thread = std::thread::Builder::new().name("warpfeed-aside".into()).spawn(move || {
+        let Ok(work) = handed.recv() else { return };
+        let of = told.clone();
+        let stop = Stop::new(move || of.load(Ordering::Relaxed));
+        drop(give.send(stop.during(|| work(&told))));
+    });
+    let thread = match thread {
+        Ok(thread) => thread,
+        Err(e) if is_a_loaders() => {
+            // The work may wait for this thread.
+            return Err(Error::new(ErrorKind::Io, format!("cannot start a thread: {e}"))).raised(py);
+        }
+        Err(_) => {
+            let value = py.detach(|| work(&stop));
+            tell(py)?;
+            return value.raised(py);
+        }
+    };
+    // It has room for one.
+    let _ = hand.send(Box::new(work));
     let value = loop {
         let value = py.detach(|| received(&mut given, SLICE));
         if let Err(e) = tell(py).and_then(|()| if value.is_none() { py.check_signals() } else { Ok(()) }) {

@@ -181,6 +181,19 @@ def test_what_cannot_run_is_refused_when_the_loader_opens(mini: str) -> None:
     assert contents(Loader(mini, transform=lambda image, rng: image, processes=0, **OPTIONS))
 
 
+def test_worker_processes_need_no_folder_for_temporary_files(mini: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError("[Errno 2] No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    if hasattr(os, "memfd_create"):
+        expected = contents(Loader(mini, transform=plain, processes=0, **OPTIONS))
+        assert contents(Loader(mini, transform=plain, processes=1, **OPTIONS)) == expected
+        monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(ConfigError, match="need a temporary file: .*Set TMPDIR to a folder, or pass processes=0"):
+        Loader(mini, transform=plain, processes=1, **OPTIONS)
+
+
 def test_a_step_of_torchvision_is_refused_with_the_option_that_takes_it(mini: str) -> None:
     class Compose:
         def __call__(self, image: Any) -> Any:

@@ -691,3 +691,33 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
         time.sleep(0.05)
     assert gone() is None
     assert "panicked" not in capfd.readouterr().err
+
+
+NO_THREADS = """
+import resource, sys, threading
+import warpfeed
+
+options = {"batch_size": 8, "num_workers": 2, "prefetch": 2, "output": "numpy", "augment": warpfeed.Augment.train(32)}
+loader, other = (warpfeed.Loader(sys.argv[1], **options) for _ in range(2))
+batches = iter(loader)
+next(batches)
+with open("/proc/self/status") as status:
+    size = next(int(line.split()[1]) for line in status if line.startswith("VmSize")) << 10
+# There is room for Python, and for no stack of another thread.
+resource.setrlimit(resource.RLIMIT_AS, (size + (48 << 20), resource.RLIM_INFINITY))
+threading.stack_size(64 << 20)
+try:
+    threading.Thread(target=print).start()
+except RuntimeError:
+    loader.close()
+    try:
+        next(batches)
+    except warpfeed.WarpfeedError as e:
+        print(e)
+# The other loader is closed when the program ends.
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the size of the process is read from /proc")
+def test_loaders_close_although_no_thread_can_be_started(mini: str) -> None:
+    assert "the loader is closed" in ran(NO_THREADS, mini, RUST_MIN_STACK=str(64 << 20))

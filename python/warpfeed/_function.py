@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable
+from typing import IO, Any, Callable
 
 from . import _process, _warpfeed
 from ._error import ConfigError
@@ -148,10 +148,9 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
     imported the program before the next one starts.
     """
     import multiprocessing
-    import tempfile
 
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryFile() as function:
+    with _unnamed() as function:
         function.write(pickled)
         function.flush()
         for number, (socket, file) in enumerate(ends):
@@ -161,6 +160,21 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
             )  # fmt: skip
             process.start()
             started.append(process)
+
+
+def _unnamed() -> IO[bytes]:
+    """A file without a name, in memory where the system has such files: a container may have no folder that can be
+    written to."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("warpfeed-transform"), "w+b")
+    import tempfile
+
+    try:
+        return tempfile.TemporaryFile()
+    except FileNotFoundError as e:
+        raise ConfigError(
+            f"transform: the worker processes need a temporary file: {e}. Set TMPDIR to a folder, or pass processes=0"
+        ) from e
 
 
 class _Descriptor:

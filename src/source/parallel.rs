@@ -34,10 +34,25 @@ pub(super) fn on_threads<T: Sync, R: Send>(
     if items.len() < 2 {
         return items.iter().map(&open).collect();
     }
-    let pool = Pool::start(rayon::ThreadPoolBuilder::new(), items.len().min(threads))?;
+    let start = |threads| Pool::start(rayon::ThreadPoolBuilder::new(), threads);
+    let Some(pool) = as_many_as_start(items.len().min(threads), start) else {
+        return items.iter().map(&open).collect();
+    };
     let stop = Stop::current();
     let open = |item| during(stop.clone(), || open(item));
     pool.install(|| items.par_iter().map(&open).collect::<Vec<_>>()).into_iter().collect()
+}
+
+/// Starts `threads` threads with `start`, or fewer if the system refuses so many. `None` if it
+/// refuses two.
+fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
+    while threads > 1 {
+        match start(threads) {
+            Ok(pool) => return Some(pool),
+            Err(_) => threads /= 2,
+        }
+    }
+    None
 }
 
 /// Results that wait for those before them.
@@ -119,6 +134,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn fewer_threads_do_if_the_system_refuses_more() {
+        let start =
+            |most| move |threads| if threads <= most { Ok(threads) } else { Err(Error::in_source("no thread")) };
+        let found = [16, 15, 8, 7, 2, 1, 0].map(|most| as_many_as_start(16, start(most)));
+        assert_eq!(found, [Some(16), Some(8), Some(8), Some(4), Some(2), None, None]);
+        assert_eq!(as_many_as_start(3, start(2)), None);
+    }
 
     #[test]
     fn results_come_in_order_within_a_bound_and_an_error_ends_the_work() {
