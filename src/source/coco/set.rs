@@ -347,37 +347,34 @@ impl Set {
             let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
             return Err(Error::in_source(format!("image id {id} is used by {one:?} and by {other:?}")));
         }
-        let named = content.categories.iter().map(|category| category.keypoints.len()).max();
-        let given =
-            content.annotations.iter().filter_map(|object| object.keypoints.as_ref()).map(|points| points.len() / 3);
-        let points = named.filter(|&named| named > 0).or(given.max()).unwrap_or(0);
-
-        let areas = content.annotations.iter().any(|object| object.area.is_some());
-
         let mut coordinates = Vec::new();
-        let mut annotations = {
+        let (mut annotations, areas, points) = {
             let places: HashMap<&Id<'_>, u32> = content.images.iter().map(|image| &image.id).zip(0..).collect();
-            let unlisted = |object: &&Object<'_>| !places.contains_key(&object.image_id);
-            if let Some(first) = content.annotations.iter().find(unlisted) {
-                let (image, images, all) = (&first.image_id, content.images.len(), content.annotations.len());
+            let listed = |object: &&Object<'_>| places.contains_key(&object.image_id);
+            let (all, count) = (content.annotations.len(), content.annotations.iter().filter(listed).count());
+            if let Some(first) = content.annotations.iter().find(|object| !listed(object)) {
+                let (count, image) = (all - count, &first.image_id);
                 let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
-                let count = content.annotations.iter().filter(unlisted).count();
                 let cause = format!(
-                    "{count} of {} not of one of the {} of the file; annotation {id} is of image {image}",
-                    counted(all, "annotation is", "annotations are"),
-                    counted(images, "image", "images"),
+                    "the file does not list the images of {count} of its {}, such as image {image} of annotation {id}",
+                    counted(all, "annotation", "annotations"),
                 );
                 if count == all {
                     return Err(Error::in_source(cause));
                 }
-                tracing::warn!("{}: {cause}; such annotations are ignored", path.display());
+                tracing::warn!("{}: {cause}; they are ignored", path.display());
             }
+            let named = content.categories.iter().map(|category| category.keypoints.len()).max();
+            let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(listed);
+            let given = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
+            let points = named.filter(|&named| named > 0).or(given).unwrap_or(0);
+            let areas = content.annotations.iter().any(|object| object.area.is_some() && listed(&object));
             let objects = content.annotations.into_iter().enumerate();
             let annotations = objects.filter_map(|(number, object)| {
                 let &image = places.get(&object.image_id)?;
                 Some(Annotation::of(object, number, image, points, &mut coordinates, bytes))
             });
-            annotations.collect::<Result<Vec<_>>>()?
+            (annotations.collect::<Result<Vec<_>>>()?, areas, points)
         };
         // The sort is stable: annotations of one image keep the order of the file.
         annotations.sort_by_key(|annotation| annotation.image);
