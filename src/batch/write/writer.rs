@@ -3,6 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
 use super::cast::{Cast, Kind, Vector, element};
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +60,9 @@ impl Writer {
         }
         #[cfg(target_arch = "x86_64")]
         let vector = avx2::choose();
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let vector = neon::choose();
+        #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
         let vector = None;
         Ok(Writer { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
     }

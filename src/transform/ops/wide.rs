@@ -1,4 +1,5 @@
-//! Loops that the compiler turns into vector code, for AVX2 where the CPU has it.
+//! Loops that the compiler turns into vector code, for AVX2 where the CPU has it. On 64-bit Arm it
+//! uses NEON, which every such CPU has.
 //!
 //! The code is the same for every CPU, and so are the bits: it has no fused multiply-add, and each
 //! sum has one order.

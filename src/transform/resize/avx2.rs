@@ -9,13 +9,15 @@
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
-    __m256i as Vector, _mm256_broadcastsi128_si256 as broadcast, _mm256_loadu_si256 as loadu,
-    _mm256_packs_epi32 as packs_epi32, _mm256_packus_epi16 as packus_epi16, _mm256_set1_epi32 as set1_epi32,
-    _mm256_setzero_si256 as setzero, _mm256_shuffle_epi8 as shuffle_epi8, _mm256_srav_epi32 as srav_epi32,
-    _mm256_storeu_si256 as storeu, _mm256_unpackhi_epi8 as unpackhi_epi8, _mm256_unpacklo_epi8 as unpacklo_epi8,
+    __m256i as Vector, _mm256_broadcastsi128_si256 as broadcast, _mm256_loadu_si256 as load,
+    _mm256_loadu_si256 as load_taps, _mm256_packs_epi32 as pack_i32, _mm256_packus_epi16 as pack_i16,
+    _mm256_set1_epi32 as set_i32, _mm256_setzero_si256 as zero, _mm256_shuffle_epi8 as shuffle,
+    _mm256_srav_epi32 as shr_i32, _mm256_storeu_si256 as store, _mm256_unpackhi_epi8 as zip_high_i8,
+    _mm256_unpacklo_epi8 as zip_low_i8,
 };
 
 use super::kernels::Kernels;
+use super::lanes::SQUEEZE;
 use super::scalar as narrower;
 use super::table::Table;
 
@@ -33,13 +35,14 @@ pub(super) fn kernels() -> Option<Kernels> {
     })
 }
 
+super::lanes::pairs!("avx2");
 super::lanes::lanes!("avx2");
 
-/// `sum` plus the products of `a` and `b`, added in neighbouring pairs of 16-bit values.
+/// `sum` plus the products of `values` and `taps`, added in neighbouring pairs of 16-bit values.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn dot(sum: Vector, a: Vector, b: Vector) -> Vector {
-    _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
+fn add_pixels(sum: Vector, values: Vector, taps: Vector) -> Vector {
+    _mm256_add_epi32(sum, _mm256_madd_epi16(values, taps))
 }
 
 /// Loads 16 bytes into each lane, from `from + starts[lane]`.
@@ -70,7 +73,7 @@ fn store_pixels(pixels: Vector, to: &mut [u8]) {
     } else {
         let mut last = [0u8; 32];
         // SAFETY: invariant 2, the array has 32 bytes.
-        unsafe { storeu(last.as_mut_ptr().cast(), pixels) };
+        unsafe { store(last.as_mut_ptr().cast(), pixels) };
         to.copy_from_slice(&last[..to.len()]);
     }
 }

@@ -9,14 +9,16 @@
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
-    __m512i as Vector, _mm512_broadcast_i32x4 as broadcast, _mm512_dpwssd_epi32 as dot, _mm512_loadu_si512 as loadu,
-    _mm512_packs_epi32 as packs_epi32, _mm512_packus_epi16 as packus_epi16, _mm512_set1_epi32 as set1_epi32,
-    _mm512_setzero_si512 as setzero, _mm512_shuffle_epi8 as shuffle_epi8, _mm512_srav_epi32 as srav_epi32,
-    _mm512_storeu_si512 as storeu, _mm512_unpackhi_epi8 as unpackhi_epi8, _mm512_unpacklo_epi8 as unpacklo_epi8,
+    __m512i as Vector, _mm512_broadcast_i32x4 as broadcast, _mm512_dpwssd_epi32 as add_pixels,
+    _mm512_loadu_si512 as load, _mm512_loadu_si512 as load_taps, _mm512_packs_epi32 as pack_i32,
+    _mm512_packus_epi16 as pack_i16, _mm512_set1_epi32 as set_i32, _mm512_setzero_si512 as zero,
+    _mm512_shuffle_epi8 as shuffle, _mm512_srav_epi32 as shr_i32, _mm512_storeu_si512 as store,
+    _mm512_unpackhi_epi8 as zip_high_i8, _mm512_unpacklo_epi8 as zip_low_i8,
 };
 
 use super::avx2 as narrower;
 use super::kernels::Kernels;
+use super::lanes::SQUEEZE;
 use super::table::Table;
 
 /// Pixels per vector.
@@ -37,6 +39,7 @@ pub(super) fn kernels() -> Option<Kernels> {
     })
 }
 
+super::lanes::pairs!("avx2,avx512f,avx512bw,avx512vnni");
 super::lanes::lanes!("avx2,avx512f,avx512bw,avx512vnni");
 
 /// Loads 16 bytes into each lane, from `from + starts[lane]`.

@@ -1,8 +1,15 @@
-//! The vector code, written once for both widths.
+//! The vector code, written once for all widths.
 //!
-//! Each width's file defines what this code uses: `Vector`; `LANES`, the pixels in a vector; the
-//! instructions, under their names without the width; `dot`, `gather` and `store_pixels`, which
-//! differ between widths; and `narrower`, for rows shorter than a vector.
+//! Each width's file defines what this code uses: `Vector`, of bytes, and `Sums`, of 32-bit
+//! elements; `LANES`, the pixels in a vector; the operations on them; `gather` and `store_pixels`,
+//! which differ between widths; and `narrower`, for rows shorter than a vector.
+//!
+//! `add_rows` and `add_pixels` add two taps to sums, and differ between instruction sets. x86
+//! multiplies and adds neighbouring elements, so values with their two taps must be next to each
+//! other. NEON multiplies all elements by one tap.
+
+/// Drops the fourth byte of each pixel.
+pub(super) const SQUEEZE: [i8; 16] = [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1];
 
 macro_rules! lanes {
     ($features:literal) => {
@@ -15,31 +22,25 @@ macro_rules! lanes {
                 return narrower::vertical(rows, stride, taps, precision, out);
             }
             assert!(rows.len() >= (taps.len() - 1) * stride + length, "every row is there in full");
-            let (half, shift) = (set1_epi32(1 << (precision - 1)), set1_epi32(precision as i32));
-            let zero = setzero();
+            let (half, shift) = (set_i32(1 << (precision - 1)), set_i32(precision as i32));
             let mut at = 0;
             loop {
-                let (mut s0, mut s1, mut s2, mut s3) = (half, half, half, half);
+                let mut sums = [half; 4];
                 let mut upper = at;
                 for taps in taps.chunks(2) {
                     let (first, second) = (taps[0], taps.get(1).copied().unwrap_or(0));
                     // An odd last row is read twice, the second time with a coefficient of 0.
                     let lower = if taps.len() == 2 { upper + stride } else { upper };
-                    let tap = set1_epi32(i32::from(first as u16) | i32::from(second) << 16);
                     debug_assert!(lower + STEP <= rows.len());
                     let rows = rows.as_ptr();
                     // SAFETY: invariant 2: both rows are among the `taps.len()` rows, and `at +
                     // STEP <= length`.
-                    let (a, b) = unsafe { (loadu(rows.add(upper).cast()), loadu(rows.add(lower).cast())) };
-                    let (low, high) = (unpacklo_epi8(a, b), unpackhi_epi8(a, b));
-                    s0 = dot(s0, unpacklo_epi8(low, zero), tap);
-                    s1 = dot(s1, unpackhi_epi8(low, zero), tap);
-                    s2 = dot(s2, unpacklo_epi8(high, zero), tap);
-                    s3 = dot(s3, unpackhi_epi8(high, zero), tap);
+                    let (a, b) = unsafe { (load(rows.add(upper).cast()), load(rows.add(lower).cast())) };
+                    sums = add_rows(sums, a, b, both(first, second));
                     upper += 2 * stride;
                 }
                 // SAFETY: invariant 2, `at + STEP <= length`.
-                unsafe { storeu(out.as_mut_ptr().add(at).cast(), narrow([s0, s1, s2, s3], shift)) };
+                unsafe { store(out.as_mut_ptr().add(at).cast(), narrow(sums, shift)) };
                 if at + STEP == length {
                     return;
                 }
@@ -69,13 +70,8 @@ macro_rules! lanes {
             let groups = table.outputs.div_ceil(GROUP);
             assert!(out.len() == table.outputs * 3 && row.len() >= table.reach && depth == table.depth);
             assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * depth);
-            // Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits; then the
-            // same of pixels 2 and 3.
-            let near = broadcast(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
-            let far = broadcast(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
-            // Drops the fourth byte of each pixel.
-            let squeeze = broadcast(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-            let (half, shift) = (set1_epi32(1 << (table.precision - 1)), set1_epi32(table.precision as i32));
+            let (near, far, squeeze) = (places(&NEAR), places(&FAR), places(&SQUEEZE));
+            let (half, shift) = (set_i32(1 << (table.precision - 1)), set_i32(table.precision as i32));
             for group in 0..groups {
                 let mut sums = [half; 4];
                 for (vector, sum) in sums.iter_mut().enumerate() {
@@ -87,26 +83,71 @@ macro_rules! lanes {
                         let pixels = unsafe { gather(row.as_ptr().add(quad * 12), table.starts.as_ptr().add(place)) };
                         // SAFETY: as above; a lane is 16 bytes.
                         let taps = |pair: usize| unsafe {
-                            loadu(table.pairs.as_ptr().cast::<__m128i>().add(place * depth + pair * LANES).cast())
+                            load_taps(table.pairs.as_ptr().cast::<[i16; 8]>().add(place * depth + pair * LANES).cast())
                         };
-                        *sum = dot(*sum, shuffle_epi8(pixels, near), taps(2 * quad));
+                        *sum = add_pixels(*sum, shuffle(pixels, near), taps(2 * quad));
                         if 2 * quad + 1 < depth {
-                            *sum = dot(*sum, shuffle_epi8(pixels, far), taps(2 * quad + 1));
+                            *sum = add_pixels(*sum, shuffle(pixels, far), taps(2 * quad + 1));
                         }
                     }
                 }
-                store_pixels(shuffle_epi8(narrow(sums, shift), squeeze), &mut out[group * GROUP * 3..]);
+                store_pixels(shuffle(narrow(sums, shift), squeeze), &mut out[group * GROUP * 3..]);
             }
         }
 
         /// Drops the fractional bits of the sums and packs them into bytes.
         #[inline]
         #[target_feature(enable = $features)]
-        fn narrow([a, b, c, d]: [Vector; 4], shift: Vector) -> Vector {
-            let low = packs_epi32(srav_epi32(a, shift), srav_epi32(b, shift));
-            let high = packs_epi32(srav_epi32(c, shift), srav_epi32(d, shift));
-            packus_epi16(low, high)
+        fn narrow([a, b, c, d]: [Sums; 4], shift: Sums) -> Vector {
+            let low = pack_i32(shr_i32(a, shift), shr_i32(b, shift));
+            let high = pack_i32(shr_i32(c, shift), shr_i32(d, shift));
+            pack_i16(low, high)
         }
     };
 }
+
+/// The operations that differ, for the widths of x86.
+#[cfg(target_arch = "x86_64")]
+macro_rules! pairs {
+    ($features:literal) => {
+        /// Sums of 32 bits have the type of all vectors.
+        type Sums = Vector;
+
+        /// Red of pixels 0 and 1, green of both, blue of both, each widened to 16 bits.
+        const NEAR: [i8; 16] = [0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1];
+        /// The same of pixels 2 and 3.
+        const FAR: [i8; 16] = [6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1];
+
+        /// Repeats the bytes in each lane.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn places(bytes: &[i8; 16]) -> Vector {
+            // SAFETY: the array has 16 bytes.
+            broadcast(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
+        }
+
+        /// Repeats two taps.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn both(first: i16, second: i16) -> Vector {
+            set_i32(i32::from(first as u16) | i32::from(second) << 16)
+        }
+
+        /// Adds the bytes of two rows, times their taps. Each of the sums has a quarter of them.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: Vector) -> [Sums; 4] {
+            let (low, high, zero) = (zip_low_i8(a, b), zip_high_i8(a, b), zero());
+            [
+                add_pixels(s0, zip_low_i8(low, zero), taps),
+                add_pixels(s1, zip_high_i8(low, zero), taps),
+                add_pixels(s2, zip_low_i8(high, zero), taps),
+                add_pixels(s3, zip_high_i8(high, zero), taps),
+            ]
+        }
+    };
+}
+
 pub(super) use lanes;
+#[cfg(target_arch = "x86_64")]
+pub(super) use pairs;

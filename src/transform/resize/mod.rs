@@ -4,8 +4,8 @@
 //! 2. `scalar`: the portable code. The vector code gives the same bits.
 //! 3. `table`: the filter of a row, laid out for vectors.
 //! 4. `kernels`: the functions of an instruction set.
-//! 5. `lanes`: the vector code, written once for both widths.
-//! 6. `avx2`, `avx512`: the widths.
+//! 5. `lanes`: the vector code, written once for all widths.
+//! 6. `avx2`, `avx512`, and on 64-bit Arm `neon`: the widths.
 //! 7. `planes`: the same filter for maps of floats.
 //! 8. `resizer`: [`Resizer`], which chooses the best of them and writes the image.
 //!
@@ -19,8 +19,10 @@ mod avx2;
 mod avx512;
 mod axis;
 mod kernels;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod planes;
 mod resizer;
 mod scalar;

@@ -2,6 +2,8 @@
 
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 use super::scalar;
 use super::table::Table;
 #[cfg(target_arch = "x86_64")]
@@ -32,7 +34,9 @@ pub struct Resizer {
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
     let all = [avx512::kernels(), avx2::kernels()];
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    let all = [neon::kernels()];
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
     let all = [None; 0];
     all.into_iter().flatten()
 }

@@ -10,6 +10,10 @@
 //! 4. `avx512`: sixteen lanes in vectors.
 //! 5. `backend`: [`Backend`], the choice between them.
 //! 6. `machine`: [`Machine`], the lanes and all of their memory.
+//!
+//! 64-bit Arm decodes with `scalar`. NEON cannot load from sixteen addresses at once, so a lookup
+//! would move each address out of a vector and each entry back. Such a CPU has 31 registers for the
+//! 24 numbers of three lanes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

@@ -81,7 +81,8 @@ const END: u8 = 63;
 /// Minimum number of bits in a vector's window.
 const WINDOW: u32 = 25;
 
-/// Offset of [`Table::codes`], in `u32`s.
+/// Offset of [`Table::codes`], in `u32`s. Only vectors look codes up there.
+#[cfg(target_arch = "x86_64")]
 pub(super) const CODES: usize = 2 << BITS;
 
 /// Size of a table, in `u32`s.

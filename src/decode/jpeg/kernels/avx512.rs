@@ -8,17 +8,16 @@
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
-    __m512i as Vector, _mm512_add_epi16 as add_epi16, _mm512_add_epi32 as add_epi32, _mm512_madd_epi16 as madd_epi16,
-    _mm512_packs_epi32 as packs_epi32, _mm512_set1_epi32 as set1_epi32, _mm512_setzero_si512 as setzero,
-    _mm512_srai_epi32 as srai_epi32, _mm512_sub_epi16 as sub_epi16, _mm512_sub_epi32 as sub_epi32,
-    _mm512_unpackhi_epi16 as unpackhi_epi16, _mm512_unpackhi_epi32 as unpackhi_epi32,
-    _mm512_unpackhi_epi64 as unpackhi_epi64, _mm512_unpacklo_epi16 as unpacklo_epi16,
-    _mm512_unpacklo_epi32 as unpacklo_epi32, _mm512_unpacklo_epi64 as unpacklo_epi64,
+    __m512i as Vector, _mm512_add_epi16 as add_i16, _mm512_add_epi32 as add_i32, _mm512_madd_epi16 as madd_i16,
+    _mm512_packs_epi32 as narrow, _mm512_set1_epi32 as set_i32, _mm512_setzero_si512 as zero,
+    _mm512_srai_epi32 as shr_i32, _mm512_sub_epi16 as sub_i16, _mm512_sub_epi32 as sub_i32,
+    _mm512_unpackhi_epi16 as zip_high_i16, _mm512_unpackhi_epi32 as zip_high_i32,
+    _mm512_unpackhi_epi64 as zip_high_i64, _mm512_unpacklo_epi16 as zip_low_i16, _mm512_unpacklo_epi32 as zip_low_i32,
+    _mm512_unpacklo_epi64 as zip_low_i64,
 };
 
 use super::avx2;
 use super::functions::Kernels;
-use super::idct::pair;
 use crate::decode::jpeg::header::NATURAL;
 
 /// Type of a shift's constant in the instructions.
@@ -97,4 +96,5 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
     }
 }
 
-super::idct::idct!("avx512f,avx512bw");
+super::idct::pairs!("avx512f,avx512bw");
+super::idct::transform!("avx512f,avx512bw");

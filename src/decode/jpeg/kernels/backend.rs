@@ -1,6 +1,8 @@
 //! Choice of the instruction set.
 
 use super::functions::Kernels;
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 use super::scalar;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
@@ -43,7 +45,9 @@ impl Backend {
             ("avx2", avx2::kernels().zip(entropy::Backend::bmi())),
             ("avx512", avx512::kernels().zip(entropy::Backend::avx512())),
         ];
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let vectors = [("neon", neon::kernels().map(|kernels| (kernels, entropy::Backend::scalar())))];
+        #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
         let vectors = [("", None); 0];
         let able = |(name, parts): (_, Option<_>)| {
             parts.map(|(kernels, entropy)| Backend { name, kernels, entropy, unstuff: segments::unstuff(name) })
@@ -67,5 +71,74 @@ impl Backend {
 
     pub(in crate::decode) fn entropy(&self) -> entropy::Backend {
         self.entropy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::functions::PADDING;
+    use super::*;
+    use crate::fuzz::Random;
+
+    fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
+        let extreme = random.below(3) == 0;
+        (0..count).map(|_| if extreme { [0, 255][random.below(2)] } else { random.below(256) as u8 }).collect()
+    }
+
+    #[test]
+    #[cfg(target_arch = "aarch64")]
+    fn arm_decodes_with_neon() {
+        assert_eq!(Backend::choose().name, "neon");
+    }
+
+    #[test]
+    fn blocks_are_those_of_plain_rust_even_at_the_limits_of_16_bits() {
+        let scalar = Backend::scalar().kernels;
+        for Backend { name, kernels, .. } in Backend::available() {
+            for case in 0..1200 {
+                let random = &mut Random::new(case);
+                let blocks = 1 + random.below(9);
+                let coefficient = |random: &mut Random| match case % 3 {
+                    0 => random.below(400) as i16 - 200,
+                    1 => random.below(1 << 16) as u16 as i16,
+                    _ => [0, 0, 0, 0, i16::MIN, i16::MAX][random.below(6)],
+                };
+                let coefficients: Vec<i16> = (0..64 * blocks).map(|_| coefficient(random)).collect();
+                let most = [40, 1 << 16, 2][case as usize % 3];
+                let quant: [u16; 64] = std::array::from_fn(|_| random.below(most) as u16);
+                let offsets: Vec<u32> = (0..blocks as u32).map(|block| 64 * block).collect();
+                let stride = 8 * blocks + PADDING;
+                for transform in [|kernels: &Kernels| kernels.idct, |kernels: &Kernels| kernels.idct_of_lanes] {
+                    let run = |kernels: &Kernels| {
+                        let mut samples = vec![0; 9 * stride];
+                        transform(kernels)(&coefficients, &offsets, &quant, &mut samples, stride);
+                        samples.chunks(stride).take(8).flat_map(|row| row[..8 * blocks].to_vec()).collect::<Vec<_>>()
+                    };
+                    assert!(run(&kernels) == run(&scalar), "{name}, case {case}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_those_of_plain_rust() {
+        let scalar = Backend::scalar().kernels;
+        for Backend { name, kernels, .. } in Backend::available() {
+            for case in 0..1200 {
+                let random = &mut Random::new(case);
+                let n = 1 + random.below(100);
+                let [a, b, c] = [(); 3].map(|()| bytes(random, n + 2 * PADDING));
+                let run = |kernels: &Kernels| {
+                    let [mut h2v1, mut h1v2, mut h2v2] = [(); 3].map(|()| vec![0; 2 * n + 2 * PADDING]);
+                    (kernels.h2v1)(&a, n, &mut h2v1);
+                    (kernels.h1v2)(&a, &b, n, 1 + case as u8 % 2, &mut h1v2);
+                    (kernels.h2v2)(&a, &b, n, &mut h2v2);
+                    let mut rgb = vec![0; 3 * n];
+                    (kernels.ycc)(&a, &b, &c, &mut rgb);
+                    [h2v1[..2 * n].to_vec(), h1v2[..n].to_vec(), h2v2[..2 * n].to_vec(), rgb]
+                };
+                assert!(run(&kernels) == run(&scalar), "{name}, {n} samples, case {case}");
+            }
+        }
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! 1. `functions`: [`Kernels`], the functions of an instruction set.
 //! 2. `scalar`: plain Rust, the reference for the others.
-//! 3. `idct`: the transform of vectors, written once for both widths.
-//! 4. `avx2`: two blocks and 32 pixels at a time.
-//! 5. `avx512`: four blocks at a time, and `avx2` for the rest.
-//! 6. `backend`: [`Backend`], the choice between them.
+//! 3. `idct`: the transform of vectors, written once for all widths.
+//! 4. `rows`: blocks and rows of samples, written once for AVX2 and NEON.
+//! 5. `avx2`: two blocks and 32 pixels at a time.
+//! 6. `avx512`: four blocks at a time, and `avx2` for the rest.
+//! 7. `neon`: one block and 16 pixels at a time, on 64-bit Arm.
+//! 8. `backend`: [`Backend`], the choice between them.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -16,8 +18,13 @@ mod avx2;
 mod avx512;
 mod backend;
 mod functions;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod idct;
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+mod neon;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod rows;
 mod scalar;
 
 pub(in crate::decode) use backend::Backend;

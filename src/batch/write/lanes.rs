@@ -1,0 +1,150 @@
+//! The vector path, with eight elements at a time, written once for AVX2 and NEON.
+//!
+//! Each instruction set's file defines what this code uses: `Floats`, eight of them; `Bytes`,
+//! sixteen of them; and the operations on them.
+//!
+//! **Invariants**
+//! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for them.
+
+use super::cast::Kind;
+
+/// Number of pixels per step: 48 bytes, three vectors of 16.
+pub(super) const STEP: usize = 16;
+
+// The values of `Kind`, for use as a const parameter.
+pub(super) const U8: u8 = Kind::U8 as u8;
+pub(super) const F32: u8 = Kind::F32 as u8;
+pub(super) const F16: u8 = Kind::F16 as u8;
+pub(super) const BF16: u8 = Kind::Bf16 as u8;
+
+/// Number of bytes per element.
+pub(super) const fn width(kind: u8) -> usize {
+    match kind {
+        U8 => 1,
+        F32 => 4,
+        _ => 2,
+    }
+}
+
+/// The float just below 0.5. Added to a number from 0 to 255, it reaches the next whole number
+/// exactly if the number's fraction is at least 0.5. Adding 0.5 itself would take 0.49999997 to 1.
+pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
+
+macro_rules! lanes {
+    ($features:literal, $able:expr) => {
+        use super::cast::{Blend, Cast, Kind, Vector};
+        use super::lanes::{BELOW_HALF, BF16, F16, F32, STEP, U8, width};
+        use crate::batch::Layout;
+
+        /// The vector path, if this CPU supports it.
+        pub(super) fn choose() -> Option<Vector> {
+            // SAFETY: invariant 1; the features were just detected.
+            $able.then_some(|cast, image, blend, dst| unsafe { write(cast, image, blend, dst) })
+        }
+
+        #[target_feature(enable = $features)]
+        fn write(cast: &Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize {
+            let pixels = image.as_chunks::<{ 3 * STEP }>().0;
+            match blend {
+                None if cast.is_copy() => return 0,
+                None => run::<false>(cast, pixels, pixels, 1.0, dst),
+                Some(Blend { partner, weight }) => run::<true>(cast, pixels, partner.as_chunks().0, weight, dst),
+            }
+            pixels.len() * STEP
+        }
+
+        /// With `MIX`, each value is `weight` times its own plus `1 - weight` times that of
+        /// `partners`.
+        #[target_feature(enable = $features)]
+        fn run<const MIX: bool>(
+            cast: &Cast,
+            pixels: &[[u8; 3 * STEP]],
+            partners: &[[u8; 3 * STEP]],
+            weight: f32,
+            dst: &mut [u8],
+        ) {
+            match (cast.layout, cast.kind) {
+                (Layout::Nhwc, Kind::U8) => interleaved::<U8, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nhwc, Kind::F32) => interleaved::<F32, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nhwc, Kind::F16) => interleaved::<F16, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nhwc, Kind::Bf16) => interleaved::<BF16, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nchw, Kind::U8) => planar::<U8, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nchw, Kind::F32) => planar::<F32, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nchw, Kind::F16) => planar::<F16, MIX>(cast, pixels, partners, weight, dst),
+                (Layout::Nchw, Kind::Bf16) => planar::<BF16, MIX>(cast, pixels, partners, weight, dst),
+            }
+        }
+
+        /// Writes NHWC. The channels stay interleaved, so scale and bias come in three repeating
+        /// vectors.
+        #[target_feature(enable = $features)]
+        fn interleaved<const KIND: u8, const MIX: bool>(
+            cast: &Cast,
+            pixels: &[[u8; 3 * STEP]],
+            partners: &[[u8; 3 * STEP]],
+            weight: f32,
+            dst: &mut [u8],
+        ) {
+            let around = |v: &[f32; 3], first: usize| floats(std::array::from_fn(|lane| v[(first + lane) % 3]));
+            let scale = [around(&cast.scale, 0), around(&cast.scale, 8), around(&cast.scale, 16)];
+            let bias = [around(&cast.bias, 0), around(&cast.bias, 8), around(&cast.bias, 16)];
+            let images = pixels.iter().zip(partners).zip(dst.chunks_exact_mut(3 * STEP * width(KIND)));
+            for ((own, partner), to) in images {
+                let (own, partner) = (own.as_chunks::<8>().0, partner.as_chunks::<8>().0);
+                for (i, to) in to.chunks_exact_mut(8 * width(KIND)).enumerate() {
+                    let pair = [own[i], partner[i]].map(i64::from_le_bytes);
+                    store::<KIND>(value::<MIX>(pair, scale[i % 3], bias[i % 3], weight), to);
+                }
+            }
+        }
+
+        /// Writes NCHW, after splitting 16 pixels into their channels.
+        #[target_feature(enable = $features)]
+        fn planar<const KIND: u8, const MIX: bool>(
+            cast: &Cast,
+            pixels: &[[u8; 3 * STEP]],
+            partners: &[[u8; 3 * STEP]],
+            weight: f32,
+            dst: &mut [u8],
+        ) {
+            let plane = dst.len() / 3;
+            let (red, rest) = dst.split_at_mut(plane);
+            let (green, blue) = rest.split_at_mut(plane);
+            let step = STEP * width(KIND);
+            let planes = red.chunks_exact_mut(step).zip(green.chunks_exact_mut(step)).zip(blue.chunks_exact_mut(step));
+            let scale = cast.scale.map(|v| repeated(v));
+            let bias = cast.bias.map(|v| repeated(v));
+            for ((own, partner), ((red, green), blue)) in pixels.iter().zip(partners).zip(planes) {
+                let own = deinterleave(own);
+                let partner = if MIX { deinterleave(partner) } else { own };
+                for (c, to) in [red, green, blue].into_iter().enumerate() {
+                    if KIND == U8 && !MIX {
+                        store16(own[c], to);
+                        continue;
+                    }
+                    let (low, high) = to.split_at_mut(step / 2);
+                    let pair = [own[c], partner[c]];
+                    let (lower, upper) = (pair.map(|v| lower(v)), pair.map(|v| upper(v)));
+                    store::<KIND>(value::<MIX>(lower, scale[c], bias[c], weight), low);
+                    store::<KIND>(value::<MIX>(upper, scale[c], bias[c], weight), high);
+                }
+            }
+        }
+
+        /// Computes eight values from eight bytes of an image and of its partner.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn value<const MIX: bool>([own, partner]: [i64; 2], scale: Floats, bias: Floats, weight: f32) -> Floats {
+            let own = mul_add(widen(own), scale, bias);
+            if !MIX {
+                return own;
+            }
+            let partner = mul_add(widen(partner), scale, bias);
+            // Two products and a sum, each rounded, as on the device. A fused multiply-add would
+            // differ.
+            let (a, b) = (repeated(weight), repeated(1.0 - weight));
+            add(mul(partner, b), mul(own, a))
+        }
+    };
+}
+pub(super) use lanes;

@@ -1,0 +1,115 @@
+//! Vector path for NEON, with two vectors for eight floats.
+//!
+//! **Invariants**
+//! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for NEON.
+//! 2. Loads and stores are unaligned, and each goes through a reference to an array or slice of at
+//!    least its width.
+#![allow(unsafe_code)]
+
+use std::arch::aarch64::*;
+use std::arch::aarch64::{float32x4x2_t as Floats, uint8x16_t as Bytes};
+use std::arch::is_aarch64_feature_detected;
+
+super::lanes::lanes!("neon", is_aarch64_feature_detected!("neon"));
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn floats(v: [f32; 8]) -> Floats {
+    // SAFETY: invariant 2, the array has 32 bytes.
+    unsafe { vld1q_f32_x2(v.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn repeated(v: f32) -> Floats {
+    float32x4x2_t(vdupq_n_f32(v), vdupq_n_f32(v))
+}
+
+/// `a * b + c`, rounded once.
+#[inline]
+#[target_feature(enable = "neon")]
+fn mul_add(a: Floats, b: Floats, c: Floats) -> Floats {
+    float32x4x2_t(vfmaq_f32(c.0, a.0, b.0), vfmaq_f32(c.1, a.1, b.1))
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn mul(a: Floats, b: Floats) -> Floats {
+    float32x4x2_t(vmulq_f32(a.0, b.0), vmulq_f32(a.1, b.1))
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn add(a: Floats, b: Floats) -> Floats {
+    float32x4x2_t(vaddq_f32(a.0, b.0), vaddq_f32(a.1, b.1))
+}
+
+/// The first eight bytes.
+#[inline]
+#[target_feature(enable = "neon")]
+fn lower(bytes: Bytes) -> i64 {
+    vgetq_lane_s64::<0>(vreinterpretq_s64_u8(bytes))
+}
+
+/// The last eight bytes.
+#[inline]
+#[target_feature(enable = "neon")]
+fn upper(bytes: Bytes) -> i64 {
+    vgetq_lane_s64::<1>(vreinterpretq_s64_u8(bytes))
+}
+
+/// Converts eight bytes to floats.
+#[inline]
+#[target_feature(enable = "neon")]
+fn widen(bytes: i64) -> Floats {
+    let words = vmovl_u8(vcreate_u8(bytes as u64));
+    float32x4x2_t(vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words)))
+}
+
+/// Splits 16 pixels into their red, green and blue bytes.
+#[inline]
+#[target_feature(enable = "neon")]
+fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
+    // SAFETY: invariant 2, the reference is to 48 bytes.
+    let uint8x16x3_t(red, green, blue) = unsafe { vld3q_u8(pixels.as_ptr()) };
+    [red, green, blue]
+}
+
+/// Stores to the first 16 bytes of `to`.
+#[inline]
+#[target_feature(enable = "neon")]
+fn store16(value: Bytes, to: &mut [u8]) {
+    let to = &mut to[..16];
+    // SAFETY: invariant 2, the slice has 16 bytes.
+    unsafe { vst1q_u8(to.as_mut_ptr(), value) };
+}
+
+/// Casts eight floats and stores them to the first bytes of `to`. Values cast to bytes must be 0 to
+/// 255, and halves are rounded up.
+#[inline]
+#[target_feature(enable = "neon")]
+fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
+    match KIND {
+        F32 => {
+            store16(vreinterpretq_u8_f32(value.0), to);
+            store16(vreinterpretq_u8_f32(value.1), &mut to[16..]);
+        }
+        U8 => {
+            let sum = add(value, repeated(BELOW_HALF));
+            let (low, high) = (vcvtq_u32_f32(sum.0), vcvtq_u32_f32(sum.1));
+            let bytes = vmovn_u16(vmovn_high_u32(vmovn_u32(low), high));
+            to[..8].copy_from_slice(&vget_lane_u64::<0>(vreinterpret_u64_u8(bytes)).to_le_bytes());
+        }
+        F16 => store16(vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.0), value.1)), to),
+        _ => {
+            // Rounds to nearest even: adds half of the truncated part, less one if the last
+            // remaining bit is even. NaN does not occur here.
+            let rounded = [value.0, value.1].map(|value| {
+                let bits = vreinterpretq_u32_f32(value);
+                let odd = vandq_u32(vshrq_n_u32::<16>(bits), vdupq_n_u32(1));
+                vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)))
+            });
+            store16(vreinterpretq_u8_u16(vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(rounded[0]), rounded[1])), to);
+        }
+    }
+}

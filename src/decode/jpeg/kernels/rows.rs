@@ -1,0 +1,201 @@
+//! Blocks and rows of samples, written once for AVX2 and NEON.
+//!
+//! Each width's file defines what this code uses: that of [`idct`](super::idct); `BLOCKS`, the
+//! blocks in a vector, and `SAMPLES`, its 16-bit elements; `Bytes`, a vector of as many bits with
+//! twice as many samples; and the operations that load, pack and store.
+//!
+//! **Invariants**
+//! - Functions marked `target_feature` run only through `kernels`, which checks the CPU for `able`.
+//! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
+//!   vectors read or written.
+
+use crate::decode::jpeg::header::NATURAL;
+
+/// For each row in natural order and each eight coefficients in zigzag order, the shuffle that
+/// moves them to their places, twice sixteen bytes.
+pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
+    let mut sort = [[[-1; 32]; 8]; 8];
+    let mut k = 0;
+    while k < 64 {
+        let (row, column) = (NATURAL[k] as usize / 8, NATURAL[k] as usize % 8);
+        let mut byte = 0;
+        while byte < 4 {
+            sort[row][k / 8][byte / 2 * 16 + 2 * column + byte % 2] = (2 * (k % 8) + byte % 2) as i8;
+            byte += 1;
+        }
+        k += 1;
+    }
+    sort
+};
+
+/// One row of `natural`, from the given vectors of `zigzag`.
+macro_rules! row {
+    ($zigzag:ident, $row:literal: $first:literal $($from:literal)*) => {{
+        let taken = |from: usize| shuffle($zigzag[from], &SORT[$row][from]);
+        let row = taken($first);
+        $(let row = or(row, taken($from));)*
+        row
+    }};
+}
+
+macro_rules! rows {
+    ($features:literal, $able:expr) => {
+        /// The functions of this file, if this CPU can run them.
+        pub(super) fn kernels() -> Option<Kernels> {
+            $able.then_some(Kernels {
+                // SAFETY: the CPU has the features, see the invariants of `rows`.
+                idct: |coefficients, offsets, quant, samples, stride| unsafe {
+                    idct::<false>(coefficients, offsets, quant, samples, stride)
+                },
+                // SAFETY: as above.
+                idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
+                    idct::<true>(coefficients, offsets, quant, samples, stride)
+                },
+                // SAFETY: as above.
+                h2v1: |row, n, wide| unsafe { h2v1(row, n, wide) },
+                // SAFETY: as above.
+                h1v2: |near, far, n, bias, between| unsafe { h1v2(near, far, n, bias, between) },
+                // SAFETY: as above.
+                h2v2: |near, far, n, wide| unsafe { h2v2(near, far, n, wide) },
+                // SAFETY: as above.
+                ycc: |y, cb, cr, rgb| unsafe { ycc(y, cb, cr, rgb) },
+            })
+        }
+
+        #[target_feature(enable = $features)]
+        fn idct<const ZIGZAG: bool>(
+            coefficients: &[i16],
+            offsets: &[u32],
+            quant: &[u16; 64],
+            samples: &mut [u8],
+            stride: usize,
+        ) {
+            assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 8);
+            let quant: [Vector; 8] = std::array::from_fn(|row| {
+                let quant = quant[8 * row..8 * row + 8].as_ptr().cast();
+                // SAFETY: the slice has the eight values of the row.
+                unsafe { load_rows(quant, quant) }
+            });
+            for (i, blocks) in offsets.chunks(BLOCKS).enumerate() {
+                let block = |at: u32| coefficients[at as usize..at as usize + 64].as_ptr();
+                // The last of an odd number of blocks is transformed twice. The second result is
+                // padding.
+                let (a, b) = (block(blocks[0]), block(blocks[blocks.len() - 1]));
+                let mut rows: [Vector; 8] = std::array::from_fn(|row| {
+                    // SAFETY: `a` and `b` are 64 coefficients each.
+                    unsafe { load_rows(a.add(8 * row), b.add(8 * row)) }
+                });
+                if ZIGZAG {
+                    rows = natural(&rows);
+                }
+                for (row, quant) in rows.iter_mut().zip(quant) {
+                    *row = mul_i16(*row, quant);
+                }
+                pass::<11>(&mut rows);
+                transpose(&mut rows);
+                pass::<18>(&mut rows);
+                transpose(&mut rows);
+                for row in 0..4 {
+                    // SAFETY: the samples of the last row end at `7 * stride + 8 * BLOCKS * (i +
+                    // 1)`, which is at most the asserted length, because `BLOCKS` is at most 2.
+                    unsafe {
+                        let to = samples.as_mut_ptr().add(2 * row * stride + 8 * BLOCKS * i);
+                        store_rows(rows[2 * row], rows[2 * row + 1], to, stride);
+                    }
+                }
+            }
+        }
+
+        /// Converts 64 coefficients in zigzag order to eight rows in natural order, in each 128
+        /// bits. A row needs three to five of the vectors.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn natural(zigzag: &[Vector; 8]) -> [Vector; 8] {
+            use super::rows::row;
+            [
+                row!(zigzag, 0: 0 1 3),
+                row!(zigzag, 1: 0 1 2 3 5),
+                row!(zigzag, 2: 0 1 2 3 5),
+                row!(zigzag, 3: 1 2 3 5 6),
+                row!(zigzag, 4: 1 2 4 5 6),
+                row!(zigzag, 5: 2 4 5 6 7),
+                row!(zigzag, 6: 2 4 5 6 7),
+                row!(zigzag, 7: 4 6 7),
+            ]
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn triple(v: Vector) -> Vector {
+            add_i16(add_i16(v, v), v)
+        }
+
+        #[target_feature(enable = $features)]
+        fn h2v1(row: &[u8], n: usize, out: &mut [u8]) {
+            for at in (0..n).step_by(SAMPLES) {
+                let own = triple(wide(row, at + 1));
+                let even = add_i16(add_i16(own, wide(row, at)), set_i16(1));
+                let odd = add_i16(add_i16(own, wide(row, at + 2)), set_i16(2));
+                store_pairs(shr_u16::<2>(even), shr_u16::<2>(odd), &mut out[2 * at..]);
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn h1v2(near: &[u8], far: &[u8], n: usize, bias: u8, out: &mut [u8]) {
+            for at in (0..n).step_by(SAMPLES) {
+                let sum = add_i16(triple(wide(near, at)), wide(far, at));
+                store_low(shr_u16::<2>(add_i16(sum, set_i16(bias.into()))), &mut out[at..at + SAMPLES]);
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
+            for at in (0..n).step_by(SAMPLES) {
+                let sum = |at| add_i16(triple(wide(near, at)), wide(far, at));
+                let own = triple(sum(at + 1));
+                let even = add_i16(add_i16(own, sum(at)), set_i16(8));
+                let odd = add_i16(add_i16(own, sum(at + 2)), set_i16(7));
+                store_pairs(shr_u16::<4>(even), shr_u16::<4>(odd), &mut out[2 * at..]);
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
+            const PIXELS: usize = 2 * SAMPLES;
+            let bytes = rgb.len();
+            let mut last = [0; 3 * PIXELS];
+            for at in (0..bytes / 3).step_by(PIXELS) {
+                prefetch(rgb, 3 * at);
+                let pixels = convert(y, cb, cr, at);
+                let full = bytes - 3 * at >= 3 * PIXELS;
+                interleave(pixels, if full { &mut rgb[3 * at..] } else { &mut last });
+                if !full {
+                    rgb[3 * at..].copy_from_slice(&last[..bytes - 3 * at]);
+                }
+            }
+        }
+
+        /// Computes red, green and blue of the pixels of two vectors.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [Bytes; 3] {
+            let half = |at: usize| {
+                let centre = set_i16(128);
+                let (y, cb, cr) = (wide(y, at), sub_i16(wide(cb, at), centre), sub_i16(wide(cr, at), centre));
+                // The whole parts of the factors are added separately, so that 16 bits suffice for
+                // the rest: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 - 0.28586.
+                let one = set_i16(1);
+                let part = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), one));
+                let red = add_i16(part(cr, 26345), cr);
+                let blue = add_i16(part(cb, -14942), add_i16(cb, cb));
+                let both = pairs(cb, cr);
+                let sum = |half| shr_i32::<16>(add_i32(dot(both, half, -22554, 18734), set_i32(32768)));
+                let green = sub_i16(narrow(sum(0), sum(1)), cr);
+                [add_i16(y, red), add_i16(y, green), add_i16(y, blue)]
+            };
+            let (first, second) = (half(at), half(at + SAMPLES));
+            std::array::from_fn(|i| pack(first[i], second[i]))
+        }
+    };
+}
+pub(super) use {row, rows};
