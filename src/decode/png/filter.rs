@@ -7,7 +7,7 @@ pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) ->
         0 => {}
         1 => add::<STEP>(row, above, |left, _, _| left),
         2 => row.iter_mut().zip(above).for_each(|(value, &up)| *value = value.wrapping_add(up)),
-        3 => add::<STEP>(row, above, |left, up, _| (u16::from(left) + u16::from(up) >> 1) as u8),
+        3 => add::<STEP>(row, above, |left, up, _| ((u16::from(left) + u16::from(up)) >> 1) as u8),
         4 => add::<STEP>(row, above, paeth),
         _ => return None,
     }
