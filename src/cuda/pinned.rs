@@ -80,6 +80,8 @@ impl Pinned {
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate that much. The
     /// message names the options that need less.
     pub fn new(context: &Context, len: usize, after_fork: AfterFork) -> Result<Self> {
+        #[cfg(not(target_os = "linux"))]
+        let _ = after_fork;
         let _here = context.enter()?;
         if len == 0 {
             return Err(Error::config("page-locked memory of 0 bytes"));
