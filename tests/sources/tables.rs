@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::formats::fixture;
 use crate::support::no_hang;
+use crate::warnings::Warnings;
 use proptest::prelude::*;
 use warpfeed::field::{Image, MultiHot, Numbers, Rows};
 use warpfeed::pack::{Pack, Recode};
@@ -192,6 +193,55 @@ fn labels_are_integers_names_or_fields() {
     );
     let lists = write(root.path(), "l.jsonl", "{\"label\": [1, 2]}\n{\"label\": []}\n");
     assert_eq!(column(&lists, "label.json"), ["[1, 2]", "[]"]);
+}
+
+#[test]
+fn a_mark_for_a_missing_label_among_integers_is_an_error_of_its_row() {
+    let root = tempfile::tempdir().unwrap();
+    for mark in ["NA", "nan", "None", "?"] {
+        let text: String = (0..12).map(|label| format!("{label},{label}\n")).collect();
+        let path = write(root.path(), "t.csv", format!("x,label\n{mark},{mark}\n{text}"));
+        let (table, mut scratch) = (Table::open(&path).unwrap(), Vec::new());
+        let labels: Vec<_> = (1..13).map(|row| table.label(row, &mut scratch).unwrap().unwrap()).collect();
+        assert_eq!(labels, (0..12).collect::<Vec<_>>(), "{mark}: numbers stay as they are");
+        let e = table.label(0, &mut scratch).unwrap_err();
+        assert_eq!(e.cause(), format!("line 2: label {mark:?} is not an integer"));
+    }
+    // Among names it is a name, and so it is where there are no numbers, or a list says so.
+    let classes = |text: &str| Table::open(write(root.path(), "t.csv", text)).unwrap().classes().to_vec();
+    assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
+    assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);
+    let path = write(root.path(), "t.csv", "x,label\n1,2\n2,NA\n");
+    let batch = Loader::new(&path).classes(["NA", "2"]).without("image").into_iter().next().unwrap().unwrap();
+    assert_eq!(batch.labels().unwrap(), [1, 0]);
+}
+
+#[test]
+fn integers_and_text_in_one_column_of_labels_are_class_names_with_a_warning() {
+    let root = tempfile::tempdir().unwrap();
+    let path = write(root.path(), "t.csv", "x,label\n1,3\n2,11\n3,unknown\n4,2\n");
+    let warned = |path: &Path, classes: &[&str]| {
+        let warnings = Warnings::default();
+        let names = tracing::subscriber::with_default(warnings.clone(), || {
+            let loader = Loader::new(path).without("image");
+            let loader = if classes.is_empty() { loader } else { loader.classes(classes.iter().copied()) };
+            loader.host().unwrap().classes().to_vec()
+        });
+        let warnings = warnings.0.lock().unwrap().join("\n");
+        (names, warnings)
+    };
+    let (names, warnings) = warned(&path, &[]);
+    assert_eq!(names, ["11", "2", "3", "unknown"]);
+    let words = "t.csv: column \"label\": 3 labels are integers and 1 is text, the first in line 4 (\"unknown\"): all of \
+                 them are class names, numbered in the order of the text";
+    assert!(warnings.ends_with(words), "{warnings}");
+    assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "the list says what the names are");
+    assert_eq!(warned(&write(root.path(), "u.csv", "x,label\n1,a\n2,b\n"), &[]).1, "");
+    // A number that is no integer makes the column a field, and whoever reads labels is told why.
+    let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
+    let batch = Loader::new(&path).without("image").field("x", Numbers::new(Dtype::I64, [])).into_iter().next();
+    let e = batch.unwrap().unwrap().labels().unwrap_err();
+    assert!(e.cause().contains("v.csv: line 3: column \"label\" has no labels: \"1.5\" is neither"), "{e}");
 }
 
 #[test]

@@ -22,6 +22,21 @@ pub(in crate::source) struct Learner {
     text: Option<usize>,
     /// Values from that row on, as class names, each with its first row.
     names: HashMap<String, usize>,
+    /// Number of integers, and of values that are no numbers.
+    integers: usize,
+    texts: usize,
+    /// The first row with a mark for a missing value, before any text.
+    missing: Option<usize>,
+    /// The last row that was seen, plus 1.
+    rows: usize,
+}
+
+/// Texts that programs write for a missing value.
+const MISSING: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
+
+/// Whether `value` stands for a missing value where the others are numbers.
+fn is_missing(value: &str) -> bool {
+    value.len() <= 4 && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(value))
 }
 
 /// A class that is missing in the given list.
@@ -53,14 +68,30 @@ impl Learner {
 
     /// Sees the value of `row`.
     pub(in crate::source) fn see(&mut self, row: usize, value: &str) {
+        self.rows = self.rows.max(row + 1);
+        let is_integer = whole(value).is_some();
+        self.integers += usize::from(is_integer);
         if self.text.is_none() {
-            match value.parse::<f64>() {
-                Ok(_) if whole(value).is_some() => return,
-                Ok(_) => return self.floats = true,
-                Err(_) => self.text = Some(row),
+            if is_integer {
+                return;
             }
+            if is_missing(value) {
+                self.missing.get_or_insert(row);
+                return;
+            }
+            if value.parse::<f64>().is_ok() {
+                return self.floats = true;
+            }
+            self.text = Some(row);
         }
+        self.texts += usize::from(!is_integer);
         self.name(row, value);
+    }
+
+    /// The numbers of integers and of texts, and the first row with a text, if there are both. All
+    /// of them are then class names.
+    pub(in crate::source) fn mixed(&self) -> Option<(usize, usize, usize)> {
+        self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
     fn name(&mut self, row: usize, value: &str) {
@@ -78,8 +109,15 @@ impl Learner {
         list: Option<&Classes>,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> (Option<Labels>, Option<Unknown>) {
-        let Some(text) = self.text else { return ((!self.floats).then_some(Labels::Numbers), None) };
-        again(text, &mut |row, value| self.name(row, value));
+        // A mark for a missing value is an error of its sample, unless there are no numbers at all, or
+        // a list says what the classes are.
+        let marks_are_names = list.is_some() || self.integers == 0 && !self.floats;
+        let revisited = match (self.text, self.missing.filter(|_| marks_are_names)) {
+            (Some(text), _) => text,
+            (None, Some(_)) => self.rows,
+            (None, None) => return ((!self.floats).then_some(Labels::Numbers), None),
+        };
+        again(revisited, &mut |row, value| self.name(row, value));
         let classes: Vec<String> = match list {
             Some(list) => list.names().to_vec(),
             None => {

@@ -13,7 +13,7 @@ use super::page::Page;
 use super::scan::{Scan, scan};
 use super::syntax::Syntax;
 use super::text::{line_of, read};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::format::{self, Format};
 use crate::source::file::is_below;
 use crate::source::record::{Labels, Learner, whole};
@@ -238,6 +238,19 @@ impl Table {
                 }
             });
         };
+        if let Some((integers, texts, row)) = learner.mixed().filter(|_| !listed && classes.is_none()) {
+            let mut cells = Cells::default();
+            let value = self.parse(row, &mut cells).ok().and_then(|()| cells.filled(column)).unwrap_or_default();
+            tracing::warn!(
+                "{}: column {:?}: {} and {}, the first in line {} ({value:?}): all of them are class names, numbered in the \
+                 order of the text",
+                self.file.display(),
+                self.columns.names[column],
+                counted(integers, "label is an integer", "labels are integers"),
+                counted(texts, "is text", "are text"),
+                self.line(row),
+            );
+        }
         let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
         if let Some(unknown) = unknown.filter(|_| !lenient) {
             let cause = unknown.cause(classes);
@@ -248,6 +261,9 @@ impl Table {
             return Err(self.no_labels(column, listed));
         }
         if self.labels.is_none() {
+            // For a program that asks for labels nevertheless.
+            let cause = self.no_labels(column, listed);
+            self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
             self.columns.label_is_a_field(value).map_err(|e| e.at_path(&self.file))?;
         }
         Ok(())
