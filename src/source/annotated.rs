@@ -16,10 +16,12 @@
 //!
 //! Arrays and outlines are typed [values](Value). `pack` writes them as files of these names.
 
+use std::sync::LazyLock;
+
 use arrayvec::ArrayVec;
 
 use super::file::{self, MAX_FILE, is_below};
-use super::sample::MAX_FIELDS;
+use super::sample::{Lacks, MAX_FIELDS};
 use super::value::{Lists, Number, Numbers, append_lists};
 use super::{Sample, Value};
 use crate::error::{Error, Result};
@@ -108,7 +110,17 @@ impl<'s> Parts<'s> {
     /// # Errors
     /// If a field was added twice.
     pub(super) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
-        let (bytes, mut sample) = (&**self.bytes, Sample::new(key));
+        static LACKS: LazyLock<Lacks> = LazyLock::new(|| {
+            Lacks {
+            picture: None,
+            label: Some(
+                "no label: the classes of these pictures are those of their boxes, which the kind field::Boxes reads; use \
+                 without(\"label\"), or unlabelled(true) to read -1"
+                    .into(),
+            ),
+        }
+        });
+        let (bytes, mut sample) = (&**self.bytes, Sample::new(key).lacking(&LACKS));
         for (place, (name, part)) in self.fields.iter().enumerate() {
             let end = self.fields[place + 1..].iter().find_map(|(_, next)| next.start()).unwrap_or(bytes.len());
             let value = match part {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::at_url;
-use super::formats::{self, DataFormat};
+use super::formats::{self, DATA_FORMATS, DataFormat};
 use super::options::Options;
 use super::store::Location;
 use super::{Source, tar};
@@ -82,6 +82,15 @@ fn url_meant(path: &Path) -> Option<String> {
 /// Opens the data set at a local path.
 fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if tar::has_braces(path) && !path.exists() {
+        let other = DATA_FORMATS.iter().find(|format| format.name != "tar" && format.has_extension(path));
+        if let Some(format) = other {
+            return Err(Error::config(format!(
+                "a pattern in braces names tar shards, and this one names files of the format {}: give their folder, and \
+                 the name of the split if it has several, as in folder/train",
+                format.name
+            ))
+            .at_path(path));
+        }
         return formats::of_pattern().open(path, options);
     }
     if !path.exists()

@@ -294,6 +294,9 @@ fn open_detects_the_kind_of_a_set_by_its_content() {
         Some(&*std::env::current_dir().unwrap().join("absent/set")),
         "relative to the current directory"
     );
+    let pattern = open("hub/train-{0..1}.parquet").err().unwrap();
+    let expected = "names files of the format parquet: give their folder, and the name of the split";
+    assert!(pattern.kind() == ErrorKind::Config && pattern.cause().contains(expected), "{pattern}");
     let slash = open("s3:/bucket/train").err().unwrap();
     let expected = "no such path; a URL begins with two slashes: s3://bucket/train";
     assert_eq!((slash.kind(), slash.cause()), (ErrorKind::Config, expected));

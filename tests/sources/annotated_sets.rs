@@ -205,6 +205,9 @@ fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
         "field \"boxes\": no field \"boxes.clas\" among [\"boxes\", \"boxes.class\", \"boxes.crowd\", \"boxes.area\"";
     assert!(e.cause().starts_with(words) && e.cause().ends_with("; did you mean \"boxes.class\"?"), "{e}");
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*path)));
+    let batch = Loader::new(&path).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap();
+    let e = batch.labels().unwrap_err();
+    assert!(e.cause().starts_with("no label: the classes of these pictures are those of their boxes"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
     // Without annotations there are no boxes whose columns could be missing.
     let mut json = coco();
