@@ -431,6 +431,20 @@ def test_requests_are_joined_into_batches_and_each_gets_its_results(mini: str) -
     assert not decoder.decode([pictures[0]]).errors, "the decoder stays open"
 
 
+@pytest.mark.parametrize(
+    "outputs", [lambda n: ([0.0] * n, [1.0] * n), lambda n: {"boxes": [0] * n, "scores": [1] * n}, lambda n: "ab", lambda n: {0, 1}]
+)
+def test_several_outputs_are_not_taken_for_the_results_of_two_pictures(outputs: Any) -> None:
+    with Decoder(**SMALL).joined(lambda decoded: outputs(len(decoded)), max_delay_ms=0) as joined:
+        with pytest.raises(WarpfeedError, match=r"one result for each picture; for several outputs return list\(zip"):
+            joined.submit(small(2)).result()
+
+
+def test_several_outputs_are_zipped_to_one_result_for_each_picture() -> None:
+    with Decoder(**SMALL).joined(lambda decoded: list(zip("ab", [1, 2])), max_delay_ms=0) as joined:
+        assert joined.submit(small(2)).result() == [("a", 1), ("b", 2)]
+
+
 def test_joined_results_keep_no_batch_after_they_are_dropped(mini: str) -> None:
     picture, kept = files(mini)[0], []
 

@@ -261,8 +261,8 @@ class Decoder:
         """Joins the pictures of several requests into batches for ``f``, such as a model.
 
         A batch begins when no further request fits into ``max_batch`` pictures, or ``max_delay_ms`` after its
-        first request was submitted. ``f(decoded)`` returns one result for each picture, such as the rows of a
-        tensor::
+        first request was submitted. ``f(decoded)`` returns a list, an array or a tensor with one result for
+        each picture. For several outputs, such as boxes and scores, it returns ``list(zip(boxes, scores))``::
 
             joined = decoder.joined(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(joined.submit(uploads))

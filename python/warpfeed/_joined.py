@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Set
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
@@ -91,6 +92,14 @@ class Joined:
 
     def _results(self, decoded: Decoded) -> list[Any]:
         came = self._f(decoded)
+        # Their length is not the number of pictures, although it may happen to be equal.
+        if isinstance(came, (tuple, str, bytes, bytearray, Mapping, Set)):
+            kind = type(came).__name__
+            raise WarpfeedError(
+                f"transform: the function returned a {kind}: want a list, an array or a tensor with one result for each "
+                "picture; for several outputs return list(zip(*outputs))",
+                "transform",
+            )
         try:
             results = list(came)
         except TypeError:
