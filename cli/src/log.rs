@@ -20,6 +20,11 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
 
+/// Prints a warning of the library, for a process whose log has another subscriber.
+pub fn warn(message: &str) {
+    say(format_args!("warpfeed: warning: {}", in_flags(message)));
+}
+
 /// Formats the library's messages like the program's.
 struct Line;
 

@@ -37,6 +37,22 @@ impl Visit for Line {
     }
 }
 
+/// Whether the command line runs, which prints warnings itself.
+static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
+
+/// Prints warnings from now on, as the program does.
+pub(crate) fn print() {
+    IS_PROGRAM.store(true, Ordering::Relaxed);
+}
+
+/// Passes the waiting messages to Python's log, so that a long wait is explained while it lasts.
+pub(crate) fn tell(py: Python<'_>) -> PyResult<()> {
+    if ANY.load(Ordering::Relaxed) {
+        py.import("warpfeed._loader")?.call_method0("_log_messages")?;
+    }
+    Ok(())
+}
+
 impl Subscriber for Collected {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("warpfeed")
@@ -53,6 +69,12 @@ impl Subscriber for Collected {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
+        if IS_PROGRAM.load(Ordering::Relaxed) {
+            if *event.metadata().level() <= Level::WARN {
+                warpfeed_cli::warn(&format!("{}{}", line.message, line.values));
+            }
+            return;
+        }
         // The levels of Python's `logging`.
         let level = match *event.metadata().level() {
             Level::ERROR => 40,

@@ -6,12 +6,14 @@ use warpfeed::source::{Options, sample_error};
 use warpfeed::{Error, ErrorKind, Rank, order};
 
 use crate::error::{Raised as _, refused};
+use crate::log;
 use crate::source;
 use crate::waiting::aside;
 
 /// Runs the command line with `args`, which begin with the program's name. Returns the exit code.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
+    log::print();
     py.detach(|| warpfeed_cli::run(args))
 }
 

@@ -16,6 +16,7 @@ use warpfeed::source::Stop;
 use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::Raised as _;
+use crate::log;
 use crate::thread_state::is_a_loaders;
 
 /// Duration of a wait between two checks for signals.
@@ -28,6 +29,7 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
         if let Some(value) = py.detach(&mut attempt) {
             return Ok(value);
         }
+        log::tell(py)?;
         py.check_signals()?;
     }
 }
@@ -94,7 +96,10 @@ fn aside_with<T: Send + 'static>(
     let _ = hand.send(Box::new(work));
     let value = loop {
         let value = py.detach(|| received(&mut given, SLICE));
-        if let Err(e) = tell(py).and_then(|()| if value.is_none() { py.check_signals() } else { Ok(()) }) {
+        if let Err(e) = tell(py).and_then(|()| match value {
+            None => log::tell(py).and_then(|()| py.check_signals()),
+            Some(_) => Ok(()),
+        }) {
             stop.store(true, Ordering::Relaxed);
             py.detach(|| drop(received(&mut given, grace)));
             leave(thread);

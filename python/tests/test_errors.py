@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import warpfeed
 from conftest import Pictures, bmp, ran
-from warpfeed import Augment, Loader, Mask, Numbers, Rows, WarpfeedError
+from warpfeed import Augment, ConfigError, Loader, Mask, Numbers, Rows, WarpfeedError
 
 
 @pytest.fixture
@@ -354,3 +354,52 @@ def test_stats_verdict_plan_and_trace(packed: str, tmp_path: Path) -> None:
     assert str(loader.verdict()) and loader.memory_plan()["slots"] >= 4 and "slots of" in str(loader.memory_plan())
     loader.close()
     assert json.loads((tmp_path / "t.json").read_text())
+
+
+def test_warnings_are_logged_before_the_error_that_they_explain(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("age,caption\n1,a\n2\n")
+    options: dict[str, Any] = {"without": ["image", "label"], "batch_size": 1}
+    with pytest.raises(ConfigError, match="did you mean \"age\""):
+        Loader(path, fields={"agee": Numbers("f32", [])}, **options)
+    assert any("1 bad row" in record.message for record in caplog.records)
+    caplog.clear()
+    loader = Loader(path, fields={"age": Numbers("f32", [])}, max_skipped=9, **options)
+    assert any("1 bad row" in record.message for record in caplog.records), "not only with the first batch"
+    caplog.clear()
+    with pytest.raises(WarpfeedError, match="all 1 samples"):
+        list(loader)
+    assert any("skipped: sample 1" in record.message for record in caplog.records)
+
+
+UNREACHABLE = """
+import logging
+import warpfeed
+
+class Heard(Exception):
+    pass
+
+class Raises(logging.Handler):
+    def emit(self, record):
+        if "no answer after 4 attempts" in record.getMessage():
+            raise Heard(record.getMessage())
+
+logging.getLogger("warpfeed").addHandler(Raises())
+try:
+    warpfeed.Loader("s3://bucket/train")
+except Heard as e:
+    print("heard while it waits:", e)
+"""
+
+
+def test_a_store_that_does_not_answer_is_told_while_the_loader_opens() -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+    assert "heard while it waits" in ran(UNREACHABLE, AWS_ENDPOINT_URL="http://127.0.0.1:1", **keys)
+
+
+def test_the_program_prints_warnings(mini: str, tmp_path: Path) -> None:
+    shutil.copytree(mini, tmp_path / "set")
+    (tmp_path / "set" / "striped-cross" / "notes.csv").write_text("x")
+    command = [sys.executable, "-m", "warpfeed", "inspect", str(tmp_path / "set")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "warpfeed: warning: " in done.stderr and "left out 1 other file (.csv)" in done.stderr

@@ -337,6 +337,9 @@ class Loader:
             if self._function is not None:
                 self._function.end()
             raise
+        finally:
+            # Warnings come before the error that they explain.
+            _log_messages()
         close_at_exit(self)
         self._indices: Sequence[int] = options["subset"].values if "subset" in options else range(self._core.source_len())
         self._own = frozenset(vars(self)) - foreign
@@ -636,8 +639,10 @@ class _Epoch:
             with self._lock:
                 if self._turn is None:
                     self._turn, self._batches = self._begun(loader)
-        native = loader._core.next(self._turn)
-        _log_messages()
+        try:
+            native = loader._core.next(self._turn)
+        finally:
+            _log_messages()
         if native is None:
             self._loader = None
             raise StopIteration
