@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     args = parser.parse_args()
-    mesh = jax.make_mesh((jax.device_count(),), ("batch",))
+    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("batch"))
     loader = warpfeed.Loader(
         args.folder, global_batch_size=16, shuffle=42, augment=warpfeed.Augment.train(32), normalize="imagenet",

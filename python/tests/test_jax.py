@@ -126,3 +126,7 @@ def test_a_loader_that_does_not_suit_jax_is_refused(mini: str) -> None:
         sharded(Loader(mini, **options), None)
     with pytest.raises(ConfigError, match="the loader is rank 1 of 2, and this is process 0 of 1"):
         sharded(Loader(mini, output="numpy", rank=1, world_size=2, **options), None)
+    with pytest.raises(ConfigError, match="the batches are tensors of torch"):
+        sharded(Loader(mini, output="torch", **options), None)
+    with pytest.raises(TypeError, match="sharding is a str: want a jax.sharding.Sharding"):
+        sharded(Loader(mini, output="numpy", **options), "batch")

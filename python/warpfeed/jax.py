@@ -2,7 +2,7 @@
 
 ::
 
-    mesh = jax.make_mesh((jax.device_count(),), ("batch",))
+    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
     loader = warpfeed.Loader(
         "imagenet/train", global_batch_size=1024, shuffle=42, drop_last=True, normalize="imagenet", output="numpy",
@@ -131,15 +131,24 @@ def sharded(loader: Loader, sharding: Any) -> Sharded:
     Raises:
         ConfigError: for batches of torch or on a device, for ``last_batch="keep"`` with several
             processes, and for a rank other than that of JAX.
+        TypeError: for a sharding that is none, such as a mesh.
     """
     jax = _jax()
     _check(loader, jax.process_index(), jax.process_count())
+    if not hasattr(sharding, "addressable_devices_indices_map"):
+        raise TypeError(
+            f"sharding is a {type(sharding).__name__}: want a jax.sharding.Sharding, such as "
+            "NamedSharding(mesh, PartitionSpec('batch'))"
+        )
     return Sharded(loader, sharding)
 
 
 def _check(loader: Loader, process: int, processes: int) -> None:
     if loader.device is not None or loader._delivery.is_torch:
-        raise ConfigError('JAX takes batches of the host: pass output="numpy" and no device to the loader')
+        found = "are on a device" if loader.device is not None else "are tensors of torch"
+        raise ConfigError(
+            f'the batches {found}, and JAX takes arrays of the host: pass output="numpy" and no device to the loader'
+        )
     if (loader.rank, loader.world_size) != (process, processes):
         raise ConfigError(
             f"the loader is rank {loader.rank} of {loader.world_size}, and this is process {process} of {processes} of "
