@@ -18,7 +18,7 @@ class Coco:
     the pictures in the usual places; here ``pictures`` is their folder.
 
     Samples are the pictures, sorted by id. Their fields are ``boxes`` with ``boxes.class``,
-    ``boxes.crowd``, ``boxes.masks`` and ``boxes.points`` for :class:`Boxes`, and ``image_id``.
+    ``boxes.crowd``, ``boxes.area``, ``boxes.masks`` and ``boxes.points`` for :class:`Boxes`, and ``image_id``.
     """
 
     json: Path
@@ -131,7 +131,8 @@ class TableOptions:
 
     Args:
         picture: the column with the paths of the pictures.
-        root: the folder that paths are relative to; by default the table's folder.
+        root: the folder that paths are relative to; by default the table's folder. A relative ``root`` is one of
+            the current folder.
         label: the column with the labels: integers, or names of classes.
         without_label: no column has labels, and a column named ``label`` is a field like any other.
         columns: takes only these columns as fields.
