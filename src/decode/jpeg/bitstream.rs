@@ -17,8 +17,9 @@ use super::header::Coding;
 use super::huffman::Spec;
 use super::kernels::Backend;
 use super::layout::{Colour, Layout, MOST_PARTS, Upsampling, Window};
+use super::lengths::Lengths;
 use super::opened::Opened;
-use super::segments::{self, Lengths, Refusal, Segment, Unstuff, uncached};
+use super::segments::{self, Refusal, Segment, Unstuff, uncached};
 use crate::decode::Rect;
 
 /// Maximum number of components. Devices do not decode CMYK.

@@ -5,8 +5,8 @@
 //! the struct holds only their positions, so it is small and fast to read.
 
 use super::huffman::Spec;
+use super::lengths::Lengths;
 use super::markers::{Segment, marker_name, next_marker};
-use super::segments::Lengths;
 use crate::decode::Size;
 use crate::decode::orientation::exif_orientation;
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! The crate's own JPEG decoder. Its pixels equal libjpeg-turbo's. It can decode only a region.
 //!
-//! 1. `markers`, `header`: the marker segments, checked.
+//! 1. `markers`, `lengths`, `header`: the marker segments, checked.
 //! 2. `huffman`: Huffman tables, in the form of the file and in the form for lookups.
 //! 3. `bits`, `scan`, `coefficients`: a plain and slow decoder of every scan of any Huffman-coded
 //!    file into planes of coefficients.
@@ -25,11 +25,12 @@ pub(crate) mod header;
 pub(crate) mod huffman;
 mod kernels;
 mod layout;
+pub(crate) mod lengths;
 pub(crate) mod markers;
 mod opened;
 mod rows;
 pub(crate) mod scan;
-pub(crate) mod segments;
+mod segments;
 mod transit;
 
 pub(crate) use bitstream::{Bitstream, Grid};

@@ -2,7 +2,8 @@
 
 use fdeflate::Decompressor;
 
-use super::{filter, span};
+use super::chunk::span;
+use super::filter;
 use crate::error::{Error, Result};
 
 /// Distance that a zlib stream refers back to at most, in bytes.

@@ -4,7 +4,7 @@ use super::tables::choose;
 use super::tokens::{CODES, GROUPS, Grid, Tokens, group, table_start};
 use crate::decode::jpeg::bits::has_ff;
 use crate::decode::jpeg::header::{Header, NATURAL};
-use crate::decode::jpeg::segments::Lengths;
+use crate::decode::jpeg::lengths::Lengths;
 
 /// Appends a marker segment.
 pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {

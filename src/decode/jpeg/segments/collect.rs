@@ -1,6 +1,8 @@
 //! Finds the segments and copies their bytes.
 
-use super::{Lengths, Segment, Unstuff};
+use super::needed::{MARKER, Segment};
+use super::unstuff::Unstuff;
+use crate::decode::jpeg::lengths::Lengths;
 
 /// Why segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,9 +12,6 @@ pub(in crate::decode::jpeg) enum Refusal {
     /// There is not enough room for the bytes.
     NoRoom,
 }
-
-/// Bytes of a marker, and of an `ff` with its stuffed zero.
-pub(super) const MARKER: usize = 2;
 
 /// Whether a marker's second byte is that of the marker before segment `index`, which is not 0.
 fn is_before(index: u32, marker: u8) -> bool {
@@ -106,7 +105,7 @@ fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Uns
 
 #[cfg(test)]
 mod tests {
-    use super::super::needed;
+    use super::super::needed::needed;
     use super::*;
     use crate::decode::Rect;
     use crate::decode::jpeg::header::Header;

@@ -1,99 +1,19 @@
 //! Restart segments: which of them a window needs, their positions in a file, and their unstuffed
 //! bytes.
 //!
-//! 1. `lengths`: the lengths of a packed file's segments, so that none is searched for.
-//! 2. `collect`: finds the segments and copies their bytes.
-//! 3. `unstuff`: copies one segment: plain Rust, and `avx512`.
+//! 1. `needed`: the segments that a window needs.
+//! 2. `unstuff`: copies one segment: plain Rust, and `avx512`.
+//! 3. `collect`: finds the segments and copies their bytes.
 //! 4. `uncached`: copies all of them to the memory of a batch.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx512;
 mod collect;
-mod lengths;
+mod needed;
 pub(super) mod uncached;
 mod unstuff;
 
-use std::ops::Range;
-
 pub(super) use collect::{Refusal, collect};
-pub(crate) use lengths::Lengths;
+pub(super) use needed::{Segment, count, needed};
 pub(super) use unstuff::{Unstuff, unstuff};
-
-use collect::MARKER;
-
-use super::layout::{Layout, Window};
-
-/// A run of MCUs that can be decoded independently of everything before it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Segment {
-    /// Number of the segment in the scan.
-    index: u32,
-    /// MCUs of the segment up to the last one needed, counted row by row.
-    pub(super) mcus: Range<u32>,
-    /// Whether the segment has more MCUs, after the last one needed.
-    pub(super) cut: bool,
-    /// Unstuffed bytes of the segment, in the memory that [`collect`] filled.
-    pub(super) bytes: Range<usize>,
-}
-
-impl Segment {
-    /// Whether the segment may have `bits` bits after its last needed MCU. In a whole segment, they
-    /// only fill its last byte.
-    pub(super) fn may_leave(&self, bits: usize) -> bool {
-        self.cut || bits < 8
-    }
-}
-
-/// The first and last MCU of each row of `window`, counted row by row.
-fn rows(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
-    let (across, columns) = (layout.mcus.0, window.columns.clone());
-    window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))
-}
-
-/// MCUs of a segment.
-fn length(layout: &Layout, interval: u32) -> u32 {
-    if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
-}
-
-/// The number of segments that `window` needs.
-pub(super) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
-    let interval = length(layout, interval);
-    let (mut count, mut end) = (0, 0);
-    for (first, last) in rows(layout, window) {
-        let next = last / interval + 1;
-        count += (next - end.max(first / interval)) as usize;
-        end = next;
-    }
-    count
-}
-
-/// Replaces `segments` with the list of segments that `window` needs, in order. Returns `None` if
-/// `bytes` bytes of data cannot hold that many: each has at least one byte and a marker after it.
-pub(super) fn needed(
-    layout: &Layout,
-    window: &Window,
-    interval: u32,
-    bytes: usize,
-    segments: &mut Vec<Segment>,
-) -> Option<()> {
-    segments.clear();
-    let count = count(layout, window, interval);
-    if count > (bytes + MARKER) / (1 + MARKER) {
-        return None;
-    }
-    segments.reserve_exact(count);
-    let (interval, all) = (length(layout, interval), layout.mcus.0 * layout.mcus.1);
-    for (first, last) in rows(layout, window) {
-        for index in first / interval..=last / interval {
-            let start = index * interval;
-            let whole = all.min(start.saturating_add(interval));
-            let end = whole.min(last + 1);
-            match segments.last_mut() {
-                Some(segment) if segment.index == index => (segment.mcus.end, segment.cut) = (end, end < whole),
-                _ => segments.push(Segment { index, mcus: start..end, cut: end < whole, bytes: 0..0 }),
-            }
-        }
-    }
-    Some(())
-}

@@ -27,11 +27,11 @@ impl<'a> Lengths<'a> {
         self.0.len()
     }
 
-    pub(super) fn get(self, index: u32) -> Option<usize> {
+    pub(in crate::decode::jpeg) fn get(self, index: u32) -> Option<usize> {
         self.0.get(index as usize).map(|&length| u16::from_be_bytes(length).into())
     }
 
-    pub(super) fn iter(self) -> impl Iterator<Item = usize> + 'a {
+    pub(in crate::decode::jpeg) fn iter(self) -> impl Iterator<Item = usize> + 'a {
         self.0.iter().map(|&length| u16::from_be_bytes(length).into())
     }
 }

@@ -1,0 +1,82 @@
+//! The segments that a window needs.
+
+use std::ops::Range;
+
+use crate::decode::jpeg::layout::{Layout, Window};
+
+/// Bytes of a marker, and of an `ff` with its stuffed zero.
+pub(super) const MARKER: usize = 2;
+
+/// A run of MCUs that can be decoded independently of everything before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::decode::jpeg) struct Segment {
+    /// Number of the segment in the scan.
+    pub(super) index: u32,
+    /// MCUs of the segment up to the last one needed, counted row by row.
+    pub(in crate::decode::jpeg) mcus: Range<u32>,
+    /// Whether the segment has more MCUs, after the last one needed.
+    pub(in crate::decode::jpeg) cut: bool,
+    /// Unstuffed bytes of the segment, in the memory that `collect` filled.
+    pub(in crate::decode::jpeg) bytes: Range<usize>,
+}
+
+impl Segment {
+    /// Whether the segment may have `bits` bits after its last needed MCU. In a whole segment, they
+    /// only fill its last byte.
+    pub(in crate::decode::jpeg) fn may_leave(&self, bits: usize) -> bool {
+        self.cut || bits < 8
+    }
+}
+
+/// The first and last MCU of each row of `window`, counted row by row.
+fn rows(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
+    let (across, columns) = (layout.mcus.0, window.columns.clone());
+    window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))
+}
+
+/// MCUs of a segment.
+fn length(layout: &Layout, interval: u32) -> u32 {
+    if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
+}
+
+/// The number of segments that `window` needs.
+pub(in crate::decode::jpeg) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
+    let interval = length(layout, interval);
+    let (mut count, mut end) = (0, 0);
+    for (first, last) in rows(layout, window) {
+        let next = last / interval + 1;
+        count += (next - end.max(first / interval)) as usize;
+        end = next;
+    }
+    count
+}
+
+/// Replaces `segments` with the list of segments that `window` needs, in order. Returns `None` if
+/// `bytes` bytes of data cannot hold that many: each has at least one byte and a marker after it.
+pub(in crate::decode::jpeg) fn needed(
+    layout: &Layout,
+    window: &Window,
+    interval: u32,
+    bytes: usize,
+    segments: &mut Vec<Segment>,
+) -> Option<()> {
+    segments.clear();
+    let count = count(layout, window, interval);
+    if count > (bytes + MARKER) / (1 + MARKER) {
+        return None;
+    }
+    segments.reserve_exact(count);
+    let (interval, all) = (length(layout, interval), layout.mcus.0 * layout.mcus.1);
+    for (first, last) in rows(layout, window) {
+        for index in first / interval..=last / interval {
+            let start = index * interval;
+            let whole = all.min(start.saturating_add(interval));
+            let end = whole.min(last + 1);
+            match segments.last_mut() {
+                Some(segment) if segment.index == index => (segment.mcus.end, segment.cut) = (end, end < whole),
+                _ => segments.push(Segment { index, mcus: start..end, cut: end < whole, bytes: 0..0 }),
+            }
+        }
+    }
+    Some(())
+}

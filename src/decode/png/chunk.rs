@@ -1,0 +1,22 @@
+//! The chunks of a PNG.
+
+use crate::error::{Error, Result};
+
+/// Kind of the chunk at byte `at`, and offset of the next one.
+pub(super) fn span(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
+    let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {at}", bytes.len()));
+    let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut);
+    let end = (at + 12).checked_add(u32::from_be_bytes(*word(at)?) as usize).filter(|&end| end <= bytes.len());
+    Ok((word(at + 4)?, end.ok_or_else(cut)?))
+}
+
+/// Checks the chunk at byte `at`. Returns its kind, and the offset of the next one.
+pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
+    let (kind, next) = span(bytes, at)?;
+    let (covered, sum) = bytes[at + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");
+    if crc32fast::hash(covered) != u32::from_be_bytes(*sum) {
+        let kind = String::from_utf8_lossy(kind);
+        return Err(Error::decode(format!("png chunk {kind:?} at byte {at} is damaged: its checksum is wrong")));
+    }
+    Ok((kind, next))
+}

@@ -1,0 +1,138 @@
+use super::chunk::chunk;
+use super::inflate::{Inflated, Scratch};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+
+const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
+
+/// A PNG of one channel: grey, or palette indices.
+pub(crate) struct Png<'a> {
+    size: Size,
+    /// Bits per value: 1, 2, 4, 8 or 16.
+    depth: u8,
+    interlaced: bool,
+    rows: Inflated<'a>,
+}
+
+/// The rows and columns of the picture in one pass: every `across`-th column of every `down`-th
+/// row, starting at (`x`, `y`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pass {
+    pub(crate) x: u32,
+    pub(crate) y: u32,
+    pub(crate) across: u32,
+    pub(crate) down: u32,
+}
+
+impl Pass {
+    /// A pass over the whole picture.
+    pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, across: 1, down: 1 };
+
+    /// Number of rows of the pass in a picture of `size`.
+    pub(crate) fn rows(self, size: Size) -> u32 {
+        (size.height - self.y).div_ceil(self.down)
+    }
+}
+
+/// The seven passes of Adam7.
+const ADAM7: [Pass; 7] = [
+    Pass { x: 0, y: 0, across: 8, down: 8 },
+    Pass { x: 4, y: 0, across: 8, down: 8 },
+    Pass { x: 0, y: 4, across: 4, down: 8 },
+    Pass { x: 2, y: 0, across: 4, down: 4 },
+    Pass { x: 0, y: 2, across: 2, down: 4 },
+    Pass { x: 1, y: 0, across: 2, down: 2 },
+    Pass { x: 0, y: 1, across: 1, down: 2 },
+];
+
+impl<'a> Png<'a> {
+    /// Whether `bytes` start like a PNG.
+    pub(crate) fn matches(bytes: &[u8]) -> bool {
+        bytes.starts_with(SIGNATURE)
+    }
+
+    /// Reads the header, and checks all chunks up to the end. `scratch` is reused from PNG to PNG.
+    ///
+    /// # Errors
+    /// If the PNG has several channels, is damaged, or ends early.
+    pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
+        let wrong = |cause: &str| Error::decode(format!("png: {cause}"));
+        let mut at = SIGNATURE.len();
+        let (kind, first) = chunk(bytes, at)?;
+        let header = bytes[at + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
+        let header = header.ok_or_else(|| wrong("does not begin with its header"))?;
+        let mut data = None;
+        at = first;
+        loop {
+            let (kind, next) = chunk(bytes, at)?;
+            match kind {
+                b"IEND" => break,
+                b"IDAT" if data.is_none() => data = Some(at),
+                _ => {}
+            }
+            at = next;
+        }
+        let side = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let (size, [depth, colour, compression, filter, interlace]) =
+            (Size::new(side(0), side(4)), header[8..].try_into().expect("five bytes"));
+        let channels = match colour {
+            0 | 3 => None,
+            2 => Some("RGB"),
+            4 => Some("grey and alpha"),
+            6 => Some("RGB and alpha"),
+            _ => return Err(wrong(&format!("colour type {colour}, which does not exist"))),
+        };
+        if let Some(channels) = channels {
+            let cause = "a mask has one number per pixel: grey, or palette indices";
+            return Err(Error::decode(format!("png of {channels}: {cause}")));
+        }
+        let known = matches!((colour, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
+        if size.area() == 0 || !known || compression != 0 || filter != 0 || interlace > 1 {
+            return Err(wrong(&format!(
+                "a header of {}x{}, {depth} bits, compression {compression}, filter {filter} and interlace {interlace}",
+                size.width, size.height
+            )));
+        }
+        let data = data.ok_or_else(|| wrong("has no pixels"))?;
+        Ok(Png { size, depth, interlaced: interlace == 1, rows: Inflated::new(bytes, data, depth, scratch) })
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Whether values take two bytes, the higher one first, instead of one.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.depth == 16
+    }
+
+    /// The non-empty passes in the order of the file.
+    pub(crate) fn passes(&self) -> impl Iterator<Item = Pass> + use<> {
+        let (size, passes) = (self.size(), if self.interlaced { &ADAM7[..] } else { &[Pass::WHOLE] });
+        passes.iter().copied().filter(move |pass| pass.x < size.width && pass.y < size.height)
+    }
+
+    /// Begins with the rows of the next pass.
+    pub(crate) fn begin(&mut self, pass: Pass) {
+        let values = u64::from((self.size.width - pass.x).div_ceil(pass.across));
+        // Without a row above, filters see zeros.
+        self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
+    }
+
+    /// Reads the next `count` rows of the pass. [`values`](Png::values) returns the last one.
+    pub(crate) fn read(&mut self, count: u32) -> Result<()> {
+        for _ in 0..count {
+            self.rows.next()?;
+        }
+        if count > 0 {
+            self.rows.unpack();
+        }
+        Ok(())
+    }
+
+    /// Values of the row that was read last, with one byte each, or two if they are
+    /// [wide](Png::is_wide). A row of fewer bits may have up to seven values more.
+    pub(crate) fn values(&self) -> &[u8] {
+        self.rows.values()
+    }
+}
