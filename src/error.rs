@@ -290,8 +290,8 @@ impl Error {
     }
 
     /// Whether reading again may help. True for the operating-system errors `EIO`, `EINTR`,
-    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM` and timeouts, and for errors that their source [marked as
-    /// transient](Error::transient).
+    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM` and timeouts, and for errors that their
+    /// source [marked as transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }
@@ -376,8 +376,7 @@ pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
     Error::new(ErrorKind::Panic, format!("{}: {}", place(), e.cause()))
 }
 
-/// What to do if the process or the machine has used up what the error `code` is about. `None` for
-/// other errors.
+/// Advice for the error `code` if it means that file descriptors or memory ran out.
 fn exhausted(code: i32) -> Option<&'static str> {
     match code {
         libc::EMFILE => Some("raise the limit of open files of the process (ulimit -n), or close files"),

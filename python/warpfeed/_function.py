@@ -163,8 +163,10 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
 
 
 def _unnamed() -> IO[bytes]:
-    """A file without a name, in memory where the system has such files: a container may have no folder that can be
-    written to."""
+    """A file without a name, in memory if the system has such files.
+
+    A container may have no writable folder.
+    """
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("warpfeed-transform"), "w+b")
     import tempfile

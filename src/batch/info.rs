@@ -49,7 +49,7 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labelled: bool,
-    /// What to do if the samples have no labels.
+    /// Advice if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// The part of the image that shows the picture.
     pub(crate) shown: Rect,

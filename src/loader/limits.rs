@@ -21,8 +21,8 @@ impl Loader {
 
     /// Sets how often a sample is read again after a [transient](Error::is_transient) error of its
     /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM`, a timeout); 3 by
-    /// default. 0 means never. If the last attempt fails too, the error counts. One because no file
-    /// descriptor or no memory is left ends the epoch, because it says nothing about the sample.
+    /// default. 0 means never. If the last attempt fails too, the error counts. `EMFILE`, `ENFILE`
+    /// and `ENOMEM` then end the epoch, because they say nothing about the sample.
     ///
     /// ```
     /// # use warpfeed::Loader;

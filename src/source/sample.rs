@@ -43,7 +43,7 @@ pub struct Sample<'a> {
 pub(crate) struct Lacks {
     /// The column of pictures.
     pub(crate) picture: Option<String>,
-    /// What to do if no column counts as the label, and one could.
+    /// Advice if no column counts as the label, and one could.
     pub(crate) label: Option<Arc<str>>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Sample<'a> {
         self.lacks?.picture.as_deref()
     }
 
-    /// What to do if the sample has no label because no column counts as the label.
+    /// Advice if the sample has no label because no column counts as the label.
     pub(crate) fn lacks_label(&self) -> Option<&'a Arc<str>> {
         self.lacks?.label.as_ref()
     }

@@ -257,7 +257,7 @@ fn files_of_other_formats_in_a_folder_are_counted() {
 
 #[test]
 fn hidden_pictures_and_folders_are_left_out_with_a_warning() {
-    // `._x.png` is a file of macOS, which is no picture.
+    // `._x.png` is a file of macOS, not a picture.
     let files =
         [("a/x.png", ""), ("a/.y.png", ""), ("a/._x.png", ""), (".git/z.png", ""), (".note", "x"), ("a/b.csv", "x")];
     let (root, warnings) = (set(&files), Warnings::default());

@@ -237,7 +237,7 @@ fn integers_and_text_in_one_column_of_labels_are_class_names_with_a_warning() {
     assert!(warnings.ends_with(words), "{warnings}");
     assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "the list says what the names are");
     assert_eq!(warned(&write(root.path(), "u.csv", "x,label\n1,a\n2,b\n"), &[]).1, "");
-    // A number that is no integer makes the column a field, and whoever reads labels is told why.
+    // With a number that is not an integer, the column is a field. Reading labels gives the reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
     let batch = Loader::new(&path).without("image").field("x", Numbers::new(Dtype::I64, [])).into_iter().next();
     let e = batch.unwrap().unwrap().labels().unwrap_err();

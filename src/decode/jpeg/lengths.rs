@@ -1,7 +1,7 @@
 //! The lengths of a file's restart segments, in an application segment of its header.
 //!
 //! A reader of crops would otherwise look for the restart markers in all bytes before them. The
-//! lengths are only hints: whoever uses them checks the markers.
+//! lengths are hints, and callers check the markers.
 //!
 //! Format: APP9 with the identifier [`Lengths::ID`], then two bytes, big-endian, for each restart
 //! segment but the last: its bytes in the file, with stuffed zeros and without its marker.
@@ -21,6 +21,10 @@ impl<'a> Lengths<'a> {
     /// Lengths in the bytes after the identifier.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Lengths(bytes.as_chunks().0)
+    }
+
+    pub(in crate::decode::jpeg) fn is_empty(self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn len(self) -> usize {

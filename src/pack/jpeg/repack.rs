@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 /// The result is a sequential JPEG with one scan, baseline unless a quantisation table has 16-bit
 /// values. Its restart markers are an eighth of an MCU row apart, but at least 32 and at most 64
 /// pixels, or the whole row if that is narrower. An APP9 segment lists the lengths of the data
-/// between them, so that a decoder of crops does not search for the markers. A Huffman table is the standard one, unless a
-/// table optimised for the picture saves more than 512 bytes. Decoders keep the standard tables;
-/// for a small picture, building another table takes longer than decoding the bytes that it saves.
+/// between them, so that a decoder of crops does not search for the markers. A Huffman table is the
+/// standard one, unless a table optimised for the picture saves more than 512 bytes. Decoders keep
+/// the standard tables; for a small picture, building another table takes longer than decoding the
+/// bytes that it saves.
 ///
 /// The result keeps the segments that pixels depend on: the JFIF segment without its thumbnail,
 /// Adobe's colour transform, and the EXIF orientation alone in an EXIF segment. It also keeps ICC

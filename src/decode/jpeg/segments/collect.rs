@@ -22,8 +22,8 @@ fn is_before(index: u32, marker: u8) -> bool {
 /// stuffed after each `ff`. A stream as long as `data` always has enough room. Does not read past
 /// the last segment. Bytes in `stream` after the copied ones are unspecified.
 ///
-/// `lengths` saves the search, and never changes the result: without the marker of each segment at
-/// the place that they give, the data is searched.
+/// `lengths` saves the search. If a marker is not at the place that they give, the data is searched.
+/// Damage inside segments that are not needed is found by the search only.
 pub(in crate::decode::jpeg) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -31,10 +31,10 @@ pub(in crate::decode::jpeg) fn collect(
     stream: &mut [u8],
     unstuff: Unstuff,
 ) -> Result<(), Refusal> {
-    match jump(data, lengths, segments, stream, unstuff)? {
-        true => Ok(()),
-        false => search(data, segments, stream, unstuff),
+    if !lengths.is_empty() && jump(data, lengths, segments, stream, unstuff)? {
+        return Ok(());
     }
+    search(data, segments, stream, unstuff)
 }
 
 /// Like [`collect`], from the places that `lengths` gives. Returns `false` if they are not those of
