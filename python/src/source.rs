@@ -12,7 +12,7 @@ use warpfeed::{Error, Result};
 use crate::buffer::{ALSO, Buffer, PICTURE, type_name};
 use crate::error::Raised as _;
 use crate::kept::{Kept, keep};
-use crate::thread_state::attached;
+use crate::thread_state::{attached, item};
 use crate::value::word;
 use crate::waiting::aside;
 
@@ -247,8 +247,7 @@ impl Source for PythonSource {
         scratch.clear();
         let read = attached(|py| {
             let object = self.object.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
-            let item = object.get_item(index);
-            item.and_then(|item| parts(&item, index, scratch)).map_err(|e| {
+            item(&object, index).and_then(|item| parts(&item, index, scratch)).map_err(|e| {
                 let cause = format!(
                     "{}: {}",
                     e.get_type(py).name().map_or_else(|_| String::new(), |n| n.to_string()),

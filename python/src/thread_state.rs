@@ -31,18 +31,40 @@ pub(crate) fn is_a_loaders() -> bool {
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: it only reads thread-local storage.
     let unknown = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
-    Python::try_attach(|py| {
+    // Around `try_attach`, too: it waits for the interpreter's lock, and the interpreter may end a
+    // thread that waits.
+    let hangs = Hangs;
+    let value = Python::try_attach(|py| {
         if unknown {
             // SAFETY: the thread is attached. `Stays::drop` balances this call, so the state
             // outlives the `try_attach` around it (invariant 2).
             unsafe { ffi::PyGILState_Ensure() };
             STAYS.set(Some(Stays));
         }
-        let hangs = Hangs;
-        let value = call(py);
-        std::mem::forget(hangs);
-        value
-    })
+        call(py)
+    });
+    std::mem::forget(hangs);
+    value
+}
+
+/// Returns `object[index]`, which may run code of the program for long.
+///
+/// pyo3 declares the functions of the interpreter as ones that never unwind, so the process is
+/// aborted if the interpreter ends the thread inside of one. Here the thread hangs instead.
+pub(crate) fn item<'py>(object: &Bound<'py, PyAny>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+    type Get = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+    type GetOrUnwind = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+    let index = index.into_pyobject(object.py())?;
+    // The compiler would find the declaration again if it knew which function this is.
+    let get = std::hint::black_box(ffi::PyObject_GetItem as Get);
+    // SAFETY: the two types of functions differ in unwinding only.
+    let get = unsafe { std::mem::transmute::<Get, GetOrUnwind>(get) };
+    let hangs = Hangs;
+    // SAFETY: the thread is attached, and both objects are alive.
+    let item = unsafe { get(object.as_ptr(), index.as_ptr()) };
+    std::mem::forget(hangs);
+    // SAFETY: the item is a new reference, or null after an exception.
+    unsafe { Bound::from_owned_ptr_or_err(object.py(), item) }
 }
 
 /// Stops a thread that the interpreter ends while it shuts down.

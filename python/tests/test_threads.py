@@ -497,6 +497,35 @@ def test_ctrl_c_works_in_every_long_call_and_the_program_ends_cleanly(call: str)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+def test_a_read_that_ends_while_the_program_ends_does_not_abort_it() -> None:
+    out = slow(
+        textwrap.dedent(
+            """
+        import os, types
+        class Long(Pictures):
+            # Longer than the program waits for a read that Ctrl-C has left.
+            def __getitem__(self, index):
+                time.sleep(6)
+                return super().__getitem__(index)
+        class Last:
+            # The interpreter clears its modules, and the read ends meanwhile.
+            def __del__(self, write=os.write, sleep=time.sleep):
+                write(1, b"clearing\\n")
+                sleep(1.5)
+        sys.modules["last"] = types.ModuleType("last")
+        sys.modules["last"].last = Last()
+        interrupt()
+        try:
+            warpfeed.Loader(Long(4), balanced=True, **options)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+        )
+    )
+    assert out == "interrupted\nclearing\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
 def test_ctrl_c_reaches_a_second_waiter_and_a_loader_goes_on_after_a_replay_was_left() -> None:
     out = slow(
         BLOCKS

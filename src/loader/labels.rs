@@ -29,7 +29,12 @@ impl Labels<'_> {
         let Labels { source, workers, retries, asked_by } = *self;
         let label = |scratch: &mut Vec<u8>, place: usize| {
             let index = subset.map_or(range.start + place as u64, |indices| indices[place]);
-            let label = retried(retries, index, || !source::is_stopped(), || source.label(index as usize, scratch))
+            let label = || {
+                // Sources need not look at the stop, and there may be millions of samples.
+                source::check_stop()?;
+                source.label(index as usize, scratch)
+            };
+            let label = retried(retries, index, || !source::is_stopped(), label)
                 .and_then(|label| label.ok_or_else(|| Error::in_source(format!("no label, which {asked_by}() needs"))));
             label.map_err(|e| {
                 // A sample that cannot be read has no key.
@@ -53,5 +58,44 @@ impl Labels<'_> {
             // threads.
             .into_iter()
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::source::Sample;
+
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Source for Counted {
+        fn len(&self) -> usize {
+            1000
+        }
+
+        fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(Sample::new("sample").with_label(index as i64))
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_the_reading_of_labels_between_two_samples() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let source = Counted(read.clone());
+        let labels = Labels { source: &source, workers: 2, retries: 3, asked_by: "balanced" };
+        assert_eq!(labels.of(&(0..1000), None).unwrap(), (0..1000).collect::<Vec<_>>());
+        read.store(0, Ordering::SeqCst);
+        let stop = Stop::new({
+            let read = read.clone();
+            move || read.load(Ordering::SeqCst) >= 8
+        });
+        let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
+        assert!(error.to_string().contains("the read was cancelled"), "{error}");
+        // Each thread may be past its look at the stop.
+        assert!((8..8 + 2).contains(&read.load(Ordering::SeqCst)), "{read:?}");
     }
 }

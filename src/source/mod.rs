@@ -139,8 +139,8 @@ pub use parquet::Parquet;
 pub use sample::Sample;
 pub use sample_error::sample_error;
 pub use source::Source;
-pub(crate) use stop::during;
 pub use stop::{Stop, is_stopped};
+pub(crate) use stop::{check as check_stop, during};
 pub(crate) use store::Stores;
 pub use store::{Keep, Location, Object, ReadParts, Reply, Store, Tier, Upload};
 #[cfg(feature = "tables")]

@@ -94,7 +94,7 @@ pub(crate) fn during<T>(stop: Option<Stop>, work: impl FnOnce() -> T) -> T {
 
 /// # Errors
 /// If the reads of the calling thread should end.
-pub(super) fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     if is_stopped() { Err(cancelled()) } else { Ok(()) }
 }
 
