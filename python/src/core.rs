@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
 use warpfeed::{Batches, Epochs, Error, HostBatch, Loader, MemoryPlan, Monitor};
 
@@ -234,7 +234,7 @@ impl Core {
             next: Mutex::new(Next { epoch, changes: 0 }),
             monitor,
             process: Process::new("loader", advice),
-            lending: Lending::new(copy, &plan),
+            lending: Lending::of_loader(copy, &plan),
             device,
             order,
             renews,
@@ -465,6 +465,19 @@ impl Core {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
         aside(py, move |_| monitor.sample(id, stored::of))
+    }
+
+    /// The labels of the samples `ids`, as bytes of int64.
+    fn labels<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
+        self.process.check().raised(py)?;
+        let monitor = self.monitor.clone();
+        let labels = aside(py, move |_| monitor.labels(&ids))?;
+        PyBytes::new_with(py, size_of_val(&labels[..]), |bytes| {
+            for (to, label) in bytes.chunks_exact_mut(8).zip(labels) {
+                to.copy_from_slice(&label.to_ne_bytes());
+            }
+            Ok(())
+        })
     }
 
     /// The number of the joined data set that has the sample `id`.

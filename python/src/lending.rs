@@ -25,25 +25,30 @@ impl Lent {
 
 /// Batches that the program holds in slots.
 pub(crate) struct Lending {
-    /// Whether batches are copied. With `None`, a batch is copied if no other slot is left.
+    /// Whether batches are copied. With `None`, a batch is copied if the program holds `most`.
     copy: Option<bool>,
-    /// Number of slots. One is filled while the program holds the others.
-    slots: usize,
+    most: usize,
     lent: Mutex<Vec<Lent>>,
 }
 
 impl Lending {
-    /// Accounts for the batches of a loader or decoder with this memory plan.
-    pub(crate) fn new(copy: Option<bool>, plan: &MemoryPlan) -> Self {
+    /// Accounts for the batches of a loader. It fills one slot while the program holds the others.
+    pub(crate) fn of_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
-        Lending { copy, slots, lent: Mutex::default() }
+        Lending { copy, most: slots.saturating_sub(1), lent: Mutex::default() }
+    }
+
+    /// Accounts for the batches of a decoder. The other slots are for its `prefetch` requests, so
+    /// that an answer that is not taken delays none of them.
+    pub(crate) fn of_decoder(copy: Option<bool>) -> Self {
+        Lending { copy, most: 1, lent: Mutex::default() }
     }
 
     /// Returns the batch for the program: shared, or as a copy.
     pub(crate) fn lend(&self, delivered: Delivered) -> Batch {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         lent.retain(Lent::is_held);
-        let copy = self.copy.or((lent.len() + 1 >= self.slots).then_some(true));
+        let copy = self.copy.or((lent.len() >= self.most).then_some(true));
         if copy != Some(true) {
             lent.push(match &delivered {
                 Delivered::Host(batch) => Lent::Host(Arc::downgrade(batch)),

@@ -1,9 +1,8 @@
 use std::ffi::OsString;
-use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
-use warpfeed::source::{Options, sample_error};
-use warpfeed::{Error, ErrorKind, Rank, order};
+use warpfeed::source::{Options, labels as labels_of};
+use warpfeed::{Rank, order};
 
 use crate::error::{Raised as _, refused};
 use crate::log;
@@ -45,37 +44,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, wanted: bool) -> PyResult<(usize, 
     if !wanted {
         return Ok((source.len(), None));
     }
-    let labels = aside(py, move |stop| {
-        let read = |index: usize, scratch: &mut Vec<u8>| {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::config("reading of the labels was cancelled"));
-            }
-            let label = source
-                .label(index, scratch)
-                .and_then(|label| label.ok_or_else(|| Error::new(ErrorKind::Source, "no label, which by_class needs")));
-            label.map_err(|e| sample_error(&*source, index, "", e))
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let share = source.len().div_ceil(threads).max(1);
-        std::thread::scope(|scope| {
-            let part = |begin: usize| {
-                let (read, end) = (&read, source.len().min(begin + share));
-                scope.spawn(move || {
-                    let mut scratch = Vec::new();
-                    (begin..end).map(|index| read(index, &mut scratch)).collect::<warpfeed::Result<Vec<_>>>()
-                })
-            };
-            let parts: Vec<_> = (0..source.len()).step_by(share).map(part).collect();
-            // All are joined, also after an error: the end of a scope does not wait for thread
-            // states.
-            let parts: Vec<_> = parts.into_iter().map(|part| part.join()).collect();
-            let mut labels = Vec::with_capacity(source.len());
-            for part in parts {
-                labels.extend(part.expect("a source of the library does not panic")?);
-            }
-            Ok(labels)
-        })
-    })?;
+    let labels = aside(py, move |_| labels_of(&*source, &(0..source.len() as u64).collect::<Vec<_>>()))?;
     Ok((labels.len(), Some(labels)))
 }
 

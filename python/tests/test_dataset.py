@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pictures, bmp
-from warpfeed import Augment, ConfigError, Loader, WarpfeedError
+from warpfeed import Augment, ConfigError, Loader, TableOptions, WarpfeedError, split
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(4), "output": "numpy"}
 
@@ -53,6 +53,29 @@ def test_a_sample_is_what_the_data_set_stores() -> None:
         loader.dataset[1:2]  # type: ignore[index]
     with pytest.raises(ConfigError, match="sample 6: the data set has the samples 0 to 5"):
         loader.sample(6)
+
+
+def test_all_labels_are_those_of_the_batches_without_reading_pictures(mini: str, tmp_path: Path) -> None:
+    loader = Loader(mini, **{**OPTIONS, "batch_size": 64, "augment": Augment.train(8)})
+    [batch] = loader
+    labels = loader.dataset.labels()
+    assert labels.dtype == np.int64 and labels.tolist() == batch.labels.tolist() and len(set(labels)) > 1
+    # Of a subset in its order, with the loader's classes and the table's column.
+    some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
+    assert some.dataset.labels().tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
+    (tmp_path / "odd.csv").write_text("path,kind,n\n" + "".join(f"{i}.png,{'ab'[i % 3 == 0]},{i}\n" for i in range(30)))
+    table = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), **OPTIONS)
+    assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "none of its pictures exists"
+    train, val = split(table.dataset, [0.8, 0.2], seed=1, by_class=True)
+    assert sorted(train + val) == list(range(30)) and sum(i % 3 == 0 for i in val) == 2
+    part = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), subset=train, **OPTIONS)
+    assert sorted(sum(split(part.dataset, [0.5, 0.5], seed=2, by_class=True), [])) == sorted(train)
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "0.bmp").write_bytes(bmp(3, 3, (1, 2, 3)))
+    with pytest.raises(WarpfeedError, match="^sample 0.*no label"):
+        Loader(tmp_path / "flat", **OPTIONS, unlabelled=True).dataset.labels()
+    with pytest.raises(AttributeError, match=r"no attribute 'targets'; use labels\(\)"):
+        loader.dataset.targets
 
 
 def test_a_sample_does_not_depend_on_the_augmentation_and_takes_no_batch(mini: str) -> None:

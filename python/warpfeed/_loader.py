@@ -515,6 +515,11 @@ class Loader:
         sample.update((name, decoded(name, content)) for name, content in fields)
         return sample
 
+    def _labels(self, ids: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        import numpy as np
+
+        return np.frombuffer(self._core.labels(ids), np.int64).copy()
+
     def part(self, id: int) -> int:
         """Returns the position in the mixture of the data set that has the sample ``id``."""
         return int(self._core.part(_options.number("id", id)))

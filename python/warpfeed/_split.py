@@ -8,6 +8,7 @@ from typing import Any, Sequence
 from . import _warpfeed
 from ._error import ConfigError
 from ._numbers import Labels, whole
+from ._trainers import Dataset
 
 __all__ = ["split"]
 
@@ -21,9 +22,10 @@ def split(
 ) -> list[list[int]]:
     """Divides samples at random into parts of these shares, for ``Loader(..., subset=part)``.
 
-    ``samples`` are indices, their number, or a data set: a path, or :class:`Coco` and the like. The
-    parts depend only on ``seed``. With ``labels``, one for each sample, or with ``by_class``, which
-    reads the labels from the data set, the parts are stratified by class.
+    ``samples`` are indices, their number, or a data set: a path, :class:`Coco` and the like, or the
+    ``dataset`` of a loader, whose options choose the labels. The parts depend only on ``seed``. With
+    ``labels``, one for each sample, or with ``by_class``, which reads the labels from the data set, the
+    parts are stratified by class.
 
     ::
 
@@ -33,13 +35,15 @@ def split(
         # A text would be split into its digits.
         if isinstance(given, (str, bytes)):
             raise TypeError(f"{name}={given!r}: want a list of numbers")
+    if labels is not None and by_class:
+        raise ConfigError("labels and by_class: each gives the classes; set one of them")
     if isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
-        if labels is not None and by_class:
-            raise ConfigError("labels and by_class: each gives the classes; set one of them")
         count, found = _warpfeed.labels(samples, by_class)
         indices, labels = list(range(count)), found if by_class else labels
+    elif isinstance(samples, Dataset):
+        indices, labels = [int(i) for i in samples.indices], samples.labels() if by_class else labels
     elif by_class:
-        raise ConfigError("by_class reads the labels from a data set; give its path, or the labels")
+        raise ConfigError("by_class reads the labels from a data set; give its path, the dataset of a loader, or the labels")
     else:
         if isinstance(samples, bool):
             raise TypeError(f"samples={samples!r}: want a number of samples, a list of indices or a data set")

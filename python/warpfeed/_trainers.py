@@ -6,9 +6,12 @@ import io
 import json
 import operator
 import weakref
-from typing import Any, Iterator, NoReturn, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, NoReturn, Protocol, Sequence
 
 from ._error import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["BatchSampler", "Dataset", "Sampler", "Skipped", "decoded"]
 
@@ -55,6 +58,7 @@ class _Samples(Protocol):
     @property
     def class_to_idx(self) -> dict[str, int]: ...
     def sample(self, id: int) -> dict[str, Any]: ...
+    def _labels(self, ids: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]: ...
 
 
 class Dataset:
@@ -78,6 +82,21 @@ class Dataset:
     def class_to_idx(self) -> dict[str, int]:
         """Label of each class, as in torchvision's ``ImageFolder``."""
         return self._loader.class_to_idx
+
+    def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Returns the label of each sample (N,), such as for class weights. No picture is read if the
+        format has its labels apart.
+
+        Raises:
+            WarpfeedError: for a sample that has no label or cannot be read.
+        """
+        return self._loader._labels(self.indices)
+
+    def __getattr__(self, name: str) -> Any:
+        # Attributes of torchvision's ImageFolder.
+        instead = {"targets": "labels()", "samples": "labels() and [i]", "imgs": "labels() and [i]"}.get(name)
+        advice = f"; use {instead}" if instead else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -1,8 +1,8 @@
 //! The options of a loader, and how it is opened.
 //!
 //! 1. `input`: the origin of the samples; `listed`: the list that numbers their classes.
-//!    `sampling`: the choice and order of samples; `labels` reads the labels that it needs.
-//!    `share`: the batch size, and the rank that it applies to.
+//!    `sampling`: the choice and order of samples. `share`: the batch size, and the rank that it
+//!    applies to.
 //! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
 //!    `classes`, `speed`, `limits`, `observe`. `pictures`: the options that it shares with
 //!    [`DecoderBuilder`], which is in `decoder`.
@@ -22,7 +22,6 @@ mod decoder;
 mod fields;
 mod input;
 mod known;
-mod labels;
 mod limits;
 mod listed;
 mod memory;

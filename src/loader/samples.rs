@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use super::Loader;
 use super::input::{DataSet, Input};
-use super::labels::Labels;
 use super::sampling::Buckets;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -12,7 +11,7 @@ use crate::order::{self, Order};
 use crate::order::{Bucketed, Mixture, Weighted, Windowed};
 #[cfg(doc)]
 use crate::source;
-use crate::source::Source;
+use crate::source::{Labels, Source};
 
 /// The choice of samples and their order.
 impl Loader {
@@ -191,7 +190,8 @@ impl Loader {
         let (loader, source) = self.opened()?;
         let samples = loader.chosen(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        let labels = Labels { source: &*source, workers, retries: loader.retries, asked_by: "split_by_class" };
+        let missing = "no label, which split_by_class() needs";
+        let labels = Labels { source: &*source, workers, retries: loader.retries, missing };
         let labels = labels.of(&(0..source.len() as u64), Some(&samples))?;
         loader.parts(order::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
     }

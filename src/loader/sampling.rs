@@ -1,11 +1,11 @@
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::input::Proportions;
-use super::labels::Labels;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{Bucketed, Mixture, Order, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
-use crate::source::{Join, Source};
+use crate::source::{Join, Labels, Source};
 
 /// The choice of samples and their order.
 #[derive(Clone, Default)]
@@ -105,7 +105,7 @@ impl Sampling {
             )));
         }
 
-        let labels = Labels { source, workers, retries, asked_by: "balanced" };
+        let labels = Labels { source, workers, retries, missing: "no label, which balanced() needs" };
         let mut order = match mixture {
             None => match &self.buckets {
                 Some(buckets) => self.bucketed(buckets, seed, global_batch)?,
@@ -188,7 +188,7 @@ impl Sampling {
         } else if let Some(weights) = &self.weights {
             Arc::new(Weighted::new(weights, seed)?)
         } else if self.balanced {
-            Arc::new(Weighted::new(&labels.balanced(&range, self.subset.as_deref())?, seed)?)
+            Arc::new(Weighted::new(&balancing(&labels.of(&range, self.subset.as_deref())?), seed)?)
         } else if let Some(window) = self.window {
             Arc::new(Windowed::new(len, seed, window))
         } else if self.shuffle {
@@ -205,4 +205,11 @@ impl Sampling {
             }
         })
     }
+}
+
+/// Weights that make the classes of `labels` equally frequent.
+fn balancing(labels: &[i64]) -> Vec<f64> {
+    let mut counts = HashMap::<i64, u32>::new();
+    labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+    labels.iter().map(|label| 1.0 / f64::from(counts[label])).collect()
 }

@@ -19,7 +19,7 @@
 //! 14. [`Store`]: files that are not on this machine, by URL; [`Reply`] takes what it reads,
 //!     [`Keep`] keeps it on this machine, and [`Upload`] writes an object.
 //! 15. [`Lookahead`]: the future reads of a loader, for sources that fetch ahead.
-//! 16. [`sample_error`]: adds the sample to an error.
+//! 16. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
 
 // Internal modules: `formats` has the table of formats. `relabel` maps old labels to new ones.
 // `retry` reads again after transient errors. `arrow` and `parquet` read the files of the library
@@ -64,6 +64,7 @@ mod identity;
 #[cfg(feature = "chunks")]
 mod items;
 mod kept;
+mod labels;
 mod layout;
 #[cfg(feature = "chunks")]
 mod litdata;
@@ -128,6 +129,7 @@ pub use file::append_file;
 pub(crate) use file::within;
 pub use folder::Folder;
 pub use formats::{DATA_FORMATS, DataFormat};
+pub use labels::labels;
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
 pub use lookahead::{Follow, Lookahead, NextUse, Place};
@@ -158,6 +160,7 @@ pub use yolo::Yolo;
 #[cfg(feature = "pack")]
 pub(crate) use ahead::Remote;
 pub(crate) use hash::Hash;
+pub(crate) use labels::{Labels, no_sample};
 #[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use npy::{MAX_AXES, Npy, Shape};

@@ -167,9 +167,10 @@ impl Monitor {
     pub fn sample<T>(&self, id: u64, mut take: impl FnMut(&Sample<'_>, &Codecs) -> Result<T>) -> Result<T> {
         let recipe = &self.0.recipe;
         let samples = recipe.source.len();
-        let index = usize::try_from(id).ok().filter(|&index| index < samples).ok_or_else(|| {
-            Error::config(format!("sample {id}: the data set has the samples 0 to {}", samples.saturating_sub(1)))
-        })?;
+        let index = usize::try_from(id)
+            .ok()
+            .filter(|&index| index < samples)
+            .ok_or_else(|| source::no_sample(id, samples as u64))?;
         let mut key = String::new();
         let read = retried(
             recipe.retries,
@@ -183,6 +184,14 @@ impl Monitor {
             },
         );
         read.map_err(|e| recipe.at_sample(id, &key, e))
+    }
+
+    /// Returns the labels of the samples `ids`, in their order; see [`source::labels`].
+    ///
+    /// # Errors
+    /// As [`source::labels`].
+    pub fn labels(&self, ids: &[u64]) -> Result<Vec<i64>> {
+        source::labels(&*self.0.recipe.source, ids)
     }
 }
 
