@@ -91,6 +91,17 @@ def test_answers_are_awaited(mini: str) -> None:
         asyncio.run(serve(decoder))
 
 
+def test_kept_results_leave_room_for_answers_in_any_order(mini: str) -> None:
+    pictures, pixels = files(mini), expected(mini)
+    decoder = Decoder(max_batch=4, prefetch=3, timeout=20, **OPTIONS)
+    kept = [decoder.decode(pictures[4 * n : 4 * n + 4]) for n in range(8)]
+    pending = [decoder.submit(pictures[4 * n : 4 * n + 4]) for n in range(3)]
+    for number in (2, 0, 1):
+        assert np.array_equal(pending[number].wait().images, pixels[4 * number : 4 * number + 4])
+    for number, decoded in enumerate(kept):
+        assert np.array_equal(decoded.images, pixels[4 * number : 4 * number + 4])
+
+
 def test_a_decoder_that_is_closed_leaves_its_batches(mini: str) -> None:
     pictures, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, copy=False, **OPTIONS)

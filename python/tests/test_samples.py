@@ -129,6 +129,16 @@ def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
         converted = [image.fromarray(pixels(i)).convert(mode) for i in range(4)]
         want = np.stack([np.asarray(one.convert("RGB")) for one in converted])
         assert np.array_equal(batch_of(lambda i: (converted[i], i))[0], want), mode
+    # Transparent pixels of every mode have the background behind them.
+    for mode in ("RGBA", "LA", "P"):
+        clear = image.fromarray(pixels(0)).convert("RGBA")
+        clear.putalpha(image.fromarray(pixels(1)[..., 0]))
+        clear = clear.quantize(16) if mode == "P" else clear.convert(mode)
+        want = image.new("RGB", clear.size, (255, 40, 0))
+        want.paste(clear.convert("RGBA"), mask=clear.convert("RGBA").getchannel("A"))
+        found = batch_of(lambda i, clear=clear: (clear, i), background=(255, 40, 0))[0][0]
+        assert np.array_equal(found, np.asarray(want)), mode
+        assert not np.array_equal(found, np.asarray(clear.convert("RGB"))), mode
     # The indices of a palette are the classes of a mask.
     classes = image.fromarray(pixels(0)[..., 0] % 4, "P")
     batch = batch_of(lambda i: {"image": pixels(i), "label": i, "mask": classes}, fields={"mask": Mask("u8")})

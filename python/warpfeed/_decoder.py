@@ -157,8 +157,8 @@ class Decoder:
         max_batch: maximum number of pictures in a request.
         augment: the augmentation of each picture; ``Augment.eval(256, 224)`` by default.
         device: as for :class:`Loader`. Batches on a device are ordered on torch's current stream at
-            the moment they are taken. If the program holds as many batches as the decoder has
-            slots, further ones are copies, which :meth:`memory_plan` does not count.
+            the moment they are taken. A batch that is taken while the program holds another one is
+            a copy, which :meth:`memory_plan` does not count.
         dtype, normalize, channels, background, to_8_bits, layout, output, copy: as for :class:`Loader`.
         num_workers, pin_memory, strict: as for :class:`Loader`.
         prefetch: number of requests in progress; 0 is 3. ``prefetch`` + 1 batches may share the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any
 
@@ -9,10 +10,12 @@ __all__ = ["asked", "field", "picture"]
 
 #: Modes of Pillow's images that convert to RGB by definition. Others have more than 8 bits.
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+_TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
 def picture(value: Any) -> Any:
-    """A picture: bytes, an array (height, width, 3), or a path."""
+    """A picture: bytes, an array (height, width, 3), or a path. A transparent image of Pillow becomes a PNG, so that
+    ``background`` applies to it."""
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value
     if _is_tensor(value):
@@ -22,6 +25,10 @@ def picture(value: Any) -> Any:
 
         if value.mode not in _MODES:
             raise TypeError(f"an image of Pillow's mode {value.mode!r}; want one of {', '.join(_MODES)}")
+        if value.mode in _TRANSPARENT or "transparency" in value.info:
+            png = io.BytesIO()
+            value.convert("RGBA").save(png, "PNG", compress_level=0)
+            return png.getvalue()
         return np.asarray(value if value.mode == "RGB" else value.convert("RGB"))
     shape: tuple[int, ...] = getattr(value, "shape", ())
     if str(getattr(value, "dtype", "")) == "uint8" and (len(shape) == 2 or len(shape) == 3 and shape[2] == 1):
