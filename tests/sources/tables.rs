@@ -34,8 +34,9 @@ fn rows(source: &dyn Source) -> Vec<Row> {
     let mut scratch = Vec::new();
     let row = |index| {
         let label = source.label(index, &mut scratch).unwrap();
+        let key = source.key(index, &mut scratch).unwrap();
         let sample = source.read(index, &mut scratch).unwrap();
-        assert_eq!(sample.label().unwrap(), label);
+        assert_eq!((sample.label().unwrap(), sample.key()), (label, &*key));
         let fields =
             sample.fields().iter().map(|(name, value)| (name.to_string(), value.encoded(name).into_owned())).collect();
         (sample.key().to_owned(), label, fields)
@@ -105,6 +106,25 @@ fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
             }
         }
     });
+}
+
+#[test]
+fn a_table_with_missing_files_is_packed_without_their_keys() {
+    let root = tempfile::tempdir().unwrap();
+    let table = write(root.path(), "t.csv", "path,label\na/1.png,3\na/gone.png,4\nb.png,5\n");
+    fs::create_dir(root.path().join("a")).unwrap();
+    for file in ["a/1.png", "b.png"] {
+        image::RgbImage::new(2, 2).save(root.path().join(file)).unwrap();
+    }
+    let (source, packed) = (open(&table).unwrap(), root.path().join("set.tar"));
+    let keys: Vec<_> = (0..3).map(|index| source.key(index, &mut Vec::new()).unwrap()).collect();
+    assert_eq!(keys, ["a/1", "a/gone", "b"]);
+    let error = Pack::new(&*source).to(&packed).unwrap_err().to_string();
+    assert!(error.starts_with("sample 1: ") && error.contains("line 3 of"), "{error}");
+    Pack::new(&*source).keys(["a/1", "b"]).to(&packed).unwrap();
+    let packed = open(&packed).unwrap();
+    let found: Vec<_> = rows(&*packed).into_iter().map(|(key, label, _)| (key, label)).collect();
+    assert_eq!(found, [("a/1".to_owned(), Some(3)), ("b".to_owned(), Some(5))]);
 }
 
 #[test]
@@ -417,7 +437,7 @@ fn an_empty_cell_for_a_number_says_so() {
     let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).without("label");
     let mut batches = loader.field("age", Numbers::new(Dtype::F32, [])).host().unwrap();
     let e = batches.epoch(0).next().unwrap().unwrap_err();
-    assert!(e.cause().contains("field \"age.txt\" is empty, the loader expects []"), "{e}");
+    assert!(e.cause().contains("field \"age.txt\" is empty, the loader expects the shape []: write a value"), "{e}");
 }
 
 #[test]

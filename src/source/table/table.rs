@@ -321,6 +321,12 @@ impl Table {
         start..page.push(cell.as_bytes()).end
     }
 
+    /// The path in the cell of `column`.
+    fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
+        let empty = || self.at(row, format!("column {:?} has no path", self.columns.names[column]));
+        cells.filled(column).ok_or_else(empty)
+    }
+
     /// Reads the file that the cell of `column` names.
     fn file(&self, page: &mut Page<'_>, row: usize, column: usize, cell: &str) -> Result<Range<usize>> {
         if self.is_outside(column, Some(cell)) {
@@ -352,10 +358,7 @@ impl Table {
     fn gather<'t>(&'t self, row: usize, cells: &Cells, page: &mut Page<'_>) -> Result<Gathered<'t>> {
         let Columns { names, picture, files, fields, gathered, .. } = &self.columns;
         let mut made = Gathered { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
-        let path = |column: usize| {
-            let empty = || self.at(row, format!("column {:?} has no path", names[column]));
-            cells.filled(column).ok_or_else(empty)
-        };
+        let path = |column: usize| self.path_in(cells, row, column);
         let shown = picture.map(path).transpose()?;
         made.key = match shown {
             Some(path) => page.push(extension(path).0.as_bytes()),
@@ -508,6 +511,16 @@ impl Source for Table {
         let label = self.parse(index, &mut cells).and_then(|()| self.label_in(&cells, index));
         CELLS.set(cells);
         label
+    }
+
+    /// The picture need not exist, so that `keys` of a pack can leave it out.
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let Some(column) = self.columns.picture else { return Ok(index.to_string()) };
+        let mut cells = CELLS.take();
+        let parsed = self.parse(index, &mut cells);
+        let key = parsed.and_then(|()| Ok(extension(self.path_in(&cells, index, column)?).0.to_owned()));
+        CELLS.set(cells);
+        key
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

@@ -264,6 +264,10 @@ impl Source for Voc {
         parts.sample(key)
     }
 
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        Ok(key_and_field(&self.items[index].name, &self.formats).0.to_owned())
+    }
+
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(None)
     }

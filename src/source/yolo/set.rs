@@ -158,6 +158,11 @@ impl Source for Yolo {
         parts.sample(&name[*key..])
     }
 
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let Item { path, key } = &self.items[index];
+        Ok(key_and_field(path, &self.formats).0[*key..].to_owned())
+    }
+
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(None)
     }
