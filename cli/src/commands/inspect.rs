@@ -201,7 +201,7 @@ impl Report {
     fn of(source: &dyn Source, headers: bool, follow: FollowArgs) -> Self {
         let bar = progress::bar(source.len());
         let look = |scratch: &mut Vec<u8>, index| {
-            let found = if headers { None } else { verify::check(source, index, follow, scratch) };
+            let found = if headers { None } else { verify::check(source, index, follow, scratch).found };
             let bad = found.as_ref().is_some_and(|found| !found.tolerated);
             let seen = if bad { None } else { see(source, index, follow, scratch).ok().flatten() };
             bar.inc(1);

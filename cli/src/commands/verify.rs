@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use rayon::prelude::*;
 use serde_json::json;
-use warpfeed::decode::{self, Condition, Info};
+use warpfeed::decode::{self, Codecs, Condition, Info, Pixels, Rect};
 use warpfeed::field::Annotations;
 use warpfeed::source::{self, Sample, Source};
 use warpfeed::{Error, ErrorKind};
@@ -76,7 +76,7 @@ impl Args {
             }
         };
         let bar = progress::bar(samples.len());
-        let (mut out, mut bad, mut damaged) = (std::io::stdout().lock(), 0u64, 0u64);
+        let (mut out, mut bad, mut damaged, mut deep) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
         let mut files = 0_u64;
         let mut broken = Ok(());
         source.verify(samples.clone(), &mut |e| {
@@ -89,7 +89,7 @@ impl Args {
         broken?;
         for first in samples.clone().step_by(BLOCK) {
             let block = first..samples.end.min(first + BLOCK);
-            let found: Vec<Option<Found>> = pool.install(|| {
+            let found: Vec<Checked> = pool.install(|| {
                 let check = |scratch: &mut Vec<u8>, index| {
                     let found = check(&*source, index, self.follow, scratch);
                     bar.inc(1);
@@ -97,7 +97,9 @@ impl Args {
                 };
                 block.into_par_iter().map_init(Vec::new, check).collect()
             });
-            for found in found.into_iter().flatten() {
+            for checked in found {
+                deep += u64::from(checked.deep);
+                let Some(found) = checked.found else { continue };
                 *(if found.tolerated { &mut damaged } else { &mut bad }) += 1;
                 // The bar is hidden while a result is written to the same terminal.
                 bar.suspend(|| found.write(&mut out, self.json))?;
@@ -105,6 +107,9 @@ impl Args {
         }
         bar.finish_and_clear();
         let mut more = if damaged > 0 { format!(", {damaged} damaged that decode") } else { String::new() };
+        if deep > 0 {
+            more += &format!(", {deep} of more than 8 bits, for which a loader needs to_8_bits or a Map");
+        }
         if files > 0 {
             more += &format!(", damaged files: {files}");
         }
@@ -112,6 +117,13 @@ impl Args {
         let failed = bad > 0 || files > 0 || (self.strict && damaged > 0);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+}
+
+/// What is known about a sample.
+pub(crate) struct Checked {
+    pub(crate) found: Option<Found>,
+    /// Whether its picture is sound, but has values that the 8 bits of an image cannot hold.
+    deep: bool,
 }
 
 /// Problem of a sample.
@@ -150,8 +162,8 @@ fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: F
 
 /// Checks that sample `index` can be read, has a usable label, and has a sound image that decodes
 /// in full. Boxes, masks and points must fit the image.
-pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> Option<Found> {
-    let mut key = String::new();
+pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> Checked {
+    let (mut key, mut deep) = (String::new(), false);
     let body = AssertUnwindSafe(|| {
         let sample = source.read(index, scratch)?;
         sample.key().clone_into(&mut key);
@@ -160,7 +172,7 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
             let names: Vec<&str> = sample.fields().iter().map(|(name, _)| *name).collect();
             Error::in_source(format!("no image among the fields {names:?}"))
         })?;
-        match decode::check(bytes) {
+        match condition(bytes, &mut deep) {
             Condition::Sound => annotations(source, &sample, bytes, follow).map(|()| None),
             Condition::Tolerated(what) => annotations(source, &sample, bytes, follow).map(|()| Some(what)),
             Condition::Damaged(e) => Err(e),
@@ -171,9 +183,31 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
         Err(Error::new(ErrorKind::Panic, text.unwrap_or("without a message")))
     });
     let at_sample = |e| source::sample_error(source, index, &key, e);
-    match result {
+    let found = match result {
         Ok(None) => None,
         Ok(Some(what)) => Some(Found { error: at_sample(Error::decode(format!("damaged: {what}"))), tolerated: true }),
         Err(e) => Some(Found { error: at_sample(e), tolerated: false }),
+    };
+    Checked { deep: deep && found.is_none(), found }
+}
+
+/// The condition of a picture. `deep` tells whether it is sound, but an image of 8 bits cannot hold
+/// its values.
+fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
+    let decoded = || -> warpfeed::Result<()> {
+        let codecs = Codecs::new();
+        let mut picture = codecs.open(bytes)?;
+        let whole = Rect::full(picture.size());
+        picture.decode(whole, &mut Pixels::new())
+    };
+    // The values of a JPEG have 8 bits, and only a check tells its damage.
+    if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
+        return decode::check(bytes);
     }
+    if decoded().is_ok() {
+        return Condition::Sound;
+    }
+    let condition = decode::check(bytes);
+    *deep = matches!(condition, Condition::Sound);
+    condition
 }
