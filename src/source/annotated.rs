@@ -167,7 +167,10 @@ pub(super) fn below(name: &str) -> Result<()> {
     if is_below(name) {
         return Ok(());
     }
-    Err(Error::in_source(format!("the picture's name {name:?} leads out of the folder of pictures")))
+    Err(Error::in_source(format!(
+        "the picture's name {name:?} leads out of the folder of pictures; make it a path below the folder, because files \
+         elsewhere are not read for an annotation"
+    )))
 }
 
 /// Checks a box against the size of its picture. Because data sets round coordinates, an edge may

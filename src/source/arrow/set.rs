@@ -11,7 +11,7 @@ use crate::source::file::{self, is_below};
 use crate::source::held::{HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
-use crate::source::record::{Column, Columns, Found, Holds, sniffed};
+use crate::source::record::{Column, Columns, Found, Holds, other_columns, sniffed};
 use crate::source::tree::Tree;
 use crate::source::value::Element;
 use crate::source::{Sample, Source, splits};
@@ -116,8 +116,12 @@ impl Arrow {
         for ((file, ..), stream) in files.into_iter().zip(streams) {
             let first = schema.get_or_insert_with(|| stream.schema.clone());
             if first.fields != stream.schema.fields {
-                let cause = format!("its columns differ from those of {}", first_path.display());
-                return Err(Error::in_source(cause).at_path(&file.path));
+                let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+                let (wanted, found) = (&first.fields, &stream.schema.fields);
+                let error = other_columns(&first_path, &names(wanted), &names(found), |place| {
+                    wanted[place].kind == found[place].kind && wanted[place].children == found[place].children
+                });
+                return Err(error.at_path(&file.path));
             }
             for (number, batch) in stream.batches.iter().enumerate().filter(|(_, batch)| batch.rows > 0) {
                 let end = starts[starts.len() - 1].checked_add(batch.rows);

@@ -16,7 +16,7 @@ use crate::source::grants::Grant;
 use crate::source::held::{Held, HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
-use crate::source::record::{Column, Columns, Found, Holds, sniffed};
+use crate::source::record::{Column, Columns, Found, Holds, other_columns, sniffed};
 use crate::source::tree::Tree;
 use crate::source::value::Element;
 use crate::source::{Follow, Lookahead, Object, Place, Sample, Source, Store, splits};
@@ -140,9 +140,12 @@ impl Parquet {
         let (mut starts, mut groups) = (vec![0_usize], Vec::new());
         for (number, part) in parts.iter().enumerate() {
             let at = |e: Error| e.at_path(part.input.path());
-            if guarded(|| Ok(fields(part.meta.file_metadata().schema_descr()))).map_err(at)? != columns {
-                let cause = format!("its columns differ from those of {}", first.input.path().display());
-                return Err(at(Error::in_source(cause)));
+            let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr()))).map_err(at)?;
+            if found != columns {
+                let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+                return Err(at(other_columns(first.input.path(), &names(&columns), &names(&found), |place| {
+                    found[place].form == columns[place].form
+                })));
             }
             let leaves = part.meta.file_metadata().schema_descr().num_columns();
             for (group, about) in part.meta.row_groups().iter().enumerate() {

@@ -4,6 +4,7 @@
 //! format has the same rules:
 //! - `columns`: the use of each column in a sample (picture, label, field or nothing), from its
 //!   name, its type, and the user's options.
+//! - `differ`: the error for files of one data set with different columns.
 //! - `labels`: labels of a column, which are integers or names of classes.
 //! - `cells`: the value of a column in a row, and `found`: where a format finds it.
 //! - `sniff`: the type of a column of bytes, by its first values.
@@ -12,6 +13,7 @@
 
 mod cells;
 mod columns;
+mod differ;
 mod found;
 mod labels;
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
@@ -20,6 +22,7 @@ mod sniff;
 
 pub(super) use cells::Cell;
 pub(super) use columns::{Column, Columns, Holds, Wanted, is_label};
+pub(super) use differ::other_columns;
 pub(super) use found::{Found, Part};
 pub(super) use labels::{Labels, Learner, whole};
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
