@@ -241,6 +241,9 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
         builder = builder.with_endpoint(&of_profile);
         endpoint = Some(of_profile);
     }
+    if let Some(endpoint) = &endpoint {
+        check_endpoint(endpoint)?;
+    }
     // An endpoint with http:// is intentional.
     if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
@@ -249,6 +252,15 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     builder = builder.with_disable_bulk_delete(true);
     let server = endpoint.or_else(|| partition(&builder.get_config_value(&AmazonS3ConfigKey::Region)?));
     Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(true)).build()?), server))
+}
+
+/// The client would panic in each request to a server without a scheme.
+fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
+    if ["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
+        return Ok(());
+    }
+    let cause = format!("the endpoint {endpoint:?} (AWS_ENDPOINT_URL) must begin with https:// or http://");
+    Err(object_store::Error::Generic { store: "S3", source: cause.into() })
 }
 
 /// The partition of AWS with this region, unless it is the usual one. Each has its own buckets.
@@ -312,6 +324,17 @@ mod tests {
                 let found = client(&Parts::of(url).unwrap(), url, access).unwrap().store.to_string();
                 assert!(found.contains(store), "{url}: {found}");
             }
+        }
+    }
+
+    #[test]
+    fn an_endpoint_without_a_scheme_is_an_error() {
+        for endpoint in ["http://127.0.0.1:9000", "https://minio.example"] {
+            check_endpoint(endpoint).unwrap();
+        }
+        for endpoint in ["127.0.0.1:9000", "minio.example", "s3://minio", ""] {
+            let error = check_endpoint(endpoint).unwrap_err().to_string();
+            assert!(error.contains(&format!("{endpoint:?}")) && error.contains("AWS_ENDPOINT_URL"), "{error}");
         }
     }
 
