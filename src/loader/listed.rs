@@ -2,9 +2,10 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use crate::error::Result;
-use crate::source::Classes;
+use crate::source::{Classes, Source};
 
 /// The list of classes of a loader, if it has one.
 #[derive(Clone, Default)]
@@ -32,21 +33,40 @@ type Set = (String, Vec<String>);
 /// Names of folders that hold a part of a data set.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// Warns if another split of the data set at `path` lies next to it and numbers `classes`
-/// differently. Compares folder names, as opening the other split would.
-pub(super) fn compare_splits(path: &Path, classes: &[String]) {
-    let Some(folder) = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name)) else { return };
+/// Class lists of data sets that this process has opened, the latest last.
+static OPENED: Mutex<Vec<Set>> = Mutex::new(Vec::new());
+/// Maximum length of [`OPENED`].
+const MOST_OPENED: usize = 32;
+
+/// Warns if a data set that this process has opened numbers the classes of `source` differently, or
+/// another split that lies next to `path`.
+pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
+    let classes = source.classes();
     if classes.is_empty() {
         return;
     }
-    let set: Set = (path.display().to_string(), classes.to_vec());
-    for split in SPLITS.iter().filter(|split| **split != folder) {
-        let other = path.with_file_name(split);
-        let other: Set = (other.display().to_string(), class_folders(&other));
-        if let Some(text) = disagree(&set, &other) {
-            return tracing::warn!("{text}");
-        }
+    let file = || source.path(0).map_or_else(|| source.kind().to_owned(), |file| file.display().to_string());
+    let set: Set = (path.map_or_else(file, |path| path.display().to_string()), classes.to_vec());
+    // A lock that a fork has left is never released.
+    let Ok(mut opened) = OPENED.try_lock() else { return };
+    opened.retain(|(name, _)| *name != set.0);
+    let next_to_it = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
+    if let Some(text) = next_to_it.or_else(|| opened.iter().rev().find_map(|other| disagree(&set, other))) {
+        tracing::warn!("{text}");
     }
+    opened.push(set);
+    let old = opened.len().saturating_sub(MOST_OPENED);
+    opened.drain(..old);
+}
+
+/// Describes how another split of the data set at `path`, next to it, numbers the classes differently.
+/// Compares folder names, as opening the other split would.
+fn split_that_differs(path: &Path, set: &Set) -> Option<String> {
+    let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
+    SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
+        let other = path.with_file_name(split);
+        disagree(set, &(other.display().to_string(), class_folders(&other)))
+    })
 }
 
 /// Names of the class folders of a folder, by label.

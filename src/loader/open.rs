@@ -110,8 +110,8 @@ impl Loader {
         let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
         let pictures = self.pictures;
         let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
-        if let Some(path) = path.as_ref().filter(|_| source.kind() == "folder" && !options.numbers()) {
-            listed::compare_splits(path, source.classes());
+        if mixture.is_none() && !options.numbers() {
+            listed::compare(path.as_deref(), &*source);
         }
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));

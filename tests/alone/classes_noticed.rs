@@ -1,12 +1,14 @@
-//! Promise: each opening of a loader warns once if a split of the data set that is next to it
-//! numbers a class differently, unless a list numbers the classes.
+//! Promise: each opening of a loader warns once if a split of the data set that is next to it, or a
+//! data set that the process has opened, numbers a class differently, unless a list numbers the
+//! classes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::alone;
 use crate::warnings::Warnings;
-use warpfeed::{Augment, Loader};
+use warpfeed::pack::Pack;
+use warpfeed::{Augment, Loader, source};
 
 /// A folder of class folders with one picture each.
 fn folder(root: &Path, name: &str, classes: &[&str]) -> PathBuf {
@@ -55,9 +57,42 @@ fn splits_that_number_a_class_differently_cause_one_warning_for_each_opening() {
     });
     assert!(warnings.0.lock().unwrap().is_empty());
     // Other folders with a class in common are other data sets.
-    let pets = folder(root.path(), "other/pets", &["cat", "dog"]);
-    folder(root.path(), "other/cars", &["car", "dog"]);
+    let pets = folder(root.path(), "other/pets", &["cat-noticed", "dog-noticed"]);
+    folder(root.path(), "other/cars", &["car-noticed", "dog-noticed"]);
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || drop(small(Loader::new(&pets)).host().unwrap()));
     assert!(warnings.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn packed_sets_and_tables_that_number_a_class_differently_cause_a_warning() {
+    let _alone = alone();
+    let root = tempfile::tempdir().unwrap();
+    let packed = |name: &str, classes: &[&str]| {
+        let source = source::open(folder(root.path(), name, classes)).unwrap();
+        let target = root.path().join(format!("{name}.tar"));
+        Pack::new(&*source).to(&target).unwrap();
+        target
+    };
+    let train = packed("first", &["packed-a", "packed-b", "packed-c"]);
+    let same = packed("second", &["packed-a", "packed-b", "packed-c"]);
+    let val = packed("third", &["packed-b", "packed-c"]);
+    let table = root.path().join("rows.csv");
+    fs::write(&table, "path,label\nthird/packed-c/0.png,packed-c\nthird/packed-b/0.png,packed-x\n").unwrap();
+    let told = |loader: Loader| {
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || drop(small(loader).host().unwrap()));
+        let texts = warnings.0.lock().unwrap().clone();
+        texts
+    };
+    assert!(told(Loader::new(&train)).is_empty() && told(Loader::new(&same)).is_empty());
+    let [text] = &*told(Loader::new(&val)) else { panic!("one warning") };
+    let (second, third) = (same.display(), val.display());
+    assert!(text.starts_with(&format!("class \"packed-b\" is 0 in {third} and 1 in {second}; ")), "{text}");
+    let [text] = &*told(Loader::new(&table)) else { panic!("one warning") };
+    assert!(text.starts_with("class \"packed-c\" is 0 in ") && text.contains("rows.csv and 1 in "), "{text}");
+    // An open source counts too, and a mixture has rules of its own.
+    let [text] = &*told(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
+    assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
+    assert!(told(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());
 }
