@@ -90,3 +90,45 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
                 assert batch["objects.category"][place][: len(expected["bbox"])].tolist() == expected["category"]
                 row += 1
         assert row == 9, path
+
+
+@pytest.mark.parametrize("kind", ["Array2D", "Array3D", "list", "list of fixed length"])
+def test_lists_of_pixels_are_fields_and_become_pictures_by_a_transform(kind, tmp_path):
+    """The recipe of docs/your-data.md."""
+    number, side = datasets.Value("uint8"), 28
+    feature, name = {
+        "Array2D": (datasets.Array2D((side, side), "uint8"), "image.json"),
+        "Array3D": (datasets.Array3D((side, side, 1), "uint8"), "image.json"),
+        "list": (datasets.Sequence(number), "image.npy"),
+        "list of fixed length": (datasets.Sequence(number, length=side * side), "image.npy"),
+    }[kind]
+    stored = np.random.default_rng(1).integers(0, 256, (10, side, side), dtype=np.uint8)
+    shape = {"Array2D": (side, side), "Array3D": (side, side, 1)}.get(kind, (side * side,))
+    # The labels have more than 8 bits.
+    columns = {"image": [image.reshape(shape) for image in stored], "label": list(range(300, 310))}
+    features = datasets.Features(image=feature, label=datasets.Value("int64"))
+    rows = datasets.Dataset.from_dict(columns, features=features)
+    rows.save_to_disk(tmp_path / "saved")
+    rows.to_parquet(tmp_path / "rows.parquet")
+    options = {"batch_size": 5, "augment": warpfeed.Augment.pass_through(side), "output": "numpy"}
+
+    def pixels(rows):
+        rows["image"] = [np.array(image, np.uint8).reshape(side, side) for image in rows["image"]]
+        return rows
+
+    def agrees(loader):
+        found = [(image, label) for batch in loader for image, label in zip(batch.images, batch.labels, strict=True)]
+        assert [label for _, label in found] == columns["label"]
+        assert all((image == pixels[..., None]).all() for (image, _), pixels in zip(found, stored, strict=True))
+
+    for path in ["saved", "rows.parquet"]:
+        with pytest.raises(warpfeed.WarpfeedError, match=f'no image among the fields .*"{name}"'):
+            next(iter(warpfeed.Loader(tmp_path / path, **options)))
+        fields = {"image": warpfeed.Numbers("u8", list(shape))}
+        values, _ = next(iter(warpfeed.Loader(tmp_path / path, batch_size=5, fields=fields, output="numpy")))
+        assert (values == np.stack(columns["image"][:5])).all()
+        opens = datasets.load_from_disk if path == "saved" else datasets.Dataset.from_parquet
+        opened = opens(str(tmp_path / path))
+        agrees(warpfeed.Loader(opened.with_transform(pixels), **options))
+        warpfeed.pack(opened.with_transform(pixels), tmp_path / f"{path}.lmdb")
+        agrees(warpfeed.Loader(tmp_path / f"{path}.lmdb", **options))
