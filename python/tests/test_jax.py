@@ -58,6 +58,11 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
                 raise SystemExit("no error")
             except warpfeed.ConfigError as e:
                 assert text in str(e), e
+        try:
+            warpfeed.jax.shard(np.zeros(8, "f4"), NamedSharding(mesh, P("batch", "rows")))
+            raise SystemExit("no error")
+        except warpfeed.ConfigError as e:
+            assert "more axes than the array" in str(e), e
         print("done")
     """
     assert ran(code, mini, **FOUR).endswith("done\n")

@@ -74,8 +74,10 @@ def _global(array: Any, sharding: Any, jax: Any) -> Any:
     first = array.shape[0] * jax.process_index()
     try:
         places = sharding.addressable_devices_indices_map(shape)
-    except ValueError as e:
-        raise ConfigError(f"a batch of shape {shape} cannot be sharded like {sharding}: {e}") from e
+    except (ValueError, IndexError) as e:
+        # JAX's text for a spec with too many axes is that of the list.
+        cause = "it has more axes than the array" if isinstance(e, IndexError) else e
+        raise ConfigError(f"an array of shape {shape} cannot be sharded like {sharding}: {cause}") from e
     parts = []
     for device, place in places.items():
         start, end, _ = place[0].indices(shape[0]) if place else (0, shape[0], 1)
