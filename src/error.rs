@@ -136,10 +136,8 @@ impl Error {
         let advice = code.and_then(exhausted).map_or(String::new(), |advice| format!("; {advice}"));
         let mut e = Self::new(ErrorKind::Io, format!("{error}{advice}")).at_path(path);
         e.0.os_code = code;
-        // A network file system reports transient faults as EIO. For EIO from a disk, retries are
-        // futile but short.
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
-            || code == Some(libc::EIO)
+            || code.is_some_and(|code| codes::TRANSIENT.contains(&code))
             || e.is_exhausted();
         // `std::io::Error` cannot be cloned.
         e.with_source(match error.raw_os_error() {
@@ -379,11 +377,42 @@ pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
 /// Advice for the error `code` if it means that file descriptors or memory ran out.
 fn exhausted(code: i32) -> Option<&'static str> {
     match code {
-        libc::EMFILE => Some("raise the limit of open files of the process (ulimit -n), or close files"),
-        libc::ENFILE => Some("the machine has as many open files as its system allows (fs.file-max)"),
-        libc::ENOMEM => Some("the machine has no memory left, or the process is at its limit"),
+        code if codes::PROCESS_FILES == code => {
+            Some("raise the limit of open files of the process (ulimit -n), or close files")
+        }
+        code if codes::SYSTEM_FILES == Some(code) => {
+            Some("the machine has as many open files as its system allows (fs.file-max)")
+        }
+        code if codes::MEMORY.contains(&code) => Some("the machine has no memory left, or the process is at its limit"),
         _ => None,
     }
+}
+
+/// The system's numbers of errors.
+#[cfg(not(windows))]
+mod codes {
+    /// A network file system reports transient faults as EIO. For EIO from a disk, retries are
+    /// futile but short.
+    pub(super) const TRANSIENT: &[i32] = &[libc::EIO];
+    pub(super) const PROCESS_FILES: i32 = libc::EMFILE;
+    pub(super) const SYSTEM_FILES: Option<i32> = Some(libc::ENFILE);
+    pub(super) const MEMORY: &[i32] = &[libc::ENOMEM];
+}
+
+/// The system's numbers of errors, which are not those of C: there 5 is EIO, here it is a denied
+/// access.
+#[cfg(windows)]
+mod codes {
+    /// ERROR_CRC, ERROR_READ_FAULT, ERROR_GEN_FAILURE, ERROR_UNEXP_NET_ERR, ERROR_NETNAME_DELETED
+    /// and ERROR_IO_DEVICE, as EIO elsewhere; ERROR_SHARING_VIOLATION and ERROR_LOCK_VIOLATION,
+    /// because scanners hold a new file for a moment.
+    pub(super) const TRANSIENT: &[i32] = &[23, 30, 31, 59, 64, 1117, 32, 33];
+    /// ERROR_TOO_MANY_OPEN_FILES
+    pub(super) const PROCESS_FILES: i32 = 4;
+    pub(super) const SYSTEM_FILES: Option<i32> = None;
+    /// ERROR_NOT_ENOUGH_MEMORY, ERROR_OUTOFMEMORY, ERROR_NO_SYSTEM_RESOURCES and
+    /// ERROR_COMMITMENT_LIMIT
+    pub(super) const MEMORY: &[i32] = &[8, 14, 1450, 1455];
 }
 
 /// A number with its noun, for messages: `1 file`, `2 files`.
@@ -411,9 +440,19 @@ mod tests {
     #[test]
     fn a_failing_medium_is_transient_and_a_missing_file_is_not() {
         let of = |code| Error::io("x", &std::io::Error::from_raw_os_error(code)).is_transient();
-        assert!([libc::EIO, libc::EINTR, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT].into_iter().all(of));
-        assert!([libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().all(of));
-        assert!(![libc::ENOENT, libc::EACCES, libc::ENOSPC, libc::EISDIR].into_iter().any(of));
+        #[cfg(not(windows))]
+        {
+            assert!([libc::EIO, libc::EINTR, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT].into_iter().all(of));
+            assert!([libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().all(of));
+            assert!(![libc::ENOENT, libc::EACCES, libc::ENOSPC, libc::EISDIR].into_iter().any(of));
+        }
+        #[cfg(windows)]
+        {
+            // A device's error, a file in use, too many open files and no memory.
+            assert!([1117, 32, 4, 8].into_iter().all(of));
+            // A missing file, a missing folder, a denied access and a full disk.
+            assert!(![2, 3, 5, 112].into_iter().any(of));
+        }
         assert!(
             Error::in_source("status 503").transient().is_transient() && !Error::in_source("status 404").is_transient()
         );
@@ -430,11 +469,13 @@ mod tests {
     fn an_error_keeps_its_source() {
         use std::error::Error as _;
         use std::io;
-        let denied = Error::io("x", &io::Error::from_raw_os_error(libc::EACCES)).at_sample(1, "").transient();
+        // Windows has numbers of its own.
+        const DENIED: i32 = if cfg!(windows) { 5 } else { libc::EACCES };
+        let denied = Error::io("x", &io::Error::from_raw_os_error(DENIED)).at_sample(1, "").transient();
         let clone = denied.clone();
         drop(denied);
         let source = clone.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
-        assert_eq!((source.raw_os_error(), source.kind()), (Some(libc::EACCES), io::ErrorKind::PermissionDenied));
+        assert_eq!((source.raw_os_error(), source.kind()), (Some(DENIED), io::ErrorKind::PermissionDenied));
         let own = Error::io("x", &io::Error::new(io::ErrorKind::UnexpectedEof, "half a file"));
         let source = own.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
         assert_eq!((source.kind(), source.to_string()), (io::ErrorKind::UnexpectedEof, "half a file".to_owned()));

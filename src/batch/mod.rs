@@ -2,7 +2,8 @@
 //!
 //! 1. `schema`: the fields of a batch, each with a name, a [`Dtype`] and a shape, and their offsets
 //!    in the buffer.
-//! 2. `write`: [`Writer`], the last pass over an image: normalise, cast, lay out.
+//! 2. `write`: [`Writer`], the last pass over an image: normalise, cast, lay out; `fused`: its
+//!    multiply-add.
 //! 3. `memory`: the memory of a buffer, page-locked or pageable.
 //! 4. `info`: [`BatchInfo`], the record of a batch, which travels from the coordinator to the user.
 //! 5. `slot`: the life cycle of a batch buffer: free, filling, full, and free again.
@@ -15,6 +16,7 @@
 
 mod dlpack;
 mod feed;
+mod fused;
 mod host;
 mod info;
 #[allow(unsafe_code)]

@@ -1,5 +1,7 @@
 //! Labels as rows of shares, computed like `soft_labels` in `cuda/kernels/convert.cu`, bit for bit.
 
+use super::fused::mul_add;
+
 /// Writes the row of a sample with the label `own`. Its class gets 1. If it is mixed with `(label,
 /// weight)`, its class gets `weight`, and the other label's class gets the rest. Then the share
 /// `smoothing` is spread evenly over the classes (torchvision's MixUp on one-hot labels, then label
@@ -14,7 +16,7 @@ pub(crate) fn soft_label(own: i64, partner: Option<(i64, f32)>, smoothing: f32, 
             Some((other, weight)) => is(other, class) * (1.0 - weight) + is(own, class) * weight,
             None => is(own, class),
         };
-        *share = high.mul_add(one, low);
+        *share = mul_add(high, one, low);
     }
 }
 
@@ -40,7 +42,7 @@ mod tests {
                     let other = if other == k as i64 { 1.0 } else { 0.0 };
                     share = other * (1.0 - a) + share * a;
                 }
-                let expected: f32 = (1.0 - smoothing).mul_add(share, smoothing / classes as f32);
+                let expected = mul_add(1.0 - smoothing, share, smoothing / classes as f32);
                 assert_eq!(found.to_bits(), expected.to_bits(), "{own} {partner:?} {smoothing} class {k} of {classes}");
             }
         }

@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::set::{Entry, Set};
 use super::writer::{remove_if_there, sync_folder_of};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{MANIFEST_END, is_stopped};
+use crate::source::{MANIFEST_END, is_stopped, rename};
 
 /// Interval at which a process looks whether it may merge.
 const SLICE: Duration = Duration::from_millis(20);
@@ -58,11 +58,11 @@ impl Destination for Files {
         let (attempt, mut file) = create(&path)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         let placed = written.and_then(|()| match new {
-            false => fs::rename(&attempt, &path).map(|()| true),
+            false => rename(&attempt, &path).map(|()| true),
             true => match fs::hard_link(&attempt, &path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 // A file system without links.
-                Err(_) if !path.exists() => fs::rename(&attempt, &path).map(|()| true),
+                Err(_) if !path.exists() => rename(&attempt, &path).map(|()| true),
                 linked => linked.map(|()| true),
             },
         });
@@ -174,7 +174,7 @@ impl Destination for Files {
         let id = plan.id();
         for (number, entry) in (0..).zip(&shards) {
             let shard = self.at(&dest::shard(number));
-            match fs::rename(self.at(&dest::staged(number, &id)), &shard) {
+            match rename(self.at(&dest::staged(number, &id)), &shard) {
                 Ok(()) => {}
                 // An interrupted merge renamed it.
                 Err(e) if e.kind() == io::ErrorKind::NotFound && has_size(&shard, entry) => {}
@@ -227,7 +227,7 @@ impl Attempt for Writing {
             Ok(()) => Ok(()),
             Err(_) if has(&self.staged, entry)? => Ok(()),
             // A file that was damaged, or a file system without links.
-            Err(_) => fs::rename(&self.path, &self.staged).map_err(|e| Error::io(&self.staged, &e)),
+            Err(_) => rename(&self.path, &self.staged).map_err(|e| Error::io(&self.staged, &e)),
         }
     }
 }
@@ -270,8 +270,13 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
     }
 }
 
-/// Whether `path` still names the open `file`.
+/// Whether `path` still names the open `file`, which is locked and has no content.
 fn is_at(file: &File, path: &Path) -> bool {
+    // Elsewhere the standard library has no number of a file. A random length tells files apart.
+    #[cfg(not(unix))]
+    if file.set_len(RandomState::new().build_hasher().finish() % (1 << 20)).is_err() {
+        return false;
+    }
     let Ok((open, named)) = file.metadata().and_then(|open| Ok((open, fs::metadata(path)?))) else { return false };
     #[cfg(unix)]
     {

@@ -4,9 +4,10 @@
 //! opens it, and a device may never end. So only regular files are opened, and reads are bounded.
 
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::{Component, Path};
+use std::time::Duration;
 
 use crate::error;
 
@@ -77,13 +78,34 @@ pub(super) fn open(path: impl AsRef<Path>) -> Result<File> {
         // Without the flag, opening a pipe waits for its writer. Reads of regular files ignore it.
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     }
-    let file = options.open(path)?;
+    let opened = options.open(path.as_ref());
+    // Windows denies access to a folder.
+    if cfg!(windows) && opened.is_err() && path.as_ref().is_dir() {
+        return Err(Error::new(ErrorKind::InvalidInput, "a folder, not a regular file"));
+    }
+    let file = opened?;
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
         return Ok(file);
     }
     let found = if kind.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
     Err(Error::new(ErrorKind::InvalidInput, format!("{found}, not a regular file")))
+}
+
+/// Renames a file, and replaces the file `to`. Windows refuses that for a moment while another
+/// process or a scanner has one of them open, so there it is tried for a second.
+pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    for _ in 0..if cfg!(windows) { 100 } else { 0 } {
+        match fs::rename(from, to) {
+            // A sharing violation has no kind.
+            Err(e) if e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(32) => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            renamed => return renamed,
+        }
+    }
+    fs::rename(from, to)
 }
 
 /// Reads a regular file of up to `most` bytes.

@@ -55,7 +55,7 @@ pub(super) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     // A process with this id may have left the file. It may also be a pipe, or a link to elsewhere.
     let _ = fs::remove_file(&partial);
     let created = OpenOptions::new().write(true).create_new(true).open(&partial);
-    let written = created.and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&partial, target));
+    let written = created.and_then(|mut file| file.write_all(bytes)).and_then(|()| file::rename(&partial, target));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }

@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::ahead::Remote;
+use super::layout::slashed;
 use super::{Object, file};
 use crate::error::{Error, Result};
 
@@ -123,7 +124,8 @@ impl<'a> Tree<'a> {
             }
             if !files.is_empty() {
                 files.sort();
-                let name = |path: &PathBuf| path.strip_prefix(root).ok().and_then(Path::to_str).map(str::to_owned);
+                let name =
+                    |path: &PathBuf| path.strip_prefix(root).ok()?.to_str().map(|name| slashed(name).into_owned());
                 let bad = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
                 return files.iter().map(|path| name(path).ok_or_else(|| bad(path))).collect();
             }

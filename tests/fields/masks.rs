@@ -42,7 +42,7 @@ fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u3
             let value = values[(y * size.width + x) as usize];
             bits.extend((0..depth).rev().map(|bit| (value >> bit & 1) as u8));
         }
-        bits.chunks(8).map(|bits| bits.iter().enumerate().map(|(i, bit)| bit << (7 - i)).sum()).collect()
+        bits.chunks(8).map(|bits| bits.iter().enumerate().map(|(i, bit)| bit << (7 - i)).sum::<u8>()).collect()
     };
     (y0..size.height).step_by(dy as usize).map(row).filter(|row: &Vec<u8>| !row.is_empty()).collect()
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::FileExt;
+use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -169,9 +169,9 @@ impl Corpus {
         if self.last.len() <= number {
             self.last.extend(path("WARPFEED_FUZZ_LAST").map(|path| File::create(path).expect("a file")));
         }
-        if let Some(file) = self.last.get(number) {
+        if let Some(file) = self.last.get_mut(number) {
             file.set_len(input.len() as u64).expect("the file can be written");
-            file.write_all_at(&input, 0).expect("the file can be written");
+            file.rewind().and_then(|()| file.write_all(&input)).expect("the file can be written");
         }
         self.current.push((place, input.clone()));
         input

@@ -165,8 +165,8 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
 /// In a build that counts edges, the printed line has those reached. A seed then names a case
 /// together with its inputs, which are written if it fails.
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
-    use std::os::unix::fs::FileExt;
-    let last = std::env::var_os("WARPFEED_FUZZ_LAST")
+    use std::io::{Seek, Write};
+    let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
         .map(|path| std::fs::File::create(path).expect("the folder can be created"));
     let mut coverage = Coverage::new();
     CORPUS.set((coverage.all() > 0).then(|| Corpus::of_harness(&name.replace(' ', "-"))));
@@ -174,8 +174,9 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
     let (mut cases, mut accepted, mut failures, mut slowest) = (0, 0u64, Vec::new(), (Duration::ZERO, 0));
     while start.elapsed() < length && cases < most {
         let seed = first.wrapping_add(cases);
-        if let Some(file) = &last {
-            file.write_all_at(format!("{name} {seed:<20}\n").as_bytes(), 0).expect("the file can be written");
+        if let Some(file) = &mut last {
+            let write = file.rewind().and_then(|()| writeln!(file, "{name} {seed:<20}"));
+            write.expect("the file can be written");
         }
         let since = Instant::now();
         match catch_unwind(AssertUnwindSafe(|| case(seed))) {

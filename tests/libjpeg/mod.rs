@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
+use std::ffi::c_long;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mozjpeg_sys::*;
@@ -35,7 +36,7 @@ pub struct Decoded {
     pub height: u32,
     pub rgb: Vec<u8>,
     /// Number of warnings about damaged data.
-    pub warnings: i64,
+    pub warnings: c_long,
 }
 
 /// The coefficients of one component: blocks per row, rows, and `64 * wide * high` values in

@@ -4,9 +4,30 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use codes::{EIO, ENOENT, EXHAUSTED, TRANSIENT};
+
 use crate::support::{self, Draw, Numbers, loader, no_hang};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
+
+/// The system's numbers of errors: a device's error, a missing file, further transient errors, and
+/// a machine at its limits with the advice.
+#[cfg(not(windows))]
+mod codes {
+    pub(super) const EIO: i32 = libc::EIO;
+    pub(super) const ENOENT: i32 = libc::ENOENT;
+    pub(super) const TRANSIENT: [i32; 6] =
+        [libc::EIO, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT, libc::EMFILE, libc::ENOMEM];
+    pub(super) const EXHAUSTED: [(i32, &str); 3] =
+        [(libc::EMFILE, "ulimit -n"), (libc::ENFILE, "fs.file-max"), (libc::ENOMEM, "no memory left")];
+}
+#[cfg(windows)]
+mod codes {
+    pub(super) const EIO: i32 = 1117;
+    pub(super) const ENOENT: i32 = 2;
+    pub(super) const TRANSIENT: [i32; 6] = [1117, 23, 32, 121, 4, 8];
+    pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit of open files"), (8, "no memory left")];
+}
 
 /// Sample 5 fails with the error `code`, `left` times.
 struct Shaky {
@@ -45,10 +66,10 @@ fn a_transient_read_error_is_retried() {
             loader.into_iter().map(|batch| support::Content::from(&batch.unwrap())).collect()
         };
         let expected = content(loader(Numbers::new(14)));
-        for code in [libc::EIO, libc::EAGAIN, libc::ESTALE, libc::ETIMEDOUT, libc::EMFILE, libc::ENOMEM] {
+        for code in TRANSIENT {
             assert!(content(shaky(3, code).0) == expected, "errno {code}");
         }
-        let (loader, left) = shaky(2, libc::EIO);
+        let (loader, left) = shaky(2, EIO);
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         assert_eq!((batches.stats().retries, left.load(Ordering::SeqCst)), (2, 0));
@@ -59,12 +80,12 @@ fn a_transient_read_error_is_retried() {
 #[test]
 fn the_last_error_is_returned_when_retries_run_out() {
     no_hang(|| {
-        let (loader, left) = shaky(100, libc::EIO);
+        let (loader, left) = shaky(100, EIO);
         let error = loader.retries(1).into_iter().find_map(Result::err).unwrap();
-        assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(libc::EIO)));
+        assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(EIO)));
         assert_eq!(left.load(Ordering::SeqCst), 98);
 
-        let (loader, left) = shaky(100, libc::EIO);
+        let (loader, left) = shaky(100, EIO);
         let mut batches = loader.retries(0).epochs(1).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
         assert_eq!((batches.faults().len(), left.load(Ordering::SeqCst)), (1, 99));
@@ -75,9 +96,7 @@ fn the_last_error_is_returned_when_retries_run_out() {
 #[test]
 fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
     no_hang(|| {
-        for (code, advice) in
-            [(libc::EMFILE, "ulimit -n"), (libc::ENFILE, "fs.file-max"), (libc::ENOMEM, "no memory left")]
-        {
+        for (code, advice) in EXHAUSTED {
             // Batches with and without another sample that could stand in.
             for batch_size in [1, 7] {
                 let (loader, _) = shaky(100, code);
@@ -95,18 +114,18 @@ fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
 #[test]
 fn reads_while_opening_are_retried_too() {
     no_hang(|| {
-        let (loader, left) = shaky(3, libc::EIO);
+        let (loader, left) = shaky(3, EIO);
         let ids: Vec<_> = loader.balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>()).collect();
         let steady = loader_of(0).balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>());
         assert!(ids.into_iter().eq(steady) && left.load(Ordering::SeqCst) == 0);
-        let (loader, left) = shaky(100, libc::EIO);
+        let (loader, left) = shaky(100, EIO);
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
         // Sample 5 only, so that a state checks no other sample: its key distinguishes the data
         // sets.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
-        let (loader, left) = shaky(3, libc::EIO);
+        let (loader, left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();
         assert_eq!((resumed.stats().retries, left.load(Ordering::SeqCst)), (3, 0));
         assert_eq!(resumed.checkpoint(), state);
@@ -114,12 +133,12 @@ fn reads_while_opening_are_retried_too() {
 }
 
 fn loader_of(failures: usize) -> Loader {
-    shaky(failures, libc::EIO).0
+    shaky(failures, EIO).0
 }
 
 #[test]
 fn permanent_errors_are_not_retried() {
-    let (loader, left) = shaky(100, libc::ENOENT);
+    let (loader, left) = shaky(100, ENOENT);
     assert!(loader.into_iter().any(|batch| batch.is_err()));
     assert_eq!(left.load(Ordering::SeqCst), 99);
 }
@@ -127,10 +146,10 @@ fn permanent_errors_are_not_retried() {
 #[test]
 fn excessive_retries_are_refused_when_opening() {
     for times in [1001, usize::MAX] {
-        let e = shaky(0, libc::EIO).0.retries(times).host().unwrap_err();
+        let e = shaky(0, EIO).0.retries(times).host().unwrap_err();
         let cause = format!("retries({times}): at most 1000, which take a quarter of an hour per sample");
         assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, &*cause));
     }
-    let mut batches = shaky(1, libc::EIO).0.retries(1000).host().unwrap();
+    let mut batches = shaky(1, EIO).0.retries(1000).host().unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
 }

@@ -122,7 +122,7 @@ fn raw_size(text: &str) -> Result<RawSize, String> {
 }
 
 fn colour(text: &str) -> Result<[u8; 3], String> {
-    let parts: Option<Vec<u8>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
+    let parts: Option<Vec<u8>> = text.split(',').map(|part| part.trim().parse::<u8>().ok()).collect();
     let colour = parts.and_then(|parts| parts.try_into().ok());
     colour.ok_or_else(|| "expected red, green and blue from 0 to 255, such as 255,255,255".to_owned())
 }

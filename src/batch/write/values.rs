@@ -163,6 +163,7 @@ fn pixels_of(rect: Rect) -> impl Iterator<Item = (u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::fused::mul_add;
     use crate::batch::{Dtype, Normalize};
     use crate::decode::Size;
     use crate::order::Rng;
@@ -207,7 +208,7 @@ mod tests {
             {
                 value[c]
             }
-            _ => writer.cast.scale[c].mul_add(pixel, writer.cast.bias[c]),
+            _ => mul_add(writer.cast.scale[c], pixel, writer.cast.bias[c]),
         }
     }
 

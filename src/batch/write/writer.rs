@@ -5,6 +5,7 @@ use super::avx2;
 use super::cast::{Cast, Kind, Vector, element};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
+use crate::batch::fused::mul_add;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -44,7 +45,7 @@ impl Writer {
         let (mut values, mut table) = (Box::new([[0.0; 256]; 3]), Box::new([[0; 256]; 3]));
         for c in 0..3 {
             for (pixel, value) in values[c].iter_mut().enumerate() {
-                *value = scale[c].mul_add(pixel as f32, bias[c]);
+                *value = mul_add(scale[c], pixel as f32, bias[c]);
             }
         }
         // Values of all pixels lie between those of 0 and 255.
@@ -180,7 +181,7 @@ mod tests {
     /// Computes one element by the simplest code.
     fn naive(writer: &Writer, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
         let pixel = f32::from(image[(y * writer.size.width as usize + x) * 3 + c]);
-        if writer.cast.kind == Kind::U8 { pixel } else { writer.cast.scale[c].mul_add(pixel, writer.cast.bias[c]) }
+        if writer.cast.kind == Kind::U8 { pixel } else { mul_add(writer.cast.scale[c], pixel, writer.cast.bias[c]) }
     }
 
     #[test]

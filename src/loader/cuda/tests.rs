@@ -1,6 +1,7 @@
 //! Loaders whose device is simulated: its kernels are plain Rust that reads what the kernels read.
 
 use std::pin::Pin;
+#[cfg(target_os = "linux")]
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{self, Poll, Waker};

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::source::annotated::below;
+use crate::source::layout::slashed;
 use crate::source::store::Stores;
 use crate::source::stored::Below;
 
@@ -80,7 +81,8 @@ pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<S
 
 /// A URL without `..`, with a `/` at its end. `None` if it leads out of its bucket.
 fn resolved(url: &Path) -> Option<String> {
-    let (scheme, path) = url.to_str()?.split_once("://")?;
+    let url = slashed(url.to_str()?);
+    let (scheme, path) = url.split_once("://")?;
     let mut parts = Vec::new();
     for part in path.split('/').filter(|part| !part.is_empty()) {
         match part {

@@ -5,6 +5,7 @@ use super::names::Names;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::file::{self, FIRST_READ, read_whole};
+use crate::source::layout::slashed;
 use crate::source::{Sample, Source};
 
 /// Pictures in a folder.
@@ -58,7 +59,8 @@ impl Folder {
         let Some(root) = path.to_str() else {
             return Err(Error::in_source("the folder's path is not UTF-8").at_path(path));
         };
-        let root = if root.ends_with('/') { root.to_owned() } else { format!("{root}/") };
+        let root = slashed(root);
+        let root = if root.ends_with('/') { root.into_owned() } else { format!("{root}/") };
         let names = match indexed.then(|| index::load(path, &formats)).flatten() {
             Some(names) => names,
             None => {

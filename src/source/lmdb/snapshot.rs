@@ -316,7 +316,7 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
     match open(flags) {
         // The lock file cannot be created or written. Without it, other processes do not see this
         // reader.
-        Err(lmdb::Error::Other(libc::EACCES | libc::EROFS | libc::EPERM)) => {
+        Err(lmdb::Error::Other(code)) if is_denied(code) => {
             tracing::info!(
                 "{}: read-only, opened without LMDB's lock; it must not be written meanwhile",
                 path.display()
@@ -328,6 +328,13 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
     .map_err(|e| lmdb_error(path, e))
 }
 
+/// Whether the system's error `code` says that a file cannot be written. Not a comparison with the
+/// numbers of C, because Windows has others.
+fn is_denied(code: i32) -> bool {
+    let kind = io::Error::from_raw_os_error(code).kind();
+    matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 #[cfg(unix)]
 fn file_id(data: &Path) -> io::Result<FileId> {
     use std::os::unix::fs::MetadataExt;
@@ -336,6 +343,26 @@ fn file_id(data: &Path) -> io::Result<FileId> {
 #[cfg(not(unix))]
 fn file_id(data: &Path) -> io::Result<FileId> {
     fs::canonicalize(data)
+}
+
+/// Links the library of Windows whose functions LMDB calls: `lmdb-rkv-sys` does not.
+#[cfg(windows)]
+mod advapi32 {
+    use std::ffi::c_void;
+
+    #[link(name = "advapi32")]
+    unsafe extern "system" {
+        fn InitializeSecurityDescriptor(descriptor: *mut c_void, revision: u32) -> i32;
+        fn SetSecurityDescriptorDacl(descriptor: *mut c_void, present: i32, acl: *const c_void, defaulted: i32) -> i32;
+    }
+
+    /// GNU's linker takes from a library only what is missing when it comes to it, and may come to
+    /// this one before LMDB.
+    #[used]
+    static CALLED: (
+        unsafe extern "system" fn(*mut c_void, u32) -> i32,
+        unsafe extern "system" fn(*mut c_void, i32, *const c_void, i32) -> i32,
+    ) = (InitializeSecurityDescriptor, SetSecurityDescriptorDacl);
 }
 
 /// LMDB's error in the crate's terms; shared with the writer.

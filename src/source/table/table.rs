@@ -16,6 +16,7 @@ use super::text::{line_of, read};
 use crate::error::{Error, Result, counted};
 use crate::format::{self, Format};
 use crate::source::file::is_below;
+use crate::source::layout::slashed;
 use crate::source::record::{Labels, Learner, whole};
 use crate::source::sample::MAX_FIELDS;
 use crate::source::store::Stores;
@@ -134,7 +135,8 @@ impl Table {
                 _ => tracing::warn!("{path}: {bad_rows} bad rows, the first in line {line}: {cause}"),
             }
         }
-        let root = root.to_str().map(str::to_owned).ok_or_else(|| {
+        let shown = |root: &str| if is_url(root) { root.to_owned() } else { slashed(root).into_owned() };
+        let root = root.to_str().map(shown).ok_or_else(|| {
             Error::config(format!("the folder of its paths, {}, is not UTF-8", root.display())).at_path(path)
         })?;
         let root = if root.is_empty() || root.ends_with('/') { root } else { root + "/" };

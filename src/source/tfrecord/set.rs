@@ -275,6 +275,8 @@ mod tests {
         std::fs::write(&path, file(&[&[7], &[8]])).unwrap();
         let (source, mut scratch) = (TfRecord::open(&path).unwrap(), Vec::new());
         assert_eq!(source.read(1, &mut scratch).unwrap().label().unwrap(), Some(8));
+        // Windows does not overwrite a mapped file.
+        drop(source);
         std::fs::write(&path, file(&[&[7], &[8, 9], &[]])).unwrap();
         let source = TfRecord::open(&path).unwrap();
         for (index, labels) in [&[7][..], &[8, 9], &[]].into_iter().enumerate() {

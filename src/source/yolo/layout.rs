@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
-use crate::source::layout::{IMAGES, LABELS, images_in, root};
+use crate::source::layout::{IMAGES, LABELS, images_in, root, slashed};
 
 /// One picture.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ fn listed(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let items = lines.map(|line| match line.strip_prefix("./").unwrap_or(line) {
+    let items = lines.map(|line| match &*slashed(line.strip_prefix("./").unwrap_or(line)) {
         absolute if Path::new(absolute).is_absolute() => item(absolute.to_owned(), 0),
         relative => item(format!("{folder}{relative}"), folder.len()),
     });

@@ -13,6 +13,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+#[cfg(unix)]
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +83,7 @@ impl Folder {
     }
 
     /// Others could put bytes of their own into the folder.
+    #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
         let (Ok(folder), Ok(own)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
         let advice = "choose another folder, such as a new one inside it, which only you can write to";
@@ -92,6 +94,12 @@ impl Folder {
             (0, _) => refused("the folder of the cache belongs to another user"),
             _ => refused("all users may write to the folder of the cache"),
         }
+    }
+
+    /// Other systems have no owner and mode to look at.
+    #[cfg(not(unix))]
+    fn check_owner(&self) -> Result<()> {
+        Ok(())
     }
 
     /// The marker of the folder, if it has one.
@@ -258,9 +266,12 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Creates a folder that only this user can read, and the folders that contain it.
+/// Creates a folder, and the folders that contain it. On Unix only this user can read them.
 fn new_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    builder.mode(0o700);
+    builder.recursive(true).create(path)
 }
 
 /// Whether [`unique`] may have made this name.

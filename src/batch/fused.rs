@@ -1,0 +1,60 @@
+//! The multiply-add that all paths of a batch share with the device.
+
+/// `a * b + c`, rounded once.
+///
+/// Where the processor has no such instruction, `f32::mul_add` calls the C library. That of
+/// `windows-gnu` rounds twice, so other bits would come out there.
+pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(all(windows, target_env = "gnu")) { by_doubles(a, b, c) } else { a.mul_add(b, c) }
+}
+
+/// The same in doubles. The product is exact. The sum is rounded to odd, so that rounding it to a
+/// float rounds as if the sum were exact (Boldo and Melquiond, "Emulation of FMA and correctly
+/// rounded sums", 2008).
+fn by_doubles(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    // What rounding left out of the sum, which is exact (Knuth's TwoSum).
+    let back = sum - product;
+    let rest = (product - (sum - back)) + (c - back);
+    let mut bits = sum.to_bits();
+    if sum.is_finite() && rest != 0.0 && bits.is_multiple_of(2) {
+        let is_larger = (rest > 0.0) == (sum > 0.0);
+        bits = if is_larger { bits + 1 } else { bits - 1 };
+    }
+    f64::from_bits(bits) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Rng;
+
+    #[test]
+    fn a_multiply_add_in_doubles_rounds_once() {
+        // The sum lies just below the middle of two floats. As a double it is the middle, which
+        // rounds to the float above.
+        let (small, ulp) = (2f32.powi(-12), f32::EPSILON);
+        let (a, b, c) = (small * (1.0 + ulp), small * (1.0 - ulp), 1.0 + ulp);
+        assert_eq!((f64::from(a) * f64::from(b) + f64::from(c)) as f32, 1.0 + 2.0 * ulp);
+        assert_eq!(by_doubles(a, b, c), 1.0 + ulp);
+        assert_eq!(by_doubles(-a, b, -c), -1.0 - ulp);
+        assert_eq!(by_doubles(f32::MAX, 2.0, -f32::MAX), f32::MAX);
+        assert_eq!(by_doubles(f32::MAX, 2.0, 0.0), f32::INFINITY);
+        assert!(by_doubles(f32::INFINITY, 0.0, 1.0).is_nan());
+    }
+
+    #[cfg(not(all(windows, target_env = "gnu")))]
+    #[test]
+    fn a_multiply_add_in_doubles_has_the_bits_of_the_processor() {
+        let mut rng = Rng::new(5, 0, 0);
+        for _ in 0..200_000 {
+            // Of similar size, so that sums cancel and lie near the middle of two floats.
+            let mut float = || f32::from_bits(rng.next_u64() as u32 & 0x81ff_ffff | 0x3e00_0000);
+            let (a, b, c) = (float(), float(), float());
+            for c in [c, c * 1e-7, -a * b, c * 1e7] {
+                assert_eq!(by_doubles(a, b, c).to_bits(), a.mul_add(b, c).to_bits(), "{a:e} * {b:e} + {c:e}");
+            }
+        }
+    }
+}
