@@ -96,16 +96,17 @@ pub(super) fn open(path: impl AsRef<Path>) -> Result<File> {
 /// process or a scanner has one of them open, so there it is tried for a second.
 pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
-    for _ in 0..if cfg!(windows) { 100 } else { 0 } {
+    let mut tries = if cfg!(windows) { 100 } else { 1 };
+    loop {
+        tries -= 1;
         match fs::rename(from, to) {
             // A sharing violation has no kind.
-            Err(e) if e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(32) => {
+            Err(e) if tries > 0 && (e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(32)) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             renamed => return renamed,
         }
     }
-    fs::rename(from, to)
 }
 
 /// Reads a regular file of up to `most` bytes.
