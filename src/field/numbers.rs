@@ -66,12 +66,10 @@ impl Numbers {
             None if found != expected => {
                 Err(field.error(format_args!("has {found} bytes, its dtype and shape need {expected}")))
             }
-            Some(_) if found == 0 && expected > 0 => {
-                Err(field.error(format_args!(
-                    "is empty, the loader expects the shape {:?}: write a value, such as nan, where one is missing",
-                    self.shape
-                )))
-            }
+            Some(_) if found == 0 && expected > 0 => Err(field.error(format_args!(
+                "is empty, the loader expects the shape {:?}: write a value, such as nan, where one is missing",
+                self.shape
+            ))),
             Some(shape) if found != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
                 Err(field.error(format_args!("has the shape {shape:?}, the loader expects {:?}", self.shape)))
             }

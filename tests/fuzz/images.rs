@@ -1,11 +1,12 @@
-//! Fuzzing of picture formats other than JPEG: the `image` crate and `.npy` arrays.
+//! Fuzzing of picture formats other than JPEG: the `image` crate, `.npy` arrays, and PNG masks
+//! against the crate `png`.
 
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat, RgbImage};
 
 use super::raw::npy_header;
-use super::{Codecs, Pixels, Rect, Size, standard};
+use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
 /// Pixel limit, which no generated picture reaches.
@@ -130,6 +131,119 @@ fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
     let rows = pixels.chunks_exact(stride).skip(y as usize).flat_map(|row| &row[x as usize * 3..]);
     assert!(rows.eq(out.data()), "seed {seed}: bytes differ");
     true
+}
+
+/// PNGs of one channel, of every depth, plain and interlaced.
+fn masks() -> Vec<Vec<u8>> {
+    let (width, height) = (13, 9);
+    let mut files = Vec::new();
+    for (depth, bits) in [
+        (png::BitDepth::One, 1),
+        (png::BitDepth::Two, 2),
+        (png::BitDepth::Four, 4),
+        (png::BitDepth::Eight, 8),
+        (png::BitDepth::Sixteen, 16),
+    ] {
+        for filter in [png::Filter::NoFilter, png::Filter::Adaptive] {
+            let mut file = Vec::new();
+            let mut encoder = png::Encoder::new(&mut file, width, height);
+            encoder.set_color(png::ColorType::Grayscale);
+            encoder.set_depth(depth);
+            encoder.set_filter(filter);
+            let data: Vec<u8> = (0..(width * bits).div_ceil(8) * height).map(|i| (i * i / 5) as u8).collect();
+            encoder.write_header().and_then(|mut writer| writer.write_image_data(&data)).expect("a valid picture");
+            files.push(file);
+        }
+    }
+    // The encoder does not interlace. Seven passes over one pixel have one row.
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, 1, 1);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.write_header().and_then(|mut writer| writer.write_image_data(&[77])).expect("a valid picture");
+    file[28] = 1;
+    seal(&mut file);
+    files.push(file);
+    files
+}
+
+/// The values of a mask, two bytes each.
+fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
+    let mut scratch = PngScratch::default();
+    let mut mask = Png::open(file, &mut scratch).ok()?;
+    let size = mask.size();
+    if size.area() > MOST {
+        return None;
+    }
+    let mut values = vec![0; size.area() as usize];
+    let passes: Vec<Pass> = mask.passes().collect();
+    for pass in passes {
+        mask.begin(pass);
+        for row in 0..pass.rows(size) {
+            mask.read(1).ok()?;
+            let wide = mask.is_wide();
+            for (place, column) in (pass.x..size.width).step_by(pass.across as usize).enumerate() {
+                let found = mask.values();
+                let value = match wide {
+                    true => u16::from_be_bytes([found[2 * place], found[2 * place + 1]]),
+                    false => u16::from(found[place]),
+                };
+                values[((pass.y + row * pass.down) * size.width + column) as usize] = value;
+            }
+        }
+    }
+    Some((size, values))
+}
+
+/// The same by the crate `png`.
+fn values_by_png(file: &[u8]) -> Option<(Size, Vec<u16>)> {
+    let mut decoder = png::Decoder::new(Cursor::new(file));
+    decoder.set_transformations(png::Transformations::IDENTITY);
+    let mut reader = decoder.read_info().ok()?;
+    let mut out = vec![0; reader.output_buffer_size()?];
+    let info = reader.next_frame(&mut out).ok()?;
+    let bits = info.bit_depth as usize;
+    let value = |row: &[u8], column: usize| match bits {
+        16 => u16::from_be_bytes([row[2 * column], row[2 * column + 1]]),
+        _ => u16::from(row[column * bits / 8]) >> (8 - bits - column * bits % 8) & ((1 << bits) - 1),
+    };
+    let rows = out.chunks_exact(info.line_size).take(info.height as usize);
+    let values = rows.flat_map(|row| (0..info.width as usize).map(move |column| value(row, column))).collect();
+    Some((Size::new(info.width, info.height), values))
+}
+
+/// Checks that a damaged mask is an error or has the values of the crate `png`.
+fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let mut file = random.mutated(masks, &WORDS);
+    if random.below(8) > 0 {
+        seal(&mut file);
+    }
+    let Some(found) = values_of(&file) else { return false };
+    // The crate refuses some damage that does not matter for values, such as in a palette.
+    if let Some(expected) = values_by_png(&file) {
+        assert_eq!(found, expected, "seed {seed}");
+    }
+    true
+}
+
+#[test]
+fn masks_of_every_depth_have_the_values_of_the_crate_png() {
+    for file in masks() {
+        assert_eq!(values_of(&file).unwrap(), values_by_png(&file).unwrap());
+    }
+}
+
+#[test]
+fn png_masks() {
+    let masks = masks();
+    fuzz::briefly("png_masks", |seed| mask(&masks, seed));
+}
+
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn png_masks_for_long() {
+    let masks = masks();
+    fuzz::for_long("png_masks", |seed| mask(&masks, seed));
 }
 
 #[test]
