@@ -1,10 +1,10 @@
 //! Recognises a data set by its files. Compiled with every set of features, so that a data set
 //! whose feature is off is not mistaken for a folder of pictures.
 
-use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::slashes::slashed;
 use super::tree::Tree;
 use crate::error::{Error, Result};
 use crate::format;
@@ -147,24 +147,6 @@ pub(super) fn is_records_folder(folder: Tree<'_>) -> bool {
     found
 }
 
-/// A local path with `/` between its parts on every system, so that keys and layouts do not depend
-/// on the system. On Windows the prefix `\\?\` of a canonical path is removed, because `/` does not
-/// separate after it.
-pub(super) fn slashed(path: &str) -> Cow<'_, str> {
-    if cfg!(windows) { with_slashes(path).into() } else { path.into() }
-}
-
-/// A path of Windows with `/` between its parts.
-fn with_slashes(path: &str) -> String {
-    let Some(verbatim) = path.strip_prefix(r"\\?\") else { return path.replace('\\', "/") };
-    match verbatim.strip_prefix(r"UNC\") {
-        Some(share) => format!("//{share}").replace('\\', "/"),
-        None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
-        // A device or a volume has no other name.
-        None => path.to_owned(),
-    }
-}
-
 /// `folder` as a prefix for file names.
 ///
 /// # Errors
@@ -177,25 +159,4 @@ pub(super) fn root(folder: &Path) -> Result<String> {
     // Names in the current folder have no prefix.
     let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
     Ok(format!("{text}{slash}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_windows_have_slashes() {
-        for (path, expected) in [
-            (r"C:\data\images", "C:/data/images"),
-            (r"data\images/train", "data/images/train"),
-            (r"\\?\C:\data", "C:/data"),
-            (r"\\?\UNC\server\share\data", "//server/share/data"),
-            (r"\\server\share", "//server/share"),
-            (r"\\?\Volume{0}\data", r"\\?\Volume{0}\data"),
-        ] {
-            assert_eq!(with_slashes(path), expected);
-        }
-        let kept = slashed(r"a\b/c");
-        assert_eq!(kept, if cfg!(windows) { "a/b/c" } else { r"a\b/c" }, "elsewhere a backslash is part of a name");
-    }
 }

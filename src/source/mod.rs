@@ -22,18 +22,19 @@
 //! 16. [`labels`]: the labels of many samples; [`sample_error`]: adds the sample to an error.
 
 // Internal modules: `formats` has the table of formats. `relabel` maps old labels to new ones.
-// `retry` reads again after transient errors. `arrow` and `parquet` read the files of the library
-// `datasets`, `features` their metadata, and `splits` chooses among them. `mds` reads MosaicML's
-// shards, `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's. `items` finds
-// samples in the files of such data sets. `record` turns rows of typed columns into samples, for
-// the formats of other libraries. `ahead` reads from stores ahead of need, and `stop` ends such
-// reads. `annotated` lists the fields of an annotated picture. `layout` recognises data sets by
-// their files. `tree` lists what lies in a folder or a store, and `options` are the options for
-// opening. `bytes` reads large files, `pages` loads pages of memory maps, `identity` detects
-// replaced files, `held` keeps files open, `file` reads whole files, and `parallel` opens many of
-// them, with the threads of a `pool`. `kept` writes and reads the indexes next to data sets, and
-// `hash` is their hash. `pickle`, `protobuf` and `npy` read values of other libraries, and
-// `elements` and `pixels` convert arrays of numbers and pixels.
+// `retry` reads again after transient errors. `arrow` and `parquet` read the files of the
+// library `datasets`, `features` their metadata, and `splits` chooses among them. `mds` reads
+// MosaicML's shards, `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's.
+// `items` finds samples in the files of such data sets. `record` turns rows of typed columns
+// into samples, for the formats of other libraries. `ahead` reads from stores ahead of need, and
+// `stop` ends such reads. `annotated` lists the fields of an annotated picture. `layout`
+// recognises data sets by their files. `tree` lists what lies in a folder or a store, `slashes`
+// writes paths alike on every system, and `options` are the options for opening. `bytes` reads
+// large files, `pages` loads pages of memory maps, `identity` detects replaced files, `held`
+// keeps files open, `file` reads whole files, and `parallel` opens many of them, with the
+// threads of a `pool`. `kept` writes and reads the indexes next to data sets, and `hash` is
+// their hash. `pickle`, `protobuf` and `npy` read values of other libraries, and `elements` and
+// `pixels` convert arrays of numbers and pixels.
 
 mod ahead;
 #[cfg(feature = "annotations")]
@@ -97,6 +98,7 @@ mod relabel;
 mod retry;
 mod sample;
 mod sample_error;
+mod slashes;
 #[allow(clippy::module_inception)]
 mod source;
 mod splits;

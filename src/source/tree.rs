@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::ahead::Remote;
-use super::layout::slashed;
+use super::slashes::slashed;
 use super::{Object, file};
 use crate::error::{Error, Result};
 

@@ -82,8 +82,7 @@ fn packed_sets_and_tables_that_number_a_class_differently_cause_a_warning() {
     let told = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(small(loader).host().unwrap()));
-        let texts = warnings.0.lock().unwrap().clone();
-        texts
+        std::mem::take(&mut *warnings.0.lock().unwrap())
     };
     assert!(told(Loader::new(&train)).is_empty() && told(Loader::new(&same)).is_empty());
     let [text] = &*told(Loader::new(&val)) else { panic!("one warning") };

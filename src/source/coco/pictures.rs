@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::source::annotated::below;
-use crate::source::layout::slashed;
+use crate::source::slashes::slashed;
 use crate::source::store::Stores;
 use crate::source::stored::Below;
 

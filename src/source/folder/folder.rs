@@ -5,7 +5,7 @@ use super::names::Names;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::file::{self, FIRST_READ, read_whole};
-use crate::source::layout::slashed;
+use crate::source::slashes::slashed;
 use crate::source::{Sample, Source};
 
 /// Pictures in a folder.

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::source::file::{self, MAX_FILE};
 use crate::source::folder::pictures_below;
-use crate::source::layout::{IMAGES, LABELS, images_in, root, slashed};
+use crate::source::layout::{IMAGES, LABELS, images_in, root};
+use crate::source::slashes::slashed;
 
 /// One picture.
 #[derive(Debug)]
