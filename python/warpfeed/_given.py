@@ -10,6 +10,7 @@ __all__ = ["asked", "field", "picture"]
 
 #: Modes of Pillow's images that convert to RGB by definition. Others have more than 8 bits.
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+#: Modes with a channel of their own for transparency.
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
@@ -25,7 +26,7 @@ def picture(value: Any) -> Any:
 
         if value.mode not in _MODES:
             raise TypeError(f"an image of Pillow's mode {value.mode!r}; want one of {', '.join(_MODES)}")
-        if value.mode in _TRANSPARENT or "transparency" in value.info:
+        if _is_transparent(value):
             png = io.BytesIO()
             value.convert("RGBA").save(png, "PNG", compress_level=0)
             return png.getvalue()
@@ -75,6 +76,12 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_pillows(value: Any) -> bool:
     return hasattr(value, "getbands") and hasattr(value, "convert")
+
+
+def _is_transparent(value: Any) -> bool:
+    """Whether an image of Pillow has transparent pixels: in a channel, by a colour, or in its palette."""
+    palette = getattr(value, "palette", None)
+    return value.mode in _TRANSPARENT or "transparency" in value.info or str(getattr(palette, "mode", "")).endswith("A")
 
 
 def _of_tensor(value: Any) -> Any:

@@ -128,7 +128,9 @@ pub use coco::Coco;
 pub use concat::Concat;
 pub(crate) use concat::Join;
 pub use file::append_file;
-pub(crate) use file::{rename, within};
+#[cfg(feature = "pack")]
+pub(crate) use file::rename;
+pub(crate) use file::within;
 pub use folder::Folder;
 pub use formats::{DATA_FORMATS, DataFormat};
 pub use labels::labels;
