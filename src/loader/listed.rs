@@ -33,28 +33,32 @@ type Set = (String, Vec<String>);
 /// Names of folders that hold a part of a data set.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// Class lists of data sets that this process has opened, the latest last.
-static OPENED: Mutex<Vec<Set>> = Mutex::new(Vec::new());
+/// Class lists of data sets that this process has opened, the latest last, each with the folder that
+/// it lies in.
+static OPENED: Mutex<Vec<(PathBuf, Set)>> = Mutex::new(Vec::new());
 /// Maximum length of [`OPENED`].
 const MOST_OPENED: usize = 32;
 
-/// Warns if a data set that this process has opened numbers the classes of `source` differently, or
-/// another split that lies next to `path`.
+/// Warns if the classes of `source` are numbered differently by another split that lies next to
+/// `path`, or by a data set in the same folder that this process has opened. Data sets elsewhere are
+/// unrelated more often than not.
 pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
-    if classes.is_empty() {
+    let Some(place) = path.map(Path::to_owned).or_else(|| source.path(0)).filter(|_| !classes.is_empty()) else {
         return;
-    }
-    let file = || source.path(0).map_or_else(|| source.kind().to_owned(), |file| file.display().to_string());
-    let set: Set = (path.map_or_else(file, |path| path.display().to_string()), classes.to_vec());
+    };
+    let set: Set = (place.display().to_string(), classes.to_vec());
+    let folder =
+        std::path::absolute(&place).ok().and_then(|place| Some(place.parent()?.to_owned())).unwrap_or_default();
     // A lock that a fork has left is never released.
     let Ok(mut opened) = OPENED.try_lock() else { return };
-    opened.retain(|(name, _)| *name != set.0);
-    let next_to_it = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
-    if let Some(text) = next_to_it.or_else(|| opened.iter().rev().find_map(|other| disagree(&set, other))) {
+    opened.retain(|(_, (name, _))| *name != set.0);
+    let split = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
+    let mut near = opened.iter().rev().filter(|(other, _)| *other == folder);
+    if let Some(text) = split.or_else(|| near.find_map(|(_, other)| disagree(&set, other))) {
         tracing::warn!("{text}");
     }
-    opened.push(set);
+    opened.push((folder, set));
     let old = opened.len().saturating_sub(MOST_OPENED);
     opened.drain(..old);
 }

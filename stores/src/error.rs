@@ -5,6 +5,8 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::http::Refused;
 
+const DENIED: &str = "access is denied: check the credentials, and that they may read and list this location";
+
 /// Codes in the error texts of S3, Azure and Google Cloud Storage, with advice.
 const ADVICE: &[(&[&str], &str)] = &[
     (
@@ -30,6 +32,7 @@ const ADVICE: &[(&[&str], &str)] = &[
     ),
     (&["NoSuchProfile"], "AWS_PROFILE names a profile that neither ~/.aws/config nor the file of keys next to it has"),
     (&["NoSuchBucket", "ContainerNotFound"], "the bucket does not exist: check its name and the endpoint"),
+    (&["AccessDenied"], DENIED),
     (&["NoSuchUpload"], "something else has ended this upload, such as a rule of the bucket: start again"),
 ];
 
@@ -64,9 +67,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             (E::Precondition { .. }, _) => {
                 "the object has changed since it was opened; open the loader again".to_owned()
             }
-            (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) => {
-                "access is denied: check the credentials, and that they may read and list this location".to_owned()
-            }
+            (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) => DENIED.to_owned(),
             (_, Some(405 | 501)) => {
                 "this server cannot list objects: name them, for example as train-{000..099}.tar".to_owned()
             }
@@ -223,5 +224,8 @@ mod tests {
         assert!(e.cause().contains("clock of this machine") && !e.is_transient(), "{e}");
         let e = convert(denied("<Code>AccessDenied</Code>"), "s3://b/x", "opening");
         assert!(e.cause().contains("access is denied") && e.kind() == ErrorKind::Config, "{e}");
+        // A listing that is refused.
+        let e = convert(refused(403, "<Error><Code>AccessDenied</Code></Error>"), "s3://b/x", "listing");
+        assert!(e.cause().contains("access is denied") && !e.is_transient(), "{e}");
     }
 }

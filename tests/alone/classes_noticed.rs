@@ -1,6 +1,6 @@
 //! Promise: each opening of a loader warns once if a split of the data set that is next to it, or a
-//! data set that the process has opened, numbers a class differently, unless a list numbers the
-//! classes.
+//! data set of the same folder that the process has opened, numbers a class differently, unless a
+//! list numbers the classes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,4 +94,9 @@ fn packed_sets_and_tables_that_number_a_class_differently_cause_a_warning() {
     let [text] = &*told(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
     assert!(told(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());
+    // In another folder it is another data set.
+    let elsewhere = root.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::copy(&val, elsewhere.join("third.tar")).unwrap();
+    assert!(told(Loader::new(elsewhere.join("third.tar"))).is_empty());
 }

@@ -137,6 +137,13 @@ impl Learner {
 }
 
 impl Labels {
+    /// A class with a name that usually stands for a missing value. `none` is often meant.
+    pub(in crate::source) fn doubtful(&self) -> Option<&str> {
+        let Labels::Names { classes, .. } = self else { return None };
+        let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");
+        classes.iter().find(is_doubtful).map(String::as_str)
+    }
+
     /// Returns the label for `value`.
     ///
     /// # Errors

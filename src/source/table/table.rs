@@ -258,6 +258,14 @@ impl Table {
             let cause = unknown.cause(classes);
             return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
         }
+        if let Some(name) = labels.as_ref().and_then(Labels::doubtful).filter(|_| classes.is_none()) {
+            tracing::warn!(
+                "{}: column {:?}: {name:?} is a class like the others; where it means that the label is missing, leave the \
+                 cell empty",
+                self.file.display(),
+                self.columns.names[column],
+            );
+        }
         self.labels = labels;
         if self.labels.is_none() && chosen {
             return Err(self.no_labels(column, listed));
