@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
 
 from . import _delivery, _options, _ranks, _warpfeed
 from ._augment import Augment
@@ -22,6 +22,9 @@ from ._sources import TableOptions, Tokens
 from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
 from ._transforms import Collate, Fields, Transforms
 from ._types import Device, Dtype, Normalize, Trace
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Loader"]
 

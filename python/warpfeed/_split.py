@@ -41,7 +41,7 @@ def split(
         count, found = _warpfeed.labels(samples, by_class)
         indices, labels = list(range(count)), found if by_class else labels
     elif isinstance(samples, Dataset):
-        indices, labels = [int(i) for i in samples.indices], samples.labels() if by_class else labels
+        indices, labels = [int(i) for i in samples.indices], samples.labels().tolist() if by_class else labels
     elif by_class:
         raise ConfigError("by_class reads the labels from a data set; give its path, the dataset of a loader, or the labels")
     else:

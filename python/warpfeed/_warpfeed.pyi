@@ -1,6 +1,6 @@
 """The native part. Only `Tensor` and `Span` are public."""
 
-from typing import Any, Callable, TypeAlias, final
+from typing import Any, Callable, Sequence, TypeAlias, final
 
 from typing_extensions import CapsuleType, Self
 
