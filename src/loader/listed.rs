@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::error::Result;
+use crate::error::{Result, guarded};
 use crate::source::{Classes, Source};
 
 /// The list of classes of a loader, if it has one.
@@ -44,16 +44,19 @@ const MOST_OPENED: usize = 32;
 /// unrelated more often than not.
 pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
-    let Some(place) = path.map(Path::to_owned).or_else(|| source.path(0)).filter(|_| !classes.is_empty()) else {
+    if classes.is_empty() || source.is_empty() {
         return;
-    };
+    }
+    // The path may come from the user's code.
+    let file = || guarded(|| Ok(source.path(0))).ok().flatten();
+    let Some(place) = path.map(Path::to_owned).or_else(file) else { return };
     let set: Set = (place.display().to_string(), classes.to_vec());
     let folder =
         std::path::absolute(&place).ok().and_then(|place| Some(place.parent()?.to_owned())).unwrap_or_default();
+    let split = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
     // A lock that a fork has left is never released.
     let Ok(mut opened) = OPENED.try_lock() else { return };
     opened.retain(|(_, (name, _))| *name != set.0);
-    let split = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
     let mut near = opened.iter().rev().filter(|(other, _)| *other == folder);
     if let Some(text) = split.or_else(|| near.find_map(|(_, other)| disagree(&set, other))) {
         tracing::warn!("{text}");
