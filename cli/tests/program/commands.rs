@@ -250,6 +250,17 @@ fn spoil(set: &Path) -> [&'static str; 2] {
 }
 
 #[test]
+fn verify_counts_pictures_that_a_loader_does_not_read_as_they_are() {
+    let dir = tree();
+    let deep = image::ImageBuffer::from_pixel(4, 4, image::Luma([40_000_u16]));
+    deep.save(dir.path().join("set/plain-disc/deep.png")).unwrap();
+    let verified = warpfeed(dir.path(), &["verify", "set"]);
+    assert_eq!((verified.status.code(), text(&verified.stdout)), (Some(0), String::new()));
+    let counted = "set: 13 samples, 0 bad, 1 of more than 8 bits, for which a loader needs to_8_bits or a Map\n";
+    assert_eq!(text(&verified.stderr), counted);
+}
+
+#[test]
 fn verify_lists_each_bad_sample_with_its_place() {
     let dir = tree();
     let good = warpfeed(dir.path(), &["verify", "set"]);
