@@ -377,9 +377,7 @@ pub(crate) fn panicked(e: Error, place: impl FnOnce() -> String) -> Error {
 /// Advice for the error `code` if it means that file descriptors or memory ran out.
 fn exhausted(code: i32) -> Option<&'static str> {
     match code {
-        code if codes::PROCESS_FILES == code => {
-            Some("raise the limit of open files of the process (ulimit -n), or close files")
-        }
+        codes::PROCESS_FILES => Some("raise the limit of open files of the process (ulimit -n), or close files"),
         code if codes::SYSTEM_FILES == Some(code) => {
             Some("the machine has as many open files as its system allows (fs.file-max)")
         }

@@ -60,7 +60,7 @@ def test_all_labels_are_those_of_the_batches_without_reading_pictures(mini: str,
     [batch] = loader
     labels = loader.dataset.labels()
     assert labels.dtype == np.int64 and labels.tolist() == batch.labels.tolist() and len(set(labels)) > 1
-    # Of a subset in its order, with the loader's classes and the table's column.
+    # A subset keeps its order, and the loader's classes and the table's column decide.
     some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
     assert some.dataset.labels().tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
     (tmp_path / "odd.csv").write_text("path,kind,n\n" + "".join(f"{i}.png,{'ab'[i % 3 == 0]},{i}\n" for i in range(30)))

@@ -43,7 +43,9 @@ def split(
     elif isinstance(samples, Dataset):
         indices, labels = [int(i) for i in samples.indices], samples.labels().tolist() if by_class else labels
     elif by_class:
-        raise ConfigError("by_class reads the labels from a data set; give its path, the dataset of a loader, or the labels")
+        raise ConfigError(
+            "by_class reads the labels from a data set; give its path, the dataset of a loader, or the labels"
+        )
     else:
         if isinstance(samples, bool):
             raise TypeError(f"samples={samples!r}: want a number of samples, a list of indices or a data set")

@@ -2,8 +2,8 @@
 
 /// `a * b + c`, rounded once.
 ///
-/// Where the processor has no such instruction, `f32::mul_add` calls the C library. That of
-/// `windows-gnu` rounds twice, so other bits would come out there.
+/// Without an instruction for it, `f32::mul_add` calls the C library, which rounds twice on
+/// `windows-gnu`. The batch would have other bits there.
 pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(all(windows, target_env = "gnu")) { by_doubles(a, b, c) } else { a.mul_add(b, c) }
 }
@@ -14,7 +14,7 @@ pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
 fn by_doubles(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
-    // What rounding left out of the sum, which is exact (Knuth's TwoSum).
+    // The rounding error of the sum, which is exact (Knuth's TwoSum).
     let back = sum - product;
     let rest = (product - (sum - back)) + (c - back);
     let mut bits = sum.to_bits();

@@ -272,7 +272,7 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
 
 /// Whether `path` still names the open `file`, which is locked and has no content.
 fn is_at(file: &File, path: &Path) -> bool {
-    // Elsewhere the standard library has no number of a file. A random length tells files apart.
+    // Elsewhere the standard library lacks file numbers. A random length tells files apart.
     #[cfg(not(unix))]
     if file.set_len(RandomState::new().build_hasher().finish() % (1 << 20)).is_err() {
         return false;

@@ -168,8 +168,8 @@ pub(super) fn below(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the picture's name {name:?} leads out of the folder of pictures; make it a path below the folder, because files \
-         elsewhere are not read for an annotation"
+        "the picture's name {name:?} leads out of the folder of pictures; make it a path below the folder, because \
+         files elsewhere are not read for an annotation"
     )))
 }
 

@@ -136,7 +136,8 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
         let (first, second) = (number.min(longest), number.max(longest));
         return Err(Error::config(format!(
             "joined data sets: label {label} is {:?} in set {first} and {:?} in set {second}; \
-             by_class_name of the joined sets gives classes of the same name the same label, keep_labels leaves the labels as they are",
+             by_class_name of the joined sets gives classes of the same name the same label, keep_labels leaves the \
+             labels as they are",
             parts[first].classes()[label],
             parts[second].classes()[label]
         )));

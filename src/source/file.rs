@@ -100,7 +100,7 @@ pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()>
     loop {
         tries -= 1;
         match fs::rename(from, to) {
-            // A sharing violation has no kind.
+            // `ErrorKind` lacks sharing violations.
             Err(e) if tries > 0 && (e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(32)) => {
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -5,8 +5,8 @@ use rayon::prelude::*;
 use super::{Pool, RETRIES, Source, Stop, check_stop, during, is_stopped, retried, sample_error};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Returns the labels of `samples`, in their order, such as for class weights. They are read on several
-/// threads, without the pictures if the source can.
+/// Returns the labels of `samples`, in their order, such as for class weights. They are read on
+/// several threads, without the pictures if the source can.
 ///
 /// A loader that [changes labels](crate::Loader::classes) has
 /// [`Monitor::labels`](crate::Monitor::labels).
@@ -19,14 +19,19 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 ///
 /// # Errors
-/// For a sample that the source does not have, cannot be read or has no label.
+/// For a sample that is out of range, cannot be read, or lacks a label.
 pub fn labels(source: &dyn Source, samples: &[u64]) -> Result<Vec<i64>> {
+    labels_retried(source, samples, RETRIES)
+}
+
+/// Like [`labels`], with this number of retries after a transient error.
+pub(crate) fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> Result<Vec<i64>> {
     let count = source.len() as u64;
     if let Some(sample) = samples.iter().find(|&&sample| sample >= count) {
         return Err(no_sample(*sample, count));
     }
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    Labels { source, workers, retries: RETRIES, missing: "no label" }.of(&(0..count), Some(samples))
+    Labels { source, workers, retries, missing: "no label" }.of(&(0..count), Some(samples))
 }
 
 /// The error for a sample that a data set of `count` samples does not have.

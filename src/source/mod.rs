@@ -164,7 +164,7 @@ pub use yolo::Yolo;
 #[cfg(feature = "pack")]
 pub(crate) use ahead::Remote;
 pub(crate) use hash::Hash;
-pub(crate) use labels::{Labels, no_sample};
+pub(crate) use labels::{Labels, labels_retried, no_sample};
 #[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use lmdb::{CLASSES_KEY, lmdb_error};
 pub(crate) use npy::{MAX_AXES, Npy, Shape};

@@ -15,7 +15,7 @@ fn with_slashes(path: &str) -> String {
     match verbatim.strip_prefix(r"UNC\") {
         Some(share) => format!("//{share}").replace('\\', "/"),
         None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
-        // A device or a volume has no other name.
+        // Devices and volumes cannot be named in another way.
         None => path.to_owned(),
     }
 }

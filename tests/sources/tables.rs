@@ -259,8 +259,8 @@ fn integers_and_text_in_one_column_of_labels_are_class_names_with_a_warning() {
     assert_eq!(warned(&write(root.path(), "u.csv", "x,label\n1,a\n2,b\n"), &[]).1, "");
     let (names, warnings) = warned(&write(root.path(), "na.csv", "x,label\n1,cat\n2,NA\n3,None\n"), &[]);
     assert_eq!(names, ["NA", "None", "cat"]);
-    let words = "na.csv: column \"label\": \"NA\" is a class like the others; where it means that the label is missing, \
-                 leave the cell empty";
+    let words = "na.csv: column \"label\": \"NA\" is a class like the others; where it means that the label is \
+                 missing, leave the cell empty";
     assert!(warnings.ends_with(words), "{warnings}");
     // With a number that is not an integer, the column is a field. Reading labels gives the reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");

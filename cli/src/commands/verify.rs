@@ -119,10 +119,10 @@ impl Args {
     }
 }
 
-/// What is known about a sample.
+/// Result of checking a sample.
 pub(crate) struct Checked {
     pub(crate) found: Option<Found>,
-    /// Whether its picture is sound, but has values that the 8 bits of an image cannot hold.
+    /// Whether its picture is sound, but 8 bits cannot hold its values.
     deep: bool,
 }
 

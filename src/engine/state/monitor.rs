@@ -191,7 +191,8 @@ impl Monitor {
     /// # Errors
     /// As [`source::labels`].
     pub fn labels(&self, ids: &[u64]) -> Result<Vec<i64>> {
-        source::labels(&*self.0.recipe.source, ids)
+        let recipe = &self.0.recipe;
+        source::labels_retried(&*recipe.source, ids, recipe.retries)
     }
 }
 

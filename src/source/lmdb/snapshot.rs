@@ -328,8 +328,8 @@ fn open_environment(path: &Path, is_folder: bool, map: u64) -> Result<lmdb::Envi
     .map_err(|e| lmdb_error(path, e))
 }
 
-/// Whether the system's error `code` says that a file cannot be written. Not a comparison with the
-/// numbers of C, because Windows has others.
+/// Whether the system's error `code` says that a file cannot be written. The kind is compared,
+/// because Windows has other numbers than C.
 fn is_denied(code: i32) -> bool {
     let kind = io::Error::from_raw_os_error(code).kind();
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
@@ -356,7 +356,7 @@ mod advapi32 {
         fn SetSecurityDescriptorDacl(descriptor: *mut c_void, present: i32, acl: *const c_void, defaulted: i32) -> i32;
     }
 
-    /// GNU's linker takes from a library only what is missing when it comes to it, and may come to
+    /// GNU's linker resolves only symbols that are undefined when it reaches a library, and may reach
     /// this one before LMDB.
     #[used]
     static CALLED: (

@@ -260,8 +260,8 @@ impl Table {
         }
         if let Some(name) = labels.as_ref().and_then(Labels::doubtful).filter(|_| classes.is_none()) {
             tracing::warn!(
-                "{}: column {:?}: {name:?} is a class like the others; where it means that the label is missing, leave the \
-                 cell empty",
+                "{}: column {:?}: {name:?} is a class like the others; where it means that the label is missing, \
+                 leave the cell empty",
                 self.file.display(),
                 self.columns.names[column],
             );

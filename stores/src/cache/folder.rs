@@ -96,7 +96,7 @@ impl Folder {
         }
     }
 
-    /// Other systems have no owner and mode to look at.
+    /// The standard library tells the owner and the mode on Unix only.
     #[cfg(not(unix))]
     fn check_owner(&self) -> Result<()> {
         Ok(())
