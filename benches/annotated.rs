@@ -21,7 +21,7 @@ use warpfeed::order::Rng;
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, Dtype, Exif, Loader};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const TURNS: usize = 7;
 /// Boxes per picture, and pictures per turn.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use warpfeed::source::open;
 use warpfeed::{Augment, Batches, Loader};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 /// Samples, batch size and epochs in each turn.
 const SETS: [(u64, usize, u64); 4] = [(64, 32, 24), (500, 256, 12), (500, 500, 12), (50_000, 256, 3)];

@@ -25,7 +25,7 @@ use warpfeed::order::{Order, Shuffled};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Source, open};
 use warpfeed::{Augment, Loader, Result};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 /// One set of files to measure.
 struct Set {

@@ -10,7 +10,7 @@
 
 use warpfeed::trace::Schedule;
 use warpfeed::{Augment, Batches, HostBatch, Loader, source};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const TURNS: usize = 15;
 

@@ -16,7 +16,7 @@ use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, HostBatch, Loader, Result, source};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const TURNS: usize = 9;
 const CELL: Duration = Duration::from_millis(600);

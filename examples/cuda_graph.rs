@@ -24,7 +24,7 @@ use warpfeed::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCapt
 use warpfeed::cuda::cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use warpfeed::cuda::cudarc::nvrtc::Ptx;
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize, cuda};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const BATCH: usize = 32;
 const SIDE: u32 = 64;

@@ -18,7 +18,8 @@ fn grain(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let path = std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini").into());
+    let path =
+        std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini").into());
     let loader = Loader::new(path).augment(Augment::train(64)).transform(grain).batch_size(16).shuffle(7);
     let checksum = |loader: Loader| -> Result<u64> {
         let mut sum = 0u64;

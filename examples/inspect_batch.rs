@@ -7,7 +7,8 @@
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result};
 
 fn main() -> Result<()> {
-    let path = std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini").into());
+    let path =
+        std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini").into());
     let mut batches = Loader::new(path)
         .batch_size(8)
         .shuffle(42)

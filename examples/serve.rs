@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_millis(2);
 type Answer = Sender<Result<f32>>;
 
 fn main() -> Result<()> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini");
     let pictures = source::open(folder)?;
     // The server uses the options of the training loader.
     let training = Loader::new(folder).batch_size(MOST).augment(Augment::eval(72, 64)).normalize(Normalize::IMAGENET);

@@ -98,8 +98,7 @@ fn starts(batches: impl Iterator<Item = Result<HostBatch>>) -> Result<BTreeMap<u
 }
 
 fn main() -> Result<()> {
-    let folder = tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), &e))?;
-    let tar = folder.path().join("sounds.tar");
+    let tar = std::env::temp_dir().join(format!("warpfeed-sounds-{}.tar", std::process::id()));
     let mut writer = TarWriter::create(&tar, &WriteOptions::default())?;
     for number in 0..48_u16 {
         let (key, wav) = (format!("sound-{number:02}"), wav(20_000 + 100 * number));
@@ -133,5 +132,5 @@ fn main() -> Result<()> {
     assert_eq!(stats.samples, 32);
     assert!(stats.fields["wave"].count >= stats.samples);
     println!("{stats}");
-    Ok(())
+    std::fs::remove_file(&tar).map_err(|e| Error::io(&tar, &e))
 }

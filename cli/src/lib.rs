@@ -1,10 +1,9 @@
-//! The program `warpfeed`. The loader's tests, benches and examples also use [`synth`].
+//! The program `warpfeed`.
 //!
 //! 1. [`run`]: the program.
-//! 2. [`synth`]: a learnable set of drawn pictures, on disk or in memory.
-//! 3. [`occupancy`]: the occupancy of CUDA kernels.
-//! 4. [`report`]: the page of `warpfeed report`.
-//! 5. [`respell`]: the options of other languages in the messages of the crate. [`warn`]: a warning,
+//! 2. [`occupancy`]: the occupancy of CUDA kernels.
+//! 3. [`report`]: the page of `warpfeed report`.
+//! 4. [`respell`]: the options of other languages in the messages of the crate. [`warn`]: a warning,
 //!    as the program prints it.
 
 mod commands;
@@ -16,7 +15,6 @@ mod output;
 mod program;
 mod progress;
 mod size;
-pub mod synth;
 mod words;
 
 pub use commands::report::write as report;

@@ -21,7 +21,7 @@ use convolution::{Convolution, Maps, Net};
 use grid::{CLASSES, Found, ROWS, SIDE, Truth};
 use warpfeed::field::Boxes;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 /// Minimum recall and precision on the held-out figures. A run of 12 epochs reaches 0.82 and 0.86.
 const FOUND: f64 = 0.7;
@@ -149,7 +149,7 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
 
 /// Returns the path of the set, which is generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated/detect");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/generated/detect");
     if !folder.exists() {
         println!("generating pictures in {}", folder.display());
         Synth::new().images(1200).classes(CLASSES).side(96).seed(4).write_coco(&folder, |_| ())?;

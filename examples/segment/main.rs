@@ -20,7 +20,7 @@ use convolution::{Convolution, Maps, Net, softmax};
 use ndarray::Array2;
 use warpfeed::field::Mask;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const SIDE: usize = 64;
 /// The background and three figures.
@@ -148,7 +148,7 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
 
 /// Returns the path of the set, which is generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated/segment");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/generated/segment");
     if !folder.exists() {
         println!("generating pictures in {}", folder.display());
         Synth::new().images(800).classes(CLASSES - 1).side(96).seed(3).write_voc(&folder, |_| ())?;

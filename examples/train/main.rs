@@ -13,10 +13,9 @@ mod net;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use warpfeed::pack::Pack;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const SIDE: u32 = 32;
 const CLASSES: usize = 6;
@@ -46,6 +45,7 @@ fn run() -> Result<()> {
     if epochs < 2 {
         return Err("at least 2 epochs are needed to see whether the loss falls".into());
     }
+    println!("training a small network for {epochs} epochs");
     let train = data_set("train", 2400, 1)?;
     let test = data_set("test", 480, 2)?;
 
@@ -92,27 +92,26 @@ fn run() -> Result<()> {
 
 /// Trains over one epoch and returns its mean loss.
 fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
-    let bar = ProgressBar::new(batches.num_batches(epoch));
-    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a valid template"));
+    let total = batches.num_batches(epoch);
     let before = batches.stats();
-    let (mut sum, mut count) = (0.0, 0.0);
+    let (mut sum, mut count) = (0.0, 0_u16);
     let mut epoch = batches.epoch(epoch);
     while let Some(batch) = epoch.next() {
         let batch = batch?;
         let images = batch.images().as_f32().expect("the loader was asked for f32");
         sum += net.train(images, batch.labels()?, SIDE as usize, rate);
-        count += 1.0;
+        count += 1;
         let stats = epoch.stats().since(&before);
-        bar.set_message(format!(
-            "{:.0} images/s, waited {:.1} % of the time, loss {:.3}",
+        // Rewrites one line of the terminal.
+        eprint!(
+            "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1} % of the time, loss {:.3}\x1b[K",
             stats.samples_per_second(),
             100.0 * stats.stall_fraction(),
-            sum / count
-        ));
-        bar.inc(1);
+            sum / f32::from(count)
+        );
     }
-    bar.finish();
-    Ok(sum / count)
+    eprintln!();
+    Ok(sum / f32::from(count))
 }
 
 /// Share of held-out pictures that the network classifies correctly.
@@ -131,7 +130,7 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
 /// Returns the path of the LMDB `name`. If it does not exist, pictures are generated in class
 /// folders and packed.
 fn data_set(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/generated").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/generated").join(name);
     let lmdb = folder.with_extension("lmdb");
     if !lmdb.exists() {
         if !folder.exists() {

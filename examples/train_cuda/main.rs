@@ -29,7 +29,7 @@ use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::cuda::cudarc::driver::sys::CUevent_flags;
 use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize, cuda};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 use net::{Net, Plan};
 

@@ -10,7 +10,7 @@ use warpfeed::field::{Boxes, Mask};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::open;
 use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 /// All arrays of all batches.
 fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {

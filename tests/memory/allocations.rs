@@ -16,7 +16,7 @@ use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions, Value};
 use warpfeed::transform::{Filter, Mosaic};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 /// A source whose reads block at times, so that reader threads are used.
 struct Waits(Arc<dyn Source>);

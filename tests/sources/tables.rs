@@ -14,7 +14,7 @@ use warpfeed::field::{Image, MultiHot, Numbers, Rows};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Source, Table, TableOptions, open};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 fn write(root: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     let path = root.join(name);

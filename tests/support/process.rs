@@ -20,6 +20,22 @@ macro_rules! child {
 }
 pub(crate) use child;
 
+/// Runs the rest of the test in a process without other tests, because it sets environment variables
+/// or watches the whole process: `own_process!(name_of_the_test)`.
+macro_rules! own_process {
+    ($test:ident) => {
+        if std::env::var_os($crate::process::OWN).is_none() {
+            let status = $crate::process::child!($test).env($crate::process::OWN, "1").status().unwrap();
+            assert!(status.success(), "the test failed in its own process");
+            return;
+        }
+    };
+}
+pub(crate) use own_process;
+
+/// Set in the process of a test that calls [`own_process`].
+pub const OWN: &str = "WARPFEED_TEST_OWN_PROCESS";
+
 /// See [`child`]. `module` is the test's `module_path!()`.
 pub fn command(module: &str, test: &str) -> Command {
     let (_, module) = module.split_once("::").expect("tests are in modules of a binary");

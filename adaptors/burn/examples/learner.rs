@@ -25,7 +25,7 @@ use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraini
 use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize};
 use warpfeed_burn::{ToBurn, data_loader};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const SIDE: u32 = 32;
 const BATCH: usize = 32;

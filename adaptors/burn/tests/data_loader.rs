@@ -9,7 +9,7 @@ use burn_core::tensor::{Device, Int, Tensor};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 use warpfeed_burn::{BatchLoader, ToBurn, data_loader};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 fn loader() -> Loader {
     let source = Synth::new().images(50).classes(3).side(32).memory().unwrap();

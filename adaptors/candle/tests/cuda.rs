@@ -8,7 +8,7 @@
 use candle_core::{DType, Device, Tensor};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
 use warpfeed_candle::{ToCandle, stream};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 /// The first GPU, if there is a driver.
 fn device() -> Option<Device> {

@@ -22,7 +22,7 @@ use net::ResNet;
 use run::{Outcome, Settings};
 use saved::Measured;
 use sgd::Sgd;
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 fn settings(folder: &Path, stop_after: Option<usize>) -> Settings {
     Settings {

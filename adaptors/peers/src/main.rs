@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use image::imageops::FilterType;
 use image::{DynamicImage, RgbImage};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 const SIDE: u32 = 224;
 const BATCH: usize = 64;

@@ -17,7 +17,7 @@ use tch::nn::{self, ModuleT, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
 use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Batches, Dtype, LastBatch, Layout, Loader, Normalize};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 use warpfeed_tch::ToTch;
 
 const SIDE: u32 = 32;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::synth::Synth;
+use warpfeed_synth::Synth;
 
 use crate::{Outcome, progress, size};
 

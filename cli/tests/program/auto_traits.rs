@@ -2,13 +2,13 @@
 
 use std::fmt::Debug;
 
-use warpfeed_cli::{occupancy, synth};
+use warpfeed_cli::occupancy;
 
 fn both<T: Send + Sync + Debug>() {}
 
 #[test]
 fn the_library_types_are_send_sync_and_debug() {
-    both::<synth::Synth>();
+    both::<warpfeed_synth::Synth>();
     both::<occupancy::Capability>();
     both::<occupancy::Factor>();
     both::<occupancy::Limits>();

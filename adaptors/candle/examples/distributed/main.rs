@@ -30,7 +30,7 @@ use candle_nn::{VarBuilder, VarMap, loss};
 use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Batches, CudaBatch, Dtype, LastBatch, Layout, Loader, Normalize, Rank};
 use warpfeed_candle::ToCandle;
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 use group::Group;
 use net::ResNet;

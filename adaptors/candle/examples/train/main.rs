@@ -36,7 +36,7 @@ use std::time::Instant;
 use candle_core::Device;
 use run::{Outcome, Result, Settings};
 use warpfeed::source::{self, Source};
-use warpfeed_cli::synth::Synth;
+use warpfeed_synth::Synth;
 
 /// Minimum held-out accuracy on the generated set. Guessing gives 0.17.
 const ACCURACY: f64 = 0.6;

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::process::child;
 use warpfeed::order::Rng;
 use warpfeed::source::{DATA_FORMATS, Lookahead, Object, Options, OwnedSample, Place, Source, Stop, Store, open};
 use warpfeed::{Error, Result};
@@ -269,9 +270,8 @@ fn open_the_set_of_the_environment() {
 }
 
 fn process(folder: &Path) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "open_the_set_of_the_environment"]).env("WARPFEED_TEST_FILES", folder);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    let mut command = child!(open_the_set_of_the_environment);
+    command.env("WARPFEED_TEST_FILES", folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 #[test]

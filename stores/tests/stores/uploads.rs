@@ -2,12 +2,11 @@
 //! neither an object nor parts. An absent object is known to be absent without a listing.
 #![allow(unsafe_code)]
 
-mod support;
-
 use std::fs;
 use std::sync::{Arc, LazyLock};
 
-use support::Server;
+use crate::process::own_process;
+use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Source, Store, Upload, open};
 
@@ -65,6 +64,7 @@ fn counts(bucket: &str) -> (usize, usize) {
 
 #[test]
 fn of_two_uploads_that_complete_at_once_the_first_stays() {
+    own_process!(of_two_uploads_that_complete_at_once_the_first_stays);
     let (first, second) = (bytes(1), bytes(2));
     let (one, two) = (begun("s3://race/x", &first), begun("s3://race/x", &second));
     // Both look for the object before either is completed.
@@ -80,6 +80,7 @@ fn of_two_uploads_that_complete_at_once_the_first_stays() {
 
 #[test]
 fn a_failed_upload_is_aborted_and_cannot_be_completed() {
+    own_process!(a_failed_upload_is_aborted_and_cannot_be_completed);
     let scripts = |target: &str| server().scripts.lock().unwrap().insert(target.into(), vec![DENIED.into()]);
     // The upload does not begin: no object of the first bytes appears.
     scripts("POST /failed/begin?uploads");
@@ -115,6 +116,7 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
 
 #[test]
 fn an_upload_whose_first_answer_is_lost_finds_its_object() {
+    own_process!(an_upload_whose_first_answer_is_lost_finds_its_object);
     let gone = "HTTP/1.1 404 Not Found\r\nContent-Length: 44\r\n\r\n<Error><Code>NoSuchUpload</Code></Error>    ";
     let found = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nLast-Modified: Mon, 23 Nov 2026 07:00:00 GMT\r\n\r\n";
     for (path, completed) in [("/lost/x", true), ("/lost/y", false)] {
@@ -134,6 +136,7 @@ fn an_upload_whose_first_answer_is_lost_finds_its_object() {
 
 #[test]
 fn an_absent_object_is_known_without_a_listing_and_a_packed_set_has_the_bytes_of_a_folder() {
+    own_process!(an_absent_object_is_known_without_a_listing_and_a_packed_set_has_the_bytes_of_a_folder);
     server();
     let e = store().object("s3://packed/none").unwrap_err();
     assert!(e.is_absent() && e.cause().contains("does not exist"), "{e}");

@@ -3,11 +3,10 @@
 //! stays on the hub. All requests of a process ask for one commit.
 #![allow(unsafe_code)]
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::Server;
+use crate::process::own_process;
+use crate::support::Server;
 use warpfeed::source::{Options, Source, Stop};
 
 /// A complete answer with this body, and a link to the next page.
@@ -27,9 +26,10 @@ fn files(names: &[&str]) -> String {
 
 #[test]
 fn a_listing_of_the_hub_is_whole_or_an_error() {
+    own_process!(a_listing_of_the_hub_is_whole_or_an_error);
     let (server, address) = Server::start();
     let (other, elsewhere) = Server::start();
-    // SAFETY: the only test of this program, and the servers read no variable.
+    // SAFETY: the only test of this process, and the servers read no variable.
     unsafe {
         std::env::set_var("HF_ENDPOINT", &address);
         std::env::set_var("HF_TOKEN", "hf_secret");

@@ -46,7 +46,7 @@ const MAX_CLASSES: usize = 1024;
 /// class `i % classes`.
 ///
 /// ```
-/// use warpfeed_cli::synth::Synth;
+/// use warpfeed_synth::Synth;
 /// use warpfeed::source::Source;
 ///
 /// let set = Synth::new().images(6).classes(3).side(64).memory()?;
@@ -274,14 +274,15 @@ impl Coding {
         let mut bytes = Vec::new();
         match self {
             Coding::Png { grey: is_grey } => {
-                use image::ImageEncoder as _;
-                let png = image::codecs::png::PngEncoder::new(&mut bytes);
-                let Size { width, height } = size;
-                match is_grey {
-                    true => png.write_image(&grey(rgb), width, height, image::ExtendedColorType::L8),
-                    false => png.write_image(rgb, width, height, image::ExtendedColorType::Rgb8),
-                }
-                .map_err(|e| fail(&e))?;
+                let mut encoder = png::Encoder::new(&mut bytes, size.width, size.height);
+                encoder.set_depth(png::BitDepth::Eight);
+                encoder.set_compression(png::Compression::Fast);
+                encoder.set_filter(png::Filter::Adaptive);
+                let grey_pixels = is_grey.then(|| grey(rgb));
+                encoder.set_color(if is_grey { png::ColorType::Grayscale } else { png::ColorType::Rgb });
+                let mut writer = encoder.write_header().map_err(|e| fail(&e))?;
+                writer.write_image_data(grey_pixels.as_deref().unwrap_or(rgb)).map_err(|e| fail(&e))?;
+                writer.finish().map_err(|e| fail(&e))?;
                 Ok(("png", bytes))
             }
             Coding::Jpeg { quality, sampling, grey: is_grey, progressive } => {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use crate::process::child;
 use warpfeed::order::{Order, Position, Rng, Shuffled};
 use warpfeed::source::{Lookahead, Object, Place, Reply, Store, Tier};
 use warpfeed::{Error, Result};
@@ -210,8 +211,7 @@ fn fill_the_folder_of_the_environment() {
 }
 
 fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "fill_the_folder_of_the_environment"]);
+    let mut command = child!(fill_the_folder_of_the_environment);
     command.env("WARPFEED_TEST_CACHE", folder).env("WARPFEED_TEST_BYTES", bytes.to_string());
     command.env("WARPFEED_TEST_EPOCH", epoch.to_string()).env("WARPFEED_TEST_BATCHES", batches.to_string());
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()

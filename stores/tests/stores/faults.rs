@@ -2,13 +2,11 @@
 //! schedules refuse, cut and delay answers, give them wrong lengths or ranges, or stay silent, with
 //! and without a cache. Expired credentials and a changed object are errors with their cause.
 
-mod support;
-
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use support::{SOUND, Server};
+use crate::support::{SOUND, Server};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Lookahead, Memory, Options, OwnedSample, Place, Source, open};
 use warpfeed::{Error, Result};

@@ -1,15 +1,13 @@
 //! Promise: a loader that reads from a server closes in a moment, although the server does not
 //! answer. Its requests end with it.
 
-mod support;
-
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::Server;
+use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Stop};
 use warpfeed::{Augment, Epochs, Loader};

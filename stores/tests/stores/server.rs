@@ -3,12 +3,11 @@
 //! also after a `fork`. Errors say what to do.
 #![allow(unsafe_code)]
 
-mod support;
-
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use support::Server;
+use crate::process::own_process;
+use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Lookahead, Memory, Options, OwnedSample, Place, Source, open};
 
@@ -29,8 +28,9 @@ fn followed(source: &dyn Source) -> Vec<OwnedSample> {
 
 #[test]
 fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_fork() {
+    own_process!(batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_fork);
     let (server, address) = Server::start();
-    // SAFETY: the only test of this program, and the server reads no variable.
+    // SAFETY: the only test of this process, and the server reads no variable.
     unsafe {
         std::env::set_var("AWS_ENDPOINT_URL", &address);
         std::env::set_var("AWS_ACCESS_KEY_ID", "a");

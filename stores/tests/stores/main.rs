@@ -1,0 +1,16 @@
+//! The tests of object stores. Tests that set environment variables run in processes of their own.
+
+#[path = "../../../tests/support/process.rs"]
+mod process;
+mod support;
+
+mod cache;
+mod cached;
+mod faults;
+mod files;
+mod hub;
+mod listings;
+mod outage;
+mod requests;
+mod server;
+mod uploads;
