@@ -17,6 +17,7 @@ from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
 from ._fields import Image, Map, TokenIds, check_none_follows
 from ._function import Function
+from ._numbers import Chosen
 from ._report import Report, Stats
 from ._sources import TableOptions, Tokens
 from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
@@ -110,13 +111,15 @@ class Loader:
         shuffle_window: shuffles within windows of about this many samples.
         subset: indices of the samples to deliver. ``loader.dataset`` then has these samples. A sample
             whose index comes again is delivered again, and augmented differently. For many samples
-            pass an array.
+            pass an array. Samples keep their numbers: ``batch.ids``, ``order``, ``weights``,
+            ``buckets`` and ``loader.dataset[id]`` count in the whole data set.
         buckets: lengths of the samples: puts samples of similar lengths into the same batches. See
             :class:`Buckets`.
-        weights: weight of each sample; samples are drawn with replacement. For many samples pass an
-            array.
+        weights: weight of each sample of the data set, also with a ``subset``, which restricts the
+            draws; samples are drawn with replacement. For many samples pass an array.
         balanced: draws all classes equally often.
-        order: a function that returns the indices of an epoch's samples in their order. A sample
+        order: a function that returns the indices of an epoch's samples in their order, as in
+            ``batch.ids``. An index outside of ``subset`` is an error. A sample
             whose index comes again is delivered again, and augmented differently. The function is called
             when its epoch begins, so it may depend on state that the program changes between
             epochs, such as a curriculum or losses. ``len`` and ``state_dict`` may call it, too. With
@@ -344,7 +347,7 @@ class Loader:
             # Warnings come before the error that they explain.
             _log_messages()
         close_at_exit(self)
-        self._indices: Sequence[int] = options["subset"].values if "subset" in options else range(self._core.source_len())
+        self._chosen = Chosen(options["subset"].values if "subset" in options else None, self._core.source_len())
         self._own = frozenset(vars(self)) - foreign
 
     def __iter__(self) -> Iterator[Any]:
@@ -483,8 +486,8 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset:
-        """The samples as they are stored, their number, and the classes: ``loader.dataset[i]``."""
-        return Dataset(self, self._indices)
+        """The samples as they are stored, their number, and the classes: ``loader.dataset[id]``."""
+        return Dataset(self, self._chosen)
 
     @property
     def classes(self) -> list[str]:
