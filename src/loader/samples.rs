@@ -206,7 +206,7 @@ impl Loader {
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
-        Ok((Loader { input: Input::Source(source.clone()), ..self }, source))
+        Ok((Loader { input: Input::Source(source.clone()), opened: None, ..self }, source))
     }
 
     /// The samples that [`subset`](Loader::subset) chose, or all of them.
