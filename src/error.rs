@@ -351,11 +351,16 @@ impl std::error::Error for Error {
 }
 
 /// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
-/// reported the panic by then.
+/// reported the panic by then. A panic whose payload is an [`Error`] becomes that error: it is how
+/// an order, which returns only numbers, reports one.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
     // before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let panic = match panic.downcast::<Error>() {
+            Ok(e) => return Err(*e),
+            Err(panic) => panic,
+        };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
             // Dropping a user's value may panic again, outside any guard.

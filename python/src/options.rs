@@ -221,7 +221,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             loader.annotations_follow(word(name, value, &known)?)
         }
         "soft_labels" => {
-            let (classes, smoothing) = value.extract()?;
+            let (classes, smoothing): (Option<usize>, f32) = value.extract()?;
             loader.soft_labels(classes, smoothing)
         }
         "unlabelled" => loader.unlabelled(value.extract()?),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{self, Coco, Concat, Options, Sample, Source, TableOptions, TokenType, Tokens, Voc, Yolo};
 use warpfeed::{Error, Result};
@@ -28,9 +28,22 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
         return described(describe.call0()?.cast::<PyDict>()?, opening);
     }
     let wanted = "want the path of a data set, or an object with __len__ and __getitem__ that returns encoded pictures";
+    let kind = data.get_type().name()?;
+    if data.cast::<PyMapping>().is_ok() {
+        return Err(PyTypeError::new_err(format!(
+            "a {kind} has its entries by name, and samples have numbers: pass one of its entries, or an object with __len__ \
+             whose __getitem__(i) returns a sample, such as {{\"image\": images[i], \"label\": labels[i]}}"
+        )));
+    }
+    if data.hasattr("iloc")? {
+        return Err(PyTypeError::new_err(format!(
+            "a {kind} has columns, and samples have numbers: save it as a table, with frame.to_csv(\"train.csv\"), and pass \
+             the path"
+        )));
+    }
     for method in ["__len__", "__getitem__"] {
         if !data.hasattr(method)? {
-            return Err(PyTypeError::new_err(format!("{wanted}; {} has no {method}", data.get_type().name()?)));
+            return Err(PyTypeError::new_err(format!("{wanted}; {kind} has no {method}")));
         }
     }
     let classes = match data.getattr_opt("classes")? {
@@ -142,14 +155,33 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     start..scratch.len()
 }
 
-/// Appends the field `name` with the bytes of `value`, or with its array as an `.npy` file.
+/// What fields other than pictures may be.
+const VALUES: &str = "a number, a list of numbers, an array, bytes, a text or a path";
+
+/// Appends the field `name` with the bytes of `value`, or with its array as an `.npy` file. Numbers
+/// and lists become JSON.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
     let is_picture = ANY_FIELDS.contains(&name);
+    let is_file = is_picture || warpfeed::format::is_picture(name_of(name));
     // The bytes of a file may come as an array of uint8. Other fields may be such arrays
     // themselves.
-    let encoded = is_picture || name.contains('.') || warpfeed::format::is_picture(name);
+    let encoded = is_file || name.contains('.');
     let at = append(scratch, name.as_bytes());
-    let value = &converted(value, is_picture || warpfeed::format::is_picture(name_of(name)))?;
+    let value = &converted(value, is_file)?;
+    if let Ok(json) = value.cast::<PyString>()
+        && !is_file
+    {
+        if [".npy", ".txt"].iter().any(|end| name.ends_with(end)) {
+            let stem = &name[..name.len() - 4];
+            return Err(PyTypeError::new_err(format!(
+                "its name says how its bytes are encoded, and it is no bytes: call it '{stem}'"
+            )));
+        }
+        let end = if name.ends_with(".json") { at.end } else { append(scratch, b".json").end };
+        let bytes = append(scratch, json.to_str()?.as_bytes());
+        parts.fields.push((at.start..end, bytes));
+        return Ok(());
+    }
     if let Ok(path) = value.extract::<PathBuf>() {
         parts.files.push((parts.fields.len(), path));
         parts.fields.push((at, 0..0));
@@ -164,10 +196,25 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
             let start = append(scratch, &header).start;
             (at.start..end, start..append(scratch, data.as_bytes()).end)
         }
-        _ => return Err(not_encoded(value)),
+        _ => {
+            let wanted = if is_file { format!("{PICTURE}{ALSO}") } else { VALUES.to_owned() };
+            return Err(PyTypeError::new_err(format!("{}; want {wanted}", type_name(value))));
+        }
     };
     parts.fields.push((name, bytes));
     Ok(())
+}
+
+/// Puts the name of a field before the message of an error about its value.
+fn in_field(py: Python<'_>, name: &str, e: PyErr) -> PyErr {
+    let said = format!("field '{name}': {}", e.value(py));
+    let named = match () {
+        () if e.is_instance_of::<PyTypeError>(py) => PyTypeError::new_err(said),
+        () if e.is_instance_of::<PyValueError>(py) => PyValueError::new_err(said),
+        () => return e,
+    };
+    named.set_cause(py, Some(e));
+    named
 }
 
 /// The last part of a field's name, which names the format.
@@ -185,10 +232,14 @@ fn converted<'py>(value: &Bound<'py, PyAny>, is_picture: bool) -> PyResult<Bound
     module.getattr(if is_picture { "picture" } else { "field" })?.call1((value,))
 }
 
-fn not_encoded(value: &Bound<'_, PyAny>) -> PyErr {
+/// The error for a `value` that is returned as the picture.
+fn not_a_picture(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
+    let said = e.value(value.py()).to_string();
+    if !said.starts_with(&format!("{}; want", type_name(value))) {
+        return e;
+    }
     PyTypeError::new_err(format!(
-        "__getitem__ returned {}; want {PICTURE}{ALSO}, alone, in a pair (picture, label) or in a dict of fields",
-        type_name(value)
+        "__getitem__ returned {said}, alone, in a pair (picture, label) or in a dict of fields"
     ))
 }
 
@@ -208,13 +259,18 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
     let mut parts = Parts::default();
     if let Ok(fields) = item.cast::<PyDict>() {
         for (name, value) in fields.iter() {
-            let name: String = name.extract()?;
+            let name: String = name.extract().map_err(|_| {
+                PyTypeError::new_err(format!(
+                    "__getitem__ returned a dict with a key of {}; want names",
+                    type_name(&name)
+                ))
+            })?;
             match &*name {
                 "key" | "__key__" => parts.key = append(scratch, value.str()?.to_string_lossy().as_bytes()),
                 // None stands for a missing label.
                 "label" | "cls" if value.is_none() => {}
                 "label" | "cls" => parts.label = Some(label(&value)?),
-                _ => field(&name, &value, &mut parts, scratch)?,
+                _ => field(&name, &value, &mut parts, scratch).map_err(|e| in_field(item.py(), &name, e))?,
             }
         }
     } else {
@@ -228,7 +284,7 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             }
             Err(_) => (item.clone(), None),
         };
-        field(ANY_FIELDS[0], &picture, &mut parts, scratch)?;
+        field(ANY_FIELDS[0], &picture, &mut parts, scratch).map_err(|e| not_a_picture(&picture, e))?;
         // None stands for a missing label.
         parts.label = given.filter(|given| !given.is_none()).map(|given| label(&given)).transpose()?;
     }

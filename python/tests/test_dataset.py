@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pictures, bmp
-from warpfeed import Augment, ConfigError, Loader, TableOptions, WarpfeedError, split
+from warpfeed import Augment, Buckets, ConfigError, Loader, TableOptions, WarpfeedError, split
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(4), "output": "numpy"}
 
@@ -62,7 +62,9 @@ def test_all_labels_are_those_of_the_batches_without_reading_pictures(mini: str,
     assert labels.dtype == np.int64 and labels.tolist() == batch.labels.tolist() and len(set(labels)) > 1
     # A subset keeps its order, and the loader's classes and the table's column decide.
     some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
-    assert some.dataset.labels().tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
+    reversed = some.dataset.labels()
+    assert reversed[[40, 3]].tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
+    assert len(reversed) == 64 and sum(reversed == -1) == 62, "no label outside the subset"
     (tmp_path / "odd.csv").write_text("path,kind,n\n" + "".join(f"{i}.png,{'ab'[i % 3 == 0]},{i}\n" for i in range(30)))
     table = Loader(tmp_path / "odd.csv", table=TableOptions(label="kind"), **OPTIONS)
     assert table.dataset.labels().tolist() == [int(i % 3 == 0) for i in range(30)], "none of its pictures exists"
@@ -92,15 +94,92 @@ def test_a_sample_does_not_depend_on_the_augmentation_and_takes_no_batch(mini: s
     assert np.array_equal(reopened.sample(first.ids[3])["image"], again[3]["image"])
 
 
-def test_a_subset_is_torchs_subset() -> None:
+def test_a_data_set_has_the_samples_of_the_subset_under_their_numbers() -> None:
     loader = Loader(Stored(), subset=[4, 1, 5], **OPTIONS)
     assert len(loader.dataset) == 3 and [sample["id"] for sample in loader.dataset] == [4, 1, 5]
     [batch] = loader
     assert batch.ids == [4, 1, 5] == loader.dataset.indices
-    assert loader.sample(batch.ids[1])["key"] == batch.keys_of_samples[1]
+    assert [loader.dataset[id]["id"] for id in batch.ids] == batch.ids
+    assert loader.dataset[np.int64(4)]["key"] == loader.sample(batch.ids[0])["key"] == batch.keys_of_samples[0]
+    assert loader.dataset[-1]["id"] == 5 and loader.dataset.labels().tolist() == [-1, 1, -1, -1, 0, 1]
+    for outside in (0, 2, -6):
+        with pytest.raises(IndexError, match=f"^sample {outside % 6} is not in the subset of 3; .*dataset.indices"):
+            loader.dataset[outside]
+    with pytest.raises(IndexError, match="^sample 6 of a data set of 6"):
+        loader.dataset[6]
     # Samplers do not change the data set.
     weighted = Loader(Stored(), weights=[1.0] * 6, **OPTIONS)
     assert len(weighted.dataset) == 6
+
+
+class Numbered(Stored):
+    """Twenty samples, whose picture, label and length tell their number."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"bmp": bmp(4, 4, (index, 2 * index, 3)), "label": index * 7 % 20, "key": f"k{index}"}
+
+
+IDS = [17, 4, 11, 2, 19, 8, 13]
+CHOICES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "shuffle": {"shuffle": 3},
+    "shuffle_window": {"shuffle_window": 3, "seed": 2},
+    "weights": {"weights": [float(id % 3) for id in range(20)], "seed": 5},
+    "balanced": {"balanced": True, "seed": 5},
+    "order": {"order": lambda epoch: [11, 4, 4, 19, 8]},
+    "buckets": {"buckets": Buckets([id % 6 for id in range(20)], [2]), "shuffle": 1},
+    "repeat": {"repeat": 2, "shuffle": 4},
+    "global_batch_size": {"global_batch_size": 6, "rank": 1, "world_size": 2, "batch_size": None},
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("subset", [None, IDS, [4, 4, 11, 19, 8]], ids=["all", "subset", "repeated"])
+def test_every_number_that_a_program_sees_is_that_of_the_sample_in_the_data_set(choice: str, subset: Any) -> None:
+    loader = Loader(Numbered(), subset=subset, **{**OPTIONS, **CHOICES[choice]})
+    labels, allowed, seen = loader.dataset.labels(), set(range(20) if subset is None else subset), set()
+    for batch in loader:
+        stored = [loader.sample(id) for id in batch.ids]
+        assert batch.keys_of_samples == [sample["key"] for sample in stored] == [f"k{id}" for id in batch.ids]
+        assert batch.labels.tolist() == [sample["label"] for sample in stored] == labels[batch.ids].tolist()
+        assert (batch.images == np.array([sample["image"] for sample in stored])).all()
+        assert [loader.dataset[id]["key"] for id in batch.ids] == batch.keys_of_samples
+        seen |= set(batch.ids)
+    assert seen and seen <= allowed
+    if choice == "weights":
+        assert all(id % 3 for id in seen)
+    if choice == "order":
+        assert sorted(seen) == [4, 8, 11, 19]
+    parts = split(loader.dataset, [0.5, 0.5], seed=1, by_class=subset is None)
+    assert set(sum(parts, [])) == allowed
+    assert split(loader.dataset, [1.0], seed=1, labels=labels)[0]
+
+
+def test_an_index_outside_the_subset_is_an_error_that_names_it() -> None:
+    # 2 is a place in this list, and 25 is no sample.
+    for outside in (2, 25):
+        loader = Loader(Numbered(), subset=[4, 11, 19], order=lambda epoch, id=outside: [4, id], **OPTIONS)
+        said = f"the order gives sample {outside} at position 1 of epoch 0, which is not in the subset"
+        with pytest.raises(ConfigError, match=said):
+            next(iter(loader))
+    for weights in ([1.0] * 3, [1.0] * 19):
+        with pytest.raises(ConfigError, match=f"{len(weights)} weights for the 20 samples of the source; with a subset, too"):
+            Loader(Numbered(), subset=[4, 11, 19], weights=weights, **OPTIONS)
+    with pytest.raises(ConfigError, match="3 labels for the 20 samples of the data set"):
+        split(Loader(Numbered(), subset=[4, 11, 19], **OPTIONS).dataset, [1.0], seed=1, labels=[0, 1, 1])
+
+
+def test_a_curriculum_by_ids_trains_on_the_samples_that_it_scored() -> None:
+    score = np.zeros(20)
+    order = lambda epoch: sorted(IDS, key=lambda id: score[id])  # noqa: E731
+    loader = Loader(Numbered(), subset=IDS, order=order, **OPTIONS)
+    for batch in loader:
+        score[batch.ids] = batch.labels
+    ids = [id for batch in loader for id in batch.ids]
+    assert ids == sorted(IDS, key=lambda id: id * 7 % 20)
 
 
 def test_classes_are_those_of_an_image_folder(mini: str) -> None:

@@ -207,3 +207,20 @@ def headings(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
+
+
+def test_the_page_about_statistics_lists_every_key(mini: str) -> None:
+    text = (ROOT / "docs" / "where-does-the-time-go.md").read_text(encoding="utf-8")
+    table = text[text.index("<!-- keys:stats -->") : text.index("<!-- /keys -->")]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    listed = [key for row in rows for key in re.findall("`([a-z_]+)`", row)]
+    loader = warpfeed.Loader(mini, batch_size=16, augment=warpfeed.Augment.resize(8), output="numpy")
+    next(iter(loader))
+    stats = loader.stats()
+    assert sorted(listed) == sorted(stats)
+    assert set(stats["decode"]) == {"count", "seconds", "bytes", "p50_seconds", "p99_seconds", "histogram"}
+    numbers = stats.flat()
+    assert numbers["decode/count"] == stats["decode"]["count"] and numbers["batches"] == 1
+    assert all(type(number) in (int, float) for number in numbers.values()) and "on_request" not in numbers
+    named = set(re.findall("``([a-z_0-9]+)``", inspect.getdoc(warpfeed.Stats) or ""))
+    assert named <= {*stats, *stats["decode"]}, "the help names keys that exist"

@@ -185,4 +185,4 @@ def test_the_data_set_keeps_the_subset_that_was_given() -> None:
     for chosen in (np.array([5, 2]), [5, 2]):
         loader = Loader(Pictures(40), subset=chosen, **OPTIONS)
         chosen[0] = 9
-        assert [loader.dataset[place]["id"] for place in range(2)] == next(iter(loader)).ids == [5, 2]
+        assert [sample["id"] for sample in loader.dataset] == next(iter(loader)).ids == [5, 2]

@@ -34,7 +34,7 @@ from warpfeed import (
         ({"seed": -3}, ValueError, r"^seed=-3: want"),
         ({"shuffle": "yes"}, TypeError, r"^shuffle='yes': want True or False, or a whole number"),
         ({"shuffle": -1}, ValueError, r"^shuffle=-1: want a whole number"),
-        ({"shuffle": 0}, ValueError, r"^shuffle=0: pass shuffle=False .* or shuffle=True, seed=0"),
+        ({"shuffle": 0}, ValueError, r"^shuffle=0: pass shuffle=False .* or shuffle=True, seed=0 .*seed=s takes every"),
         ({"shuffle": 7, "seed": 1}, ValueError, r"both are the seed.* order=f"),
         ({"drop_last": "no"}, TypeError, r"^drop_last='no': want True or False"),
         ({"copy": 1}, TypeError, r"^copy=1: want True or False"),
@@ -56,7 +56,11 @@ from warpfeed import (
         ({"fields": {"x": Rows("u8", [], 3, padding=300)}}, ValueError, r"^fields=Rows\(.*padding=300"),
         ({"augment": Augment.train("x")}, TypeError, r"^Augment\.train\('x'\): "),
         ({"augment": Augment.resize((-1, 8))}, ValueError, r"^Augment\.resize\(\(-1, 8\)\): "),
-        ({"soft_labels": 0.1}, TypeError, r"^soft_labels=0\.1: want \(classes, smoothing\), such as \(1000, 0\.1\)"),
+        ({"soft_labels": "0.1"}, TypeError, r"^soft_labels='0\.1': want \(classes, smoothing\), such as \(1000, 0\.1\)"),
+        ({"soft_labels": True}, TypeError, r"^soft_labels=True: want \(classes, smoothing\)"),
+        ({"soft_labels": 1000}, ValueError, r"soft_labels: a smoothing of 1000; needs 0 to 1"),
+        ({"shuffle": True, "balanced": True}, ValueError, r"^shuffle=True and balanced: .* seed=s"),
+        ({"shuffle": 3, "weights": [1.0] * 64}, ValueError, r"^shuffle=3 and weights: .* seed=s"),
         ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*want \(classes, smoothing\)"),
         ({"normalize": 3}, TypeError, r"^normalize=3: want 'imagenet' or \(mean, std\)"),
         ({"normalize": ((0.5,), (0.5,))}, ValueError, r"want .* each of three numbers.*; these are of 1 and 1"),
@@ -99,6 +103,13 @@ def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
 def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="^max_batch=-1: want a whole number"):
         Decoder(max_batch=-1, output="numpy")
+    with pytest.raises(ConfigError, match="^max_batch=0: a request has at least one picture"):
+        Decoder(max_batch=0, output="numpy")
+    with pytest.raises(TypeError, match="^TableOptions has no argument 'lable'; did you mean 'label'[?]"):
+        TableOptions(lable="x")  # type: ignore[call-arg]
+    for sizes in ({"shard_size": 10**6}, {"shard_samples": 5}):
+        with pytest.raises(ConfigError, match=f"{next(iter(sizes))}: an LMDB is one file"):
+            warpfeed.pack(mini, tmp_path / "x.lmdb", **sizes)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="^num_workers='2': want a whole number"):
         warpfeed.pack(mini, tmp_path / "x.lmdb", num_workers="2")  # type: ignore[arg-type]
 
@@ -132,6 +143,55 @@ def test_mixing_without_soft_labels_is_refused_with_the_alternatives(mini: str) 
     assert set(next(iter(Loader(mini, soft_labels=(4, 0), **mixed)))) == {"image", "label", "soft_label"}
     unlabelled = next(iter(Loader(mini, without=["label"], **mixed)))
     assert list(unlabelled) == ["image"] and unlabelled.mixing is not None
+
+
+def test_smoothing_alone_takes_the_classes_of_the_data_set(mini: str) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "shuffle": 2}
+    alone = next(iter(Loader(mini, soft_labels=0.1, **options)))
+    given = next(iter(Loader(mini, soft_labels=(4, 0.1), **options)))
+    assert alone["soft_label"].shape == (8, 4) and (alone["soft_label"] == given["soft_label"]).all()
+    assert next(iter(Loader(mini, soft_labels=0, **options)))["soft_label"].max() == 1
+    with pytest.raises(ConfigError, match=r"no names of classes.*soft_labels=\(classes, smoothing\)"):
+        Loader(Unnamed(), soft_labels=0.1, **options)
+
+
+class Unnamed:
+    """A data set without names of classes."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((8, 8, 3), index, np.uint8), index
+
+
+def test_what_is_no_data_set_says_what_is(tmp_path: Path, mini: str) -> None:
+    picture = np.zeros((8, 8, 3), np.uint8)
+    for given, said in [
+        ({"image": [picture], "label": [0]}, "^a dict has its entries by name, .* __getitem__"),
+        ([("a.jpg", 0), ("b.PNG", 1)], r"^a list is a mixture .*share\), \.\.\.\], and 'a.jpg' is one picture.* CSV"),
+        ([(picture, 0)], r"and a picture \(ndarray\) is one picture.* __getitem__"),
+        ([(b"\xff\xd8", 3)], r"and a picture \(bytes\)"),
+        (["a.tar", "b.tar"], r"^a list is a mixture of data sets: \[\(data, share\), ...\]. Concat"),
+        ([], "^a list is a mixture"),
+    ]:
+        with pytest.raises(TypeError, match=said):
+            Loader(given, output="numpy")
+    unlabelled = Loader(np.zeros((4, 8, 8, 3), np.uint8), output="numpy", augment=Augment.resize(8))
+    with pytest.raises(WarpfeedError, match=r'leave labels out with without=\["label"\], read -1 with unlabelled=True, or'):
+        next(iter(unlabelled))
+    with pytest.raises(TypeError, match="^a dict has its entries by name"):
+        warpfeed.pack({"image": [picture]}, tmp_path / "x.tar")
+    loader = Loader(mini, output="numpy")
+    for call in (lambda: Loader(loader.dataset), lambda: warpfeed.pack(loader.dataset, tmp_path / "x.tar")):
+        with pytest.raises(TypeError, match="^loader.dataset has decoded samples.*subset=loader.dataset.indices"):
+            call()
+
+    class Frame(list):  # type: ignore[type-arg]
+        iloc = None
+
+    with pytest.raises(TypeError, match="^a Frame has columns, .*to_csv"):
+        warpfeed.pack(Frame(), tmp_path / "x.tar")
 
 
 def test_errors_are_of_the_classes_that_programs_catch(tmp_path: Path, mini: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from warpfeed import Augment, Boxes, Loader, Mask, MissingError, Numbers, Rows, StorageError, WarpfeedError
+from warpfeed import Augment, Boxes, Loader, Mask, MissingError, MultiHot, Numbers, Rows, StorageError, WarpfeedError
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through((8, 6)), "output": "numpy"}
 
@@ -161,7 +161,7 @@ def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
         (lambda i: {"image": pixels(i), "label": "cat"}, "TypeError: the label is 'cat'; want the number"),
         (lambda i: (pixels(i), 1 << 70), "TypeError: the label is 1180591620717411303424; want"),
         (lambda i: None, "__getitem__ returned NoneType; want the bytes .* a path, a tensor"),
-        (lambda i: {"image": None, "label": 0}, "__getitem__ returned NoneType"),
+        (lambda i: {"image": None, "label": 0}, "field 'image': NoneType; want the bytes"),
         (lambda i: [pixels(i), 0], "__getitem__ returned list"),
         (lambda i: (pixels(i).astype(np.float32), 0), "must be '|u1'"),
         (lambda i: {1: pixels(i)}, "TypeError: "),
@@ -244,10 +244,53 @@ def test_a_file_beyond_max_sample_bytes_is_refused_before_it_is_read(tmp_path: P
         # Sparse: reading it would take a gigabyte of memory.
         file.truncate(1 << 30)
     fields = {"a": Rows.bytes(60), "b": Rows.bytes(60)}
-    options: dict[str, Any] = {**OPTIONS, "without": ["image", "label"], "fields": fields, "max_sample_bytes": 130}
+    options: dict[str, Any] = {**OPTIONS, "augment": None, "without": ["image", "label"], "fields": fields, "max_sample_bytes": 130}
     [batch] = Loader(Items(lambda index: {"a": small, "b": small}), **options)
     assert batch["a"].shape == (4, 60)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(WarpfeedError, match=r"large.bin.* 1073741\d+ bytes or more, the limit is 130 \(max_sample_bytes\)"):
         list(Loader(Items(lambda index: {"a": small, "b": large}), **options))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_numbers_and_lists_among_the_fields_need_no_array() -> None:
+    def give(i: int) -> dict[str, Any]:
+        tags = ["cat", "dog"][: i % 3]
+        return {
+            "image": pixels(i), "age": i, "share": i / 3, "flag": i > 1, "scalar": np.float64(i), "row": [i, 0.5],
+            "table": [[i, 1], (2, np.int64(3))], "tags": tags, "points": [[i, i]] * i, "meta.json": {"n": i},
+            "gap": [float("nan"), 1],
+        }  # fmt: skip
+
+    fields = {
+        "age": Numbers("i64"), "share": Numbers("f32"), "flag": Numbers("u8"), "scalar": Numbers("f32"),
+        "row": Numbers("f32", [2]), "table": Numbers("i32", [2, 2]), "tags": MultiHot(["cat", "dog"]),
+        "points": Rows("f32", [2], 4), "gap": Numbers("f32", [2]),
+    }  # fmt: skip
+    batch = batch_of(give, fields=fields, without=["label"])
+    assert batch["age"].tolist() == [0, 1, 2, 3] and batch["flag"].tolist() == [0, 0, 1, 1]
+    assert (batch["share"] == np.float32(np.arange(4) / 3)).all() and batch["scalar"].tolist() == [0, 1, 2, 3]
+    assert batch["row"].tolist() == [[i, 0.5] for i in range(4)]
+    assert batch["table"].tolist() == [[[i, 1], [2, 3]] for i in range(4)]
+    assert batch["tags"].tolist() == [[0, 0], [1, 0], [1, 1], [0, 0]]
+    assert batch["points.count"].tolist() == [0, 1, 2, 3]
+    assert np.isnan(batch["gap"][:, 0]).all() and (batch["gap"][:, 1] == 1).all()
+    stored = Loader(Items(give), **OPTIONS).sample(2)
+    assert (stored["age.json"], stored["row.json"], stored["meta.json"]) == (2, [2, 0.5], {"n": 2})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"x": 1j}, "field 'x': complex; want a number, a list of numbers, an array, bytes, a text or a path"),
+        ({"x": None}, "field 'x': NoneType; want a number"),
+        ({"x": [object()]}, "field 'x': a list that holds a object; want numbers"),
+        ({"x.npy": [1, 2]}, "field 'x.npy': its name says how its bytes are encoded, and it is no bytes: call it 'x'"),
+        ({"image": 3}, "field 'image': int; want the bytes of an encoded picture"),
+        ({"jpg": [[0]]}, "field 'jpg': list; want the bytes of an encoded picture"),
+        ({3: b""}, "__getitem__ returned a dict with a key of int; want names"),
+    ],
+)
+def test_a_field_of_a_wrong_type_is_an_error_that_names_its_key(fields: dict[Any, Any], said: str) -> None:
+    with pytest.raises(WarpfeedError, match=said):
+        batch_of(lambda i: {"image": pixels(i), "label": i, **fields}, fields={"y": Numbers("f32")})

@@ -44,6 +44,48 @@ Loader("a", normalize="ImageNet")
 Numbers(8)
 """
 
+#: A script as users of arrays write it. Every line is right.
+ARRAYS = """
+import numpy as np
+import warpfeed
+from warpfeed import Augment, Buckets, Loader
+
+labels = np.load("labels.npy")
+score = np.zeros(len(labels), np.float32)
+train, val = warpfeed.split(np.arange(100), np.array([0.9, 0.1]), seed=1, labels=labels)
+lengths: np.ndarray[tuple[int], np.dtype[np.int32]] = np.arange(100, dtype=np.int32)
+mean, std = np.array([0.5, 0.5, 0.5]), np.array([0.2, 0.2, 0.2], np.float32)
+
+
+def curriculum(epoch: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.intp]]":
+    return np.argsort(score)[: 100 * (epoch + 1)]
+
+
+Loader("a", subset=np.flatnonzero(labels == 3), weights=score, normalize=(mean, std))
+Loader("a", subset=np.array(train), order=curriculum, normalize=np.stack([mean, std]))
+Loader("a", order=lambda epoch: np.random.default_rng(epoch).permutation(100))
+Loader("a", order=lambda epoch: [3, 1], subset=set(val), weights=[1, 2.5], normalize=[mean, [0.1, 0.2, 0.3]])
+buckets = Buckets(lengths, np.array([10, 20]))
+loader = Loader("a", buckets=buckets)
+for batch in loader:
+    score[batch.ids] = 1.0
+    print(buckets.width(batch.ids), loader.dataset.labels()[batch.ids], loader.dataset[batch.ids[0]]["key"])
+warpfeed.pack("a", "b.tar", samples=np.arange(10), keys=np.array(["x"]))
+warpfeed.Decoder(normalize=(mean, std))
+"""
+
+TENSORS = """
+import torch
+from warpfeed import Buckets, Loader, pack, split
+
+mask = torch.rand(100) > 0.5
+Loader("a", subset=mask.nonzero().flatten(), weights=torch.rand(100), normalize=(torch.ones(3), torch.ones(3)))
+Loader("a", order=lambda epoch: torch.randperm(100, generator=torch.Generator().manual_seed(epoch)))
+Loader("a", buckets=Buckets(torch.arange(100), torch.tensor([50])))
+split(torch.arange(100), [0.5, 0.5], seed=1, labels=torch.zeros(100, dtype=torch.int64))
+pack("a", "b.tar", samples=torch.arange(3))
+"""
+
 TORCH = """
 import torch
 from warpfeed import Decoder, Loader, Numbers
@@ -84,6 +126,20 @@ def test_user_code_is_type_checked(tmp_path: Path) -> None:
     for argument, given in [("device", "float"), ("dtype", "int"), ("normalize", "str")]:
         assert f'Argument "{argument}" to ' in said and f'has incompatible type "{given}"' in said, said
     assert 'Argument 1 to "Numbers"' in said, said
+
+
+def test_options_that_advise_arrays_have_types_that_take_them(tmp_path: Path) -> None:
+    scripts = {"arrays.py": ARRAYS}
+    try:
+        import torch  # noqa: F401
+
+        scripts["tensors.py"] = TENSORS
+    except ImportError:
+        pass
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(script)
+    code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *scripts, cwd=tmp_path)
+    assert code == 0, said
 
 
 def test_torchs_devices_and_types_are_options(tmp_path: Path) -> None:

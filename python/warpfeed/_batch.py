@@ -33,7 +33,8 @@ class _Facts:
 
     @property
     def ids(self) -> list[int]:
-        """The source index of each sample."""
+        """The number of each sample in the whole data set, which :meth:`Loader.sample`, ``loader.dataset[id]`` and
+        all options take."""
         return list(self._known().ids())
 
     @property

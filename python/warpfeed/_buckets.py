@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from typing import Any, Sequence
+from typing import Any, Iterable
 
 from ._error import ConfigError
 from ._numbers import Indices, whole
@@ -47,10 +47,10 @@ class Buckets:
         TypeError: for something other than whole numbers.
     """
 
-    def __init__(self, lengths: Sequence[int], bounds: Sequence[int]) -> None:
+    def __init__(self, lengths: Iterable[int], bounds: Iterable[int]) -> None:
         if isinstance(lengths, (str, bytes)) or not hasattr(lengths, "__iter__"):
             raise TypeError(f"lengths: {lengths!r}, want the length of each sample")
-        self._lengths = _Lengths("lengths", lengths.cpu() if hasattr(lengths, "cpu") else lengths)
+        self._lengths = _Lengths("lengths", lengths)
         for _ in self._lengths:
             pass  # Every piece is checked.
         #: Lengths at which a bucket ends.
@@ -65,7 +65,7 @@ class Buckets:
     def __repr__(self) -> str:
         return f"Buckets({self._lengths!r}, {self.bounds})"
 
-    def width(self, ids: Sequence[int]) -> int | None:
+    def width(self, ids: Iterable[int]) -> int | None:
         """Returns the bound of the bucket of the longest of the samples ``ids``, or None if that sample is longer
         than the last bound."""
         longest = max(int(self._lengths.values[number]) for number in ids)

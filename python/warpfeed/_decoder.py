@@ -208,6 +208,8 @@ class Decoder:
         **unknown: NoReturn,
     ) -> None:
         given = _options.given(Decoder.__init__, locals(), unknown)
+        if max_batch == 0:
+            raise ConfigError("max_batch=0: a request has at least one picture")
         self._delivery = _delivery.Delivery(output, device, layout, copy)
         #: The number of the CUDA device; None for host memory.
         self.device = self._delivery.device

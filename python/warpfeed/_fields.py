@@ -343,3 +343,19 @@ def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
                    ". If f leaves each pixel in its place, as a change of colours does, pass transform_moves_pixels=False. "
                    "Otherwise move pixels with augment, which the field follows")
             )  # fmt: skip
+
+
+def check_images(
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    without: Sequence[str],
+    views: Any,
+) -> None:
+    """Refuses options of pictures in a loader that reads none. The native part refuses those of images."""
+    reads = any(isinstance(kind, (Geometry, Image, Map, Mask)) for kind in fields.values())
+    if "image" not in without or views is not None or reads:
+        return
+    for option in ("augment", "layout", "background", "to_8_bits"):
+        if given[option] is not defaults[option]:
+            raise ConfigError(f"{option} changes pictures, and the loader reads none: leave it out")

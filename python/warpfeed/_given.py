@@ -6,12 +6,45 @@ import io
 import os
 from typing import Any
 
-__all__ = ["asked", "field", "picture"]
+__all__ = ["asked", "field", "mixture", "picture"]
+
+#: Endings of the names of pictures.
+_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 #: Modes of Pillow's images that convert to RGB by definition. Others have more than 8 bits.
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 #: Modes with a channel of their own for transparency.
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
+
+
+def mixture(parts: Any) -> list[tuple[Any, Any]]:
+    """The data sets and shares of a list.
+
+    Raises:
+        TypeError: for a list of something else, such as paths of pictures with their labels.
+    """
+    if not (parts and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in parts)):
+        raise TypeError(
+            "a list is a mixture of data sets: [(data, share), ...]. Concat([a, b]) joins them one after the other, "
+            "and samples of your own come from an object with __len__ and __getitem__"
+        )
+    for first, _ in parts:
+        if _is_picture(first):
+            shown = repr(first) if isinstance(first, (str, os.PathLike)) else f"a picture ({type(first).__name__})"
+            raise TypeError(
+                f"a list is a mixture of data sets, [(data, share), ...], and {shown} is one picture. For pictures with "
+                "labels pass a table, such as a CSV with the columns path and label, or an object whose __getitem__(i) "
+                "returns (picture, label)"
+            )
+    return [tuple(part) for part in parts]
+
+
+def _is_picture(value: Any) -> bool:
+    """Whether this is a picture, or the path of one, and no data set."""
+    if isinstance(value, (str, os.PathLike)):
+        return os.fsdecode(value).lower().endswith(_ENDINGS) and not os.path.isdir(value)
+    # An array of four axes is a data set.
+    return isinstance(value, (bytes, bytearray)) or _is_pillows(value) or getattr(value, "ndim", 0) in (2, 3)
 
 
 def picture(value: Any) -> Any:
@@ -58,9 +91,11 @@ def _has_buffer(value: Any) -> bool:
 
 
 def field(value: Any) -> Any:
-    """A field other than a picture: bytes, an array, or a path."""
+    """A field other than a picture: bytes, an array, a path, or for numbers and lists their JSON as a ``str``."""
     if isinstance(value, str):
         return value.encode()
+    if isinstance(value, (int, float, list, tuple, dict)):
+        return _json(value)
     if _is_tensor(value):
         return value.detach().cpu().numpy()
     if _is_pillows(value):
@@ -68,6 +103,24 @@ def field(value: Any) -> Any:
 
         return np.asarray(value)
     return value
+
+
+def _json(value: Any) -> Any:
+    """Numbers, lists and dicts as JSON, or as an array if they hold nan or infinity, which JSON lacks."""
+    import json
+
+    def plain(part: Any) -> Any:
+        if hasattr(part, "tolist"):
+            return part.tolist()
+        kinds = f"a {type(value).__name__} that holds a {type(part).__name__}"
+        raise TypeError(f"{kinds}; want numbers, texts and lists of them")
+
+    try:
+        return json.dumps(value, allow_nan=False, default=plain)
+    except ValueError:
+        import numpy as np
+
+        return np.asarray(value, np.float64)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, Mapping, NoReturn, Sequence
 
 from . import _delivery, _options, _ranks, _warpfeed
 from ._augment import Augment
@@ -15,8 +15,10 @@ from ._batch import Batch, Collated, FieldBatch, facts_of
 from ._buckets import Buckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._fields import Image, Map, TokenIds, check_none_follows
+from ._fields import Image, Map, TokenIds, check_images, check_none_follows
 from ._function import Function
+from ._given import mixture
+from ._numbers import Chosen
 from ._report import Report, Stats
 from ._sources import TableOptions, Tokens
 from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
@@ -110,13 +112,15 @@ class Loader:
         shuffle_window: shuffles within windows of about this many samples.
         subset: indices of the samples to deliver. ``loader.dataset`` then has these samples. A sample
             whose index comes again is delivered again, and augmented differently. For many samples
-            pass an array.
+            pass an array. Samples keep their numbers: ``batch.ids``, ``order``, ``weights``,
+            ``buckets`` and ``loader.dataset[id]`` count in the whole data set.
         buckets: lengths of the samples: puts samples of similar lengths into the same batches. See
             :class:`Buckets`.
-        weights: weight of each sample; samples are drawn with replacement. For many samples pass an
-            array.
+        weights: weight of each sample of the data set, also with a ``subset``, which restricts the
+            draws; samples are drawn with replacement. For many samples pass an array.
         balanced: draws all classes equally often.
-        order: a function that returns the indices of an epoch's samples in their order. A sample
+        order: a function that returns the indices of an epoch's samples in their order, as in
+            ``batch.ids``. An index outside of ``subset`` is an error. A sample
             whose index comes again is delivered again, and augmented differently. The function is called
             when its epoch begins, so it may depend on state that the program changes between
             epochs, such as a curriculum or losses. ``len`` and ``state_dict`` may call it, too. With
@@ -136,8 +140,9 @@ class Loader:
             ``"upright"``. Without it such a sample is an error.
         without: fields to leave out: ``["label"]``.
         soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, (N, classes) f32, and
-            the batch is a dict. ``classes`` is the number of classes, such as
-            ``len(os.listdir(folder))``. Mixing (:class:`Mix`) needs this option.
+            the batch is a dict. ``classes`` is the number of classes. The smoothing alone, such as
+            ``0.1``, takes this number from the data set, which must have names of classes, as
+            class folders do. Mixing (:class:`Mix`) needs this option.
         unlabelled: reads missing labels as -1. Without it, a batch with more fields has no
             ``label`` if no sample has a label.
         rank: rank of this process; needs ``world_size``.
@@ -214,11 +219,11 @@ class Loader:
         global_batch_size: int | None = None,
         seed: int | None = None,
         shuffle_window: int | None = None,
-        subset: Sequence[int] | None = None,
+        subset: Iterable[int] | None = None,
         buckets: Buckets | None = None,
-        weights: Sequence[float] | None = None,
+        weights: Iterable[float] | None = None,
         balanced: bool = False,
-        order: Callable[[int], Sequence[int]] | None = None,
+        order: Callable[[int], Iterable[int]] | None = None,
         repeat: int | None = None,
         by_class_name: bool = False,
         keep_labels: bool = False,
@@ -229,7 +234,7 @@ class Loader:
         fields: Mapping[str, Any] | None = None,
         annotations_follow: Literal["stored", "upright"] | None = None,
         without: str | Sequence[str] = (),
-        soft_labels: tuple[int, float] | None = None,
+        soft_labels: tuple[int, float] | float | None = None,
         unlabelled: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -269,17 +274,20 @@ class Loader:
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
             names = [without] if isinstance(without, str) else without
             without = [*names, *(name for name in ("image", "label") if name not in names and name not in fields)]
-        given = _options.given(Loader.__init__, locals(), unknown)
+        given, defaults = _options.given(Loader.__init__, locals(), unknown), Loader.__init__.__kwdefaults__ or {}
         _options.exclusive(
             given, ("batch_size", "global_batch_size"), ("classes", "classes_file"), ("drop_last", "last_batch")
         )
         if isinstance(data, (list, tuple)):
-            if not (data and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in data)):
-                raise TypeError("a list is a mixture: [(data, share), ...]")
-            data = [tuple(part) for part in data]
+            data = mixture(data)
+        for option, draws in (("weights", weights is not None), ("balanced", balanced)):
+            if shuffle and draws:
+                raise ConfigError(
+                    f"shuffle={shuffle!r} and {option}: the draws are random already. Leave shuffle out, and pass "
+                    "their seed as seed=s"
+                )
         # Attributes that a subclass has set already are its own.
         foreign = set(vars(self))
-        defaults = Loader.__init__.__kwdefaults__ or {}
         # Arguments that open the same loader in another process.
         changed = {name: value for name, value in given.items() if value is not defaults[name] and name != "resume"}
         self._arguments = {"data": data, **changed}
@@ -294,6 +302,7 @@ class Loader:
             "last_batch": last_batch or ("drop" if drop_last else "keep"),
             "layout": delivery.layout,
         }
+        check_images(given, defaults, fields or {}, options["without"], views)
         # The program may change its own lists later, and a pickled loader has the same order.
         self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)
         maps = {name: kind for name, kind in (fields or {}).items() if isinstance(kind, Map)}
@@ -344,7 +353,7 @@ class Loader:
             # Warnings come before the error that they explain.
             _log_messages()
         close_at_exit(self)
-        self._indices: Sequence[int] = options["subset"].values if "subset" in options else range(self._core.source_len())
+        self._chosen = Chosen(options["subset"].values if "subset" in options else None, self._core.source_len())
         self._own = frozenset(vars(self)) - foreign
 
     def __iter__(self) -> Iterator[Any]:
@@ -453,7 +462,12 @@ class Loader:
         return (epoch + 1, 0) if batch > 0 and batch == self._core.num_batches(epoch) else (epoch, batch)
 
     def stats(self) -> Stats:
-        """Returns the statistics so far: a dict, which prints as a table."""
+        """Returns the statistics so far: a dict, which prints as a table.
+
+        :class:`Stats` says what is in it: batches, samples and seconds, the waits for batches, the
+        time of each stage of the workers, memory, damage and retries. ``stats().flat()`` has the
+        numbers alone, for a tracker of experiments.
+        """
         return Stats(*self._core.stats())
 
     def device_stats(self) -> dict[str, int] | None:
@@ -483,8 +497,8 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset:
-        """The samples as they are stored, their number, and the classes: ``loader.dataset[i]``."""
-        return Dataset(self, self._indices)
+        """The samples as they are stored, their number, and the classes: ``loader.dataset[id]``."""
+        return Dataset(self, self._chosen)
 
     @property
     def classes(self) -> list[str]:

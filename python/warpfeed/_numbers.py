@@ -35,6 +35,9 @@ class Indices:
     def _kept(values: Any) -> Any:
         import numpy as np
 
+        if hasattr(values, "cpu"):
+            # NumPy cannot read tensors of a device.
+            values = values.cpu()
         # `np.array` warns for tensors, which take no argument `copy`.
         return np.asarray(values).copy() if hasattr(values, "__array__") else _listed(values)
 
@@ -129,6 +132,29 @@ class Numbers(Indices):
         return piece.astype(np.float64, copy=False)
 
 
+class Chosen:
+    """The numbers of the samples that a loader delivers, of a data set of `total` samples: those of its
+    subset, or all.
+
+    Attributes:
+        values: the numbers, in the order of the subset.
+    """
+
+    def __init__(self, subset: Any, total: int) -> None:
+        self.values, self.total, self.restricts = range(total) if subset is None else subset, total, subset is not None
+        self._sorted: Any = None
+
+    def __contains__(self, id: int) -> bool:
+        import numpy as np
+
+        if not self.restricts:
+            return 0 <= id < self.total
+        if self._sorted is None:
+            self._sorted = np.unique(np.asarray(self.values).astype(np.uint64))
+        place = int(np.searchsorted(self._sorted, np.uint64(id)))
+        return place < len(self._sorted) and int(self._sorted[place]) == id
+
+
 def _listed(values: Any) -> Any:
     """A list of the values, or the values themselves if nobody can change them."""
     return values if isinstance(values, (tuple, range)) else list(values)
@@ -148,5 +174,4 @@ def whole(name: str, values: Any, kind: type[Indices] = Indices) -> list[int]:
         iter(values)
     except TypeError:
         raise TypeError(wanted) from None
-    # NumPy cannot read tensors of a device.
-    return kind(name, values.cpu() if hasattr(values, "cpu") else values).listed()
+    return kind(name, values).listed()

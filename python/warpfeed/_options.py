@@ -83,13 +83,29 @@ def given(function: Callable[..., Any], values: Mapping[str, Any], unknown: Iter
         owner = function.__qualname__.partition(".")[0]
         if name in _ELSEWHERE:
             raise TypeError(f"{owner} has no {name!r}: {_ELSEWHERE[name]}")
-        import difflib  # slow to import, and only errors need it
-
-        close = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
-        raise TypeError(f"{owner} has no argument {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        raise misspelt(owner, name, options)
     for name, kinds in options.items():
         _check(name, values[name], kinds)
     return {name: values[name] for name in options}
+
+
+def misspelt(owner: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for an argument that `owner` does not have, with the most similar one."""
+    import difflib  # slow to import, and only errors need it
+
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return TypeError(f"{owner} has no argument {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+
+
+class Named:
+    """Base of a dataclass whose misspelt arguments are errors with a suggestion."""
+
+    def __new__(cls, *_: Any, **given: Any) -> Any:
+        known = inspect.signature(cls.__init__).parameters
+        for name in given:
+            if name not in known:
+                raise misspelt(cls.__name__, name, known)
+        return super().__new__(cls)
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
@@ -125,7 +141,7 @@ def _taken(kind: Any) -> _Taken:
         return lambda value: isinstance(value, str), "a str"
     if origin is collections.abc.Callable:
         return callable, "a function"
-    if origin is collections.abc.Sequence:
+    if origin in (collections.abc.Sequence, collections.abc.Iterable):
         # A str is a sequence of letters, which no option takes.
         items = {int: "indices", float: "numbers", str: "names"}.get(get_args(kind)[0], "values")
         return lambda value: hasattr(value, "__iter__") and not isinstance(value, (str, bytes)), f"a list of {items}"
@@ -235,11 +251,17 @@ def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]
 
 
 def _soft_labels(value: Any) -> Any:
-    wanted = "want (classes, smoothing), such as (1000, 0.1)"
+    wanted = (
+        "want (classes, smoothing), such as (1000, 0.1), or for a data set with names of classes the smoothing alone, "
+        "such as 0.1"
+    )
+    if _is_number(value):
+        # The data set tells the number of its classes.
+        value = (None, value)
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(f"soft_labels={value!r}: {wanted}")
     try:
-        _check("classes", value[0], (int,))
+        _check("classes", value[0], (int, type(None)))
         _check("smoothing", value[1], (float,))
     except (TypeError, ConfigError) as e:
         raise type(e)(f"soft_labels={value!r}: {e}; {wanted}") from None
@@ -279,7 +301,10 @@ def shuffling(shuffle: Any, seed: int | None) -> tuple[bool, int]:
         return bool(shuffle), seed or 0
     if shuffle == 0:
         # Ambiguous: it means False as a flag, and seed 0 as a seed.
-        raise ConfigError("shuffle=0: pass shuffle=False for the order of the data set, or shuffle=True, seed=0")
+        raise ConfigError(
+            "shuffle=0: pass shuffle=False for the order of the data set, or shuffle=True, seed=0 for the seed 0; "
+            "shuffle=True, seed=s takes every seed"
+        )
     if seed is not None and seed != shuffle:
         raise ConfigError(
             f"shuffle={shuffle} and seed={seed}: both are the seed, which the order and the augmentation share. For "

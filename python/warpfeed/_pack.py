@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Literal, Sequence
+from typing import Any, Callable, Iterable, Literal
 
 from . import _options, _warpfeed
 from ._error import ConfigError
@@ -31,8 +31,8 @@ def pack(
     shard_size: int | None = None,
     shard_samples: int | None = None,
     part: tuple[int | Literal["auto"], int] | Literal["auto"] | None = None,
-    samples: Sequence[int] | None = None,
-    keys: Sequence[str] | None = None,
+    samples: Iterable[int] | None = None,
+    keys: Iterable[str] | None = None,
     progress: Callable[[int, int], Any] | None = None,
     mmap: bool = True,
     index: bool = False,

@@ -28,10 +28,37 @@ class Report(dict[str, Any]):
 class Stats(Report):
     """The statistics of a loader; times are in seconds.
 
-    ``stall`` is the time that the device's stream waited for batches, and ``waited_seconds`` the
-    time that the host waited. ``read``, ``decode``, ``transform`` and ``write`` are stages of the
-    workers, and ``fields`` has one for each field that computes, such as masks and boxes.
+    - ``batches`` and ``samples`` that were delivered in ``seconds`` within ``epochs``.
+    - ``waited_seconds``: the time that the host waited for batches. ``stall`` is the time that the
+      device's stream waited for them.
+    - ``read``, ``decode``, ``transform`` and ``write``: stages of the workers. ``fields`` has one
+      for each field that computes, such as masks and boxes. ``step`` is the time of the program.
+      Every stage has ``count`` and ``seconds``.
+    - ``workers``, ``prefetch`` and ``slots`` in use, and ``host_bytes``, ``pinned_bytes`` and
+      ``device_bytes`` of memory.
+    - ``damaged``, ``retries`` and ``slowest``: pictures with damage, repeated reads, and the samples
+      that took longest.
+
+    The page "Where does the time go?" of the documentation lists all keys. :meth:`flat` has only
+    numbers, for a tracker of experiments.
     """
+
+    def flat(self) -> dict[str, float]:
+        """Returns the numbers by path, such as ``decode/seconds``, without lists and texts.
+
+        ``wandb.log(stats.flat())`` takes them, and ``SummaryWriter.add_scalar`` takes each.
+        """
+        numbers: dict[str, float] = {}
+
+        def walk(path: str, value: Any) -> None:
+            if isinstance(value, dict):
+                for name, inner in value.items():
+                    walk(f"{path}/{name}" if path else name, inner)
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                numbers[path] = value
+
+        walk("", dict(self))
+        return numbers
 
     def since(self, earlier: Mapping[str, Any]) -> Stats:
         """Returns the statistics of the time since ``earlier``, such as one epoch. Both are of the

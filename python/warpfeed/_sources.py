@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Path, texts
+from ._options import Named, Path, texts
 
 __all__ = ["Coco", "Concat", "TableOptions", "Tokens", "Voc", "Yolo"]
 
@@ -122,7 +122,7 @@ class Concat:
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class TableOptions(Named):
     """Columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.
 
     By default the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img`` has

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Sequence
+from typing import Any, Iterable
 
 from . import _warpfeed
 from ._error import ConfigError
@@ -14,18 +14,19 @@ __all__ = ["split"]
 
 
 def split(
-    samples: int | Sequence[int] | Any,
-    shares: Sequence[float],
+    samples: int | Iterable[int] | Any,
+    shares: Iterable[float],
     seed: int,
-    labels: Sequence[int] | None = None,
+    labels: Iterable[int] | None = None,
     by_class: bool = False,
 ) -> list[list[int]]:
     """Divides samples at random into parts of these shares, for ``Loader(..., subset=part)``.
 
     ``samples`` are indices, their number, or a data set: a path, :class:`Coco` and the like, or the
-    ``dataset`` of a loader, whose options choose the labels. The parts depend only on ``seed``. With
-    ``labels``, one for each sample, or with ``by_class``, which reads the labels from the data set, the
-    parts are stratified by class.
+    ``dataset`` of a loader, whose options choose the labels and whose ``subset`` is divided. The parts
+    depend only on ``seed``. With ``labels``, one for each entry of ``samples`` or for each sample of the
+    whole data set, or with ``by_class``, which reads the labels from the data set, the parts are
+    stratified by class.
 
     ::
 
@@ -37,11 +38,16 @@ def split(
             raise TypeError(f"{name}={given!r}: want a list of numbers")
     if labels is not None and by_class:
         raise ConfigError("labels and by_class: each gives the classes; set one of them")
-    if isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
-        count, found = _warpfeed.labels(samples, by_class)
-        indices, labels = list(range(count)), found if by_class else labels
-    elif isinstance(samples, Dataset):
-        indices, labels = [int(i) for i in samples.indices], samples.labels().tolist() if by_class else labels
+    if isinstance(samples, Dataset):
+        indices, chosen = [int(i) for i in samples.indices], samples._chosen
+        if by_class or labels is not None:
+            found = whole("labels", samples.labels() if labels is None else labels, Labels)
+            if len(found) != chosen.total:
+                raise ConfigError(f"{len(found)} labels for the {chosen.total} samples of the data set")
+            labels = [found[i] for i in indices]
+    elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
+        count, read = _warpfeed.labels(samples, by_class)
+        indices, labels = list(range(count)), read if by_class else labels
     elif by_class:
         raise ConfigError(
             "by_class reads the labels from a data set; give its path, the dataset of a loader, or the labels"

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Iterator, NoReturn, Protocol, Sequence
 
 from ._error import ConfigError
+from ._numbers import Chosen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,14 +65,20 @@ class _Samples(Protocol):
 class Dataset:
     """``loader.dataset``: the samples as they are stored, their number, and the classes.
 
-    With ``subset`` these are the samples of the subset, as in ``torch.utils.data.Subset``.
-    ``loader.dataset[i]`` is :meth:`Loader.sample` of sample ``i``.
+    ``loader.dataset[id]`` is :meth:`Loader.sample` of the sample ``id``. A sample has one number
+    everywhere, that of ``batch.ids``, also with ``subset``: the data set then has only the samples of
+    the subset, ``len(loader.dataset)`` of them, whose numbers are :attr:`indices`. A loop over the data
+    set goes through them.
     """
 
-    def __init__(self, loader: _Samples, indices: Sequence[int]) -> None:
-        self._loader = loader
-        #: The numbers of the samples in the data set of the loader, as in ``batch.ids``.
-        self.indices = indices
+    def __init__(self, loader: _Samples, chosen: Chosen) -> None:
+        self._loader, self._chosen = loader, chosen
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of the samples, as in ``batch.ids``."""
+        indices: Sequence[int] = self._chosen.values
+        return indices
 
     @property
     def classes(self) -> list[str]:
@@ -84,32 +91,58 @@ class Dataset:
         return self._loader.class_to_idx
 
     def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Returns the label of each sample (N,), such as for class weights. No picture is read if the
-        format has its labels apart.
+        """Returns the labels by the number of their sample, such as for class weights:
+        ``labels()[batch.ids]`` are the labels of a batch. No picture is read if the format has its
+        labels apart.
+
+        With ``subset`` the samples outside the subset have -1, and ``labels()[dataset.indices]`` are
+        the labels of the subset.
 
         Raises:
             WarpfeedError: for a sample that has no label or cannot be read.
         """
-        return self._loader._labels(self.indices)
+        labels = self._loader._labels(self.indices)
+        if not self._chosen.restricts:
+            return labels
+        import numpy as np
+
+        all = np.full(self._chosen.total, -1, np.int64)
+        all[np.asarray(self.indices).astype(np.int64)] = labels
+        return all
+
+    def _describe_source(self) -> NoReturn:
+        raise TypeError(
+            "loader.dataset has decoded samples. Pass the data set of the loader itself; subset=loader.dataset.indices, or "
+            "samples=loader.dataset.indices of pack, chooses the same samples"
+        )
 
     def __getattr__(self, name: str) -> Any:
         # Attributes of torchvision's ImageFolder.
-        instead = {"targets": "labels()", "samples": "labels() and [i]", "imgs": "labels() and [i]"}.get(name)
+        instead = {"targets": "labels()", "samples": "labels() and [id]", "imgs": "labels() and [id]"}.get(name)
         advice = f"; use {instead}" if instead else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self._loader.sample(int(id)) for id in self.indices)
+
+    def __getitem__(self, id: int) -> dict[str, Any]:
         try:
-            number = operator.index(index)
+            number = operator.index(id)
         except TypeError:
-            raise TypeError(f"dataset[{index!r}]: want a whole number") from None
-        if not -len(self) <= number < len(self):
-            # A loop over the data set ends with this exception.
-            raise IndexError(f"sample {number} of a data set of {len(self)}")
-        return self._loader.sample(int(self.indices[number]))
+            raise TypeError(f"dataset[{id!r}]: want a whole number") from None
+        total = self._chosen.total
+        if not -total <= number < total:
+            raise IndexError(f"sample {number} of a data set of {total}")
+        number %= total
+        if number not in self._chosen:
+            raise IndexError(
+                f"sample {number} is not in the subset of {len(self)}; samples keep the numbers that they have in the "
+                "whole data set: dataset.indices has those of the subset"
+            )
+        return self._loader.sample(number)
 
 
 class _Steps(_Epochs, Protocol):

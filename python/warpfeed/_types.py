@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterable, Literal, Protocol, Sequence, Union
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     #: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"`` and so on, or torch's or NumPy's type.
     Dtype = Union[str, np.dtype[Any], type[Any], _TorchDtype]
     #: ``"imagenet"``, or the mean and the deviation of each channel.
-    Normalize = Union[Literal["imagenet"], Sequence[Sequence[float]], "np.ndarray[Any, Any]"]
+    Normalize = Union[Literal["imagenet"], Sequence[Iterable[float]], "np.ndarray[Any, Any]"]
     #: A file, or a file and its windows: (wait, warmup, active, repeat).
     Trace = Union[str, os.PathLike[str], tuple[Union[str, os.PathLike[str]], Sequence[int]]]
 else:

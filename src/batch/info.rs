@@ -165,8 +165,8 @@ impl BatchInfo {
         if self.header.labelled {
             return Ok(field);
         }
-        let usual = "no label, like all samples of its batch; choose a column of labels with TableOptions::label, or \
-                     read -1 with unlabelled(true)";
+        let usual = "no label, like all samples of its batch; leave labels out with without(\"label\"), read -1 with \
+                     unlabelled(true), or name the column or array of labels, if there is one, with TableOptions::label";
         let cause = self.samples[0].advice.as_deref().unwrap_or(usual);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))
     }

@@ -75,14 +75,15 @@ impl Loader {
         consumer: G::Stream,
         slot: impl Fn(usize) -> Result<Memory>,
     ) -> Result<OnDevice<G, B>> {
-        let format = self.pictures.written(self.pictures.layout)?;
+        let this = self.with_classes()?;
+        let format = this.pictures.written(this.pictures.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
-        Writer::new(self.pictures.augment.output_size(), dtype, layout, normalize)?;
-        let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
+        Writer::new(this.pictures.augment.output_size(), dtype, layout, normalize)?;
+        let PictureOptions { augment, transforms, decode_on, .. } = &this.pictures;
         let decode_on = decode_on.unwrap_or_default();
         // User transforms come after all other pixel effects, and run on the host.
         let own = !transforms.is_empty();
-        let kinds = self.fields()?;
+        let kinds = this.fields()?;
         let pictures = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_)));
         let augments: Vec<&Augment> = pictures.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
@@ -107,15 +108,15 @@ impl Loader {
         let values = augments.iter().any(|augment| augment.changes_values());
         let records = retouches || augment.mixes() || (values && !in_place);
         let target = Target { dtype, layout, normalize, retouched: retouches };
-        let shares = self.shares()?;
+        let shares = this.shares()?;
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
+        let times = if this.asked.is_some() { LEAST_ROOM.div_ceil(this.batch.of_all(1)?.max(1) as usize) } else { 1 };
         let decoding = leaves.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS });
-        let is_asked = self.asked.is_some();
-        let mut parts = self.open(host, Some(Device { records, retouches, decoding }), true, beside)?;
+        let is_asked = this.asked.is_some();
+        let mut parts = this.open(host, Some(Device { records, retouches, decoding }), true, beside)?;
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;

@@ -3,7 +3,7 @@ use super::Loader;
 use crate::batch::HostBatch;
 use crate::decode::Exif;
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, Image, Label};
+use crate::field::{FieldKind, Image, Label, Maker};
 use crate::transform::Augment;
 
 /// The fields of a batch.
@@ -75,7 +75,8 @@ impl Loader {
     }
 
     /// Removes a default field: `image` or `label`. Without `image` the loader does not decode
-    /// pictures, and [`augment`](Loader::augment) has no effect.
+    /// pictures, [`augment`](Loader::augment) has no effect, and options of images such as
+    /// [`normalize`](Loader::normalize) are errors.
     ///
     /// ```no_run
     /// use warpfeed::field::Rows;
@@ -111,9 +112,13 @@ impl Loader {
     /// A label of `classes` or more is an error. A sample without a label is an error unless
     /// [`unlabelled`](Loader::unlabelled) is set. A negative label adds no class to its row.
     ///
-    /// Opening fails if `classes` is 0, or if `smoothing` is outside 0 to 1.
-    pub fn soft_labels(mut self, classes: usize, smoothing: f32) -> Self {
-        self.soft_labels = Some((classes, smoothing));
+    /// `None` for `classes` takes their number from the data set, which must have names of classes:
+    /// `.soft_labels(None, 0.1)`.
+    ///
+    /// Opening fails if `classes` is 0 or unknown, if `smoothing` is outside 0 to 1, and without a
+    /// label.
+    pub fn soft_labels(mut self, classes: impl Into<Option<usize>>, smoothing: f32) -> Self {
+        self.soft_labels = Some((classes.into(), smoothing));
         self
     }
 
@@ -137,12 +142,33 @@ impl Loader {
         self
     }
 
-    /// Representation of the classes.
+    /// Opens the data set now if the rows of shares need the number of its classes.
+    pub(super) fn with_classes(mut self) -> Result<Self> {
+        if let Some((None, smoothing)) = self.soft_labels {
+            self.fields()?;
+            let opened = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
+            let classes = opened.0.classes().len();
+            if classes == 0 {
+                return Err(Error::config(
+                    "soft_labels: the data set has no names of classes, which would tell their number: use \
+                     soft_labels(classes, smoothing)",
+                ));
+            }
+            (self.soft_labels, self.opened) = (Some((Some(classes), smoothing)), Some(opened));
+        }
+        Ok(self)
+    }
+
+    /// Representation of the classes, whose number is [known](Loader::with_classes).
     pub(super) fn label(&self) -> Label {
-        Label::of(self.soft_labels, self.unlabelled)
+        let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
+        Label::of(soft, self.unlabelled)
     }
 
     /// Names and kinds of all fields, the default ones first.
+    ///
+    /// # Errors
+    /// For a name that is not a default field, and for an option that none of the fields obeys.
     pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, FieldKind)> =
@@ -165,6 +191,24 @@ impl Loader {
                 Some((_, default)) => *default = kind.clone(),
                 None => fields.push((name.clone(), kind.clone())),
             }
+        }
+        let has = |is: fn(&FieldKind) -> bool| fields.iter().any(|(_, kind)| is(kind));
+        if !has(|FieldKind(kind)| matches!(kind.maker(), Maker::Class)) {
+            let options = [("soft_labels", self.soft_labels.is_some()), ("unlabelled", self.unlabelled)];
+            if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
+                return Err(Error::config(format!("{option} changes labels, and the loader has none: leave it out")));
+            }
+        }
+        if !has(|FieldKind(kind)| matches!(kind.maker(), Maker::Picture(_)))
+            && let Some(option) = self.pictures.of_images()
+        {
+            let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_picture());
+            return Err(Error::config(match shown {
+                Some((name, _)) => {
+                    format!("{option} changes images, but field {name:?} shows the picture as it is stored")
+                }
+                None => format!("{option} changes images, and the loader has none: leave it out"),
+            }));
         }
         Ok(fields)
     }

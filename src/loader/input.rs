@@ -50,13 +50,12 @@ from_paths!(&str, String, &String, &Path, PathBuf, &PathBuf, OsString);
 /// The number of samples and the proportion of each part of a mixture.
 pub(super) type Proportions = Vec<(u64, f64)>;
 
+/// An open source, with its proportions if it is a mixture.
+pub(super) type Opened = (Arc<dyn Source>, Option<Proportions>);
+
 impl Input {
     /// Opens the source. For a mixture, also returns its proportions; `join` combines its labels.
-    pub(super) fn open(
-        self,
-        options: &source::Options,
-        join: Option<Join>,
-    ) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
+    pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<Opened> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
                 "by_class_name and keep_labels need a mixture, and this loader has one data set; \

@@ -42,9 +42,10 @@ impl Loader {
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the memory that is available.
     pub fn host(self) -> Result<Batches<HostBatch>> {
-        let PictureOptions { layout, pinned, .. } = self.pictures;
-        let format = self.pictures.written(layout)?;
-        let mut parts = self.open(format, None, pinned, |_, _| 0)?;
+        let this = self.with_classes()?;
+        let PictureOptions { layout, pinned, .. } = this.pictures;
+        let format = this.pictures.written(layout)?;
+        let mut parts = this.open(format, None, pinned, |_, _| 0)?;
         let memory = host_memory(parts.schemas.bytes(), parts.memory.slots, pinned, parts.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schemas.bytes();
@@ -103,13 +104,13 @@ impl Loader {
         let (fields, arrays): (Vec<_>, Vec<_>) = made.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let moved = self.pictures.moves_pixels && !self.pictures.transforms.is_empty();
         fields[0].check(augment, moved)?;
-        if let Some(name) = &fields[0].shown {
-            self.pictures.check_shown(name)?;
-        }
 
         let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
         let pictures = self.pictures;
-        let (source, mixture) = self.input.open(&options, self.sampling.join()?)?;
+        let (source, mixture) = match self.opened {
+            Some(opened) => opened,
+            None => self.input.open(&options, self.sampling.join()?)?,
+        };
         if mixture.is_none() && !options.numbers() {
             listed::compare(path.as_deref(), &*source);
         }

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::input::{DataSet, Input};
+use super::input::{DataSet, Input, Opened};
 use super::listed::Listed;
 use super::pictures::PictureOptions;
 use super::sampling::Sampling;
@@ -56,6 +56,8 @@ use crate::transform::Augment;
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
+    /// The source of `input`, if an option needed it before the loader opens.
+    pub(super) opened: Option<Opened>,
     pub(super) mapped: bool,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]
@@ -76,7 +78,8 @@ pub struct Loader {
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
     pub(super) retries: usize,
-    pub(super) soft_labels: Option<(usize, f32)>,
+    /// Number of classes, which the data set tells if it is `None`, and smoothing.
+    pub(super) soft_labels: Option<(Option<usize>, f32)>,
     pub(super) unlabelled: bool,
     /// Requests, which replace the order as the source of batches.
     pub(super) asked: Option<Arc<dyn BatchSampler>>,
@@ -180,6 +183,7 @@ impl Loader {
     pub(super) fn from_input(input: Input) -> Self {
         Loader {
             input,
+            opened: None,
             mapped: true,
             classes: Listed::default(),
             #[cfg(feature = "tables")]

@@ -81,17 +81,15 @@ impl std::fmt::Debug for PictureOptions {
 }
 
 impl PictureOptions {
-    /// Refuses options that only images obey, in a loader in which the field `name` shows the
-    /// picture.
-    pub(super) fn check_shown(&self, name: &str) -> Result<()> {
-        let option = match self {
-            _ if self.normalize.is_some() => "normalize",
-            _ if self.dtype.is_some() => "dtype",
-            _ if self.channels != 3 => "channels",
-            _ if !self.transforms.is_empty() => "transform",
-            _ => return Ok(()),
-        };
-        Err(Error::config(format!("{option} changes images, but field {name:?} shows the picture as it is stored")))
+    /// An option that is set and that only images obey.
+    pub(super) fn of_images(&self) -> Option<&'static str> {
+        let options = [
+            ("normalize", self.normalize.is_some()),
+            ("dtype", self.dtype.is_some()),
+            ("channels", self.channels != 3),
+            ("transform", !self.transforms.is_empty()),
+        ];
+        options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)
     }
 
     /// The format in which the host writes the images of a batch with `layout`.

@@ -126,9 +126,11 @@ impl Loader {
     ///
     /// It excludes every other choice of an order: [`shuffle`](Loader::shuffle),
     /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights),
-    /// [`balanced`](Loader::balanced) and mixtures. Set the [`seed`](Loader::seed) separately. With
-    /// a [`subset`](Loader::subset), indices of the order are places in the subset. Opening is an
-    /// error if epoch 0 has no batch. Later epochs may be empty.
+    /// [`balanced`](Loader::balanced) and mixtures. Set the [`seed`](Loader::seed) separately. The
+    /// order gives the numbers that samples have in the whole source, as
+    /// [`BatchInfo::ids`](crate::BatchInfo::ids) returns them, also with a
+    /// [`subset`](Loader::subset). A sample that is not in the subset is then an error of its batch.
+    /// Opening is an error if epoch 0 has no batch. Later epochs may be empty.
     pub fn order(mut self, order: impl Order + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
         self
@@ -143,7 +145,8 @@ impl Loader {
     /// ```
     ///
     /// A sample that is listed twice comes twice, with different augmentation. Each index takes 8
-    /// bytes.
+    /// bytes. A subset does not number samples anew: ids of batches, and all other options, count in
+    /// the source.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.sampling.subset = Some(indices.into_iter().collect());
         self
@@ -203,7 +206,7 @@ impl Loader {
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
-        Ok((Loader { input: Input::Source(source.clone()), ..self }, source))
+        Ok((Loader { input: Input::Source(source.clone()), opened: None, ..self }, source))
     }
 
     /// The samples that [`subset`](Loader::subset) chose, or all of them.
@@ -224,8 +227,9 @@ impl Loader {
     /// let loader = Loader::new("train").weights(hard_samples_twice).seed(42);
     /// ```
     ///
-    /// Give one weight for each sample of the source, or of the [`subset`](Loader::subset). An
-    /// epoch has as many draws as there are weights. The draws depend on the
+    /// Give one weight for each sample of the source, also with a [`subset`](Loader::subset), which
+    /// restricts the draws to its samples. An epoch has as many draws as the source or the subset has
+    /// samples. The draws depend on the
     /// [`seed`](Loader::seed); [`shuffle`](Loader::shuffle) changes only the seed.
     pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
         self.sampling.weights = Some(weights.into_iter().collect());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::input::Proportions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{Bucketed, Mixture, Order, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
+use crate::order::{Bucketed, Mixture, Order, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed, Within};
 use crate::source::{Join, Labels, Source};
 
 /// The choice of samples and their order.
@@ -45,7 +45,7 @@ impl Sampling {
     /// Creates the order of `source`, or of a mixture with these proportions, for batches of
     /// `global_batch` samples over all ranks.
     pub(super) fn open(
-        self,
+        mut self,
         source: &dyn Source,
         mixture: Option<Proportions>,
         seed: u64,
@@ -88,14 +88,20 @@ impl Sampling {
                 "subset: entry {place} is sample {index}, but the source has {samples} samples"
             )));
         }
-        let len = self.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
         if let Some(weights) = &self.weights
-            && weights.len() as u64 != len
+            && weights.len() as u64 != samples
         {
-            let of = if self.subset.is_some() { "subset" } else { "source" };
-            return Err(Error::config(format!("{} weights for the {len} samples of the {of}", weights.len())));
+            let also =
+                if self.subset.is_some() { "; with a subset, too, each sample of the source has one" } else { "" };
+            return Err(Error::config(format!(
+                "{} weights for the {samples} samples of the source{also}",
+                weights.len()
+            )));
         }
-
+        // From here on, each place of the subset has a weight.
+        if let (Some(weights), Some(indices)) = (&self.weights, &self.subset) {
+            self.weights = Some(indices.iter().map(|&index| weights[index as usize]).collect());
+        }
         if let Some(Buckets { lengths, .. }) = &self.buckets
             && lengths.len() as u64 != samples
         {
@@ -180,12 +186,18 @@ impl Sampling {
         part
     }
 
-    /// Creates the order of the samples `range`, with indices relative to its start.
+    /// Creates the order of the samples `range`, with indices relative to its start. An order of the
+    /// user's counts in the source, also with a subset; all others count places of the subset.
     fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Order>> {
+        if let Some(order) = &self.order {
+            // No part of a mixture has an order of its own, so the numbers are those of the source.
+            return Ok(match &self.subset {
+                None => order.clone(),
+                Some(indices) => Arc::new(Within::new(indices, order.clone())),
+            });
+        }
         let len = self.subset.as_ref().map_or(range.end - range.start, |indices| indices.len() as u64);
-        let order: Arc<dyn Order> = if let Some(order) = &self.order {
-            order.clone()
-        } else if let Some(weights) = &self.weights {
+        let order: Arc<dyn Order> = if let Some(weights) = &self.weights {
             Arc::new(Weighted::new(weights, seed)?)
         } else if self.balanced {
             Arc::new(Weighted::new(&balancing(&labels.of(&range, self.subset.as_deref())?), seed)?)

@@ -16,7 +16,8 @@
 //! Nothing here keeps state between calls. Finding any batch of any epoch takes constant time and
 //! memory, so a run resumes in the middle of an epoch without replaying anything.
 
-// `schedule` is internal: it cuts an order into batches, and batches into the ranks' shares.
+// Internal: `schedule` cuts an order into batches, and batches into the ranks' shares. `within` keeps
+// a user's order within a subset.
 
 mod bucketed;
 mod mixture;
@@ -32,6 +33,7 @@ mod split;
 mod subset;
 mod weighted;
 mod windowed;
+mod within;
 
 pub use bucketed::Bucketed;
 pub use mixture::Mixture;
@@ -47,3 +49,4 @@ pub use split::{split, split_by_class};
 pub use subset::Subset;
 pub use weighted::Weighted;
 pub use windowed::Windowed;
+pub(crate) use within::Within;

@@ -278,6 +278,11 @@ impl<'a> Pack<'a> {
             shard_size: self.shard_size.filter(|&bytes| bytes > 0),
         };
         if extension.eq_ignore_ascii_case("lmdb") {
+            let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
+            if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
+                let cause = format!("{option}: an LMDB is one file; only a target that ends in .tar has shards");
+                return Err(Error::config(cause).at_path(target));
+            }
             if url {
                 let cause = "an LMDB is a file of this machine: pack shards to a URL that ends in .tar";
                 return Err(Error::config(cause).at_path(target));

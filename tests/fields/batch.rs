@@ -246,6 +246,50 @@ fn impossible_soft_labels_are_errors() {
     assert_eq!((e.sample(), e.cause()), (Some(4), "label 4, soft_labels is for 4 classes, from 0"));
 }
 
+#[test]
+fn smoothing_alone_takes_the_number_of_classes_from_the_data_set() {
+    let mini = concat!(env!("CARGO_MANIFEST_DIR"), "/datasets/mini");
+    let open = || Loader::new(mini).augment(Augment::eval(16, 16)).batch_size(8).shuffle(1);
+    let rows = |loader: Loader| {
+        let batch = first(loader);
+        let rows = batch.soft_labels().unwrap();
+        (rows.shape().to_vec(), rows.as_f32().unwrap().to_vec())
+    };
+    let expected = rows(open().soft_labels(4, 0.1));
+    assert_eq!(expected.0, [8, 4]);
+    assert_eq!(rows(open().soft_labels(None, 0.1)), expected);
+    let [part] = open().soft_labels(None, 0.1).split([1.0], 3).unwrap();
+    assert_eq!(rows(part).0, [8, 4]);
+    let mixture = Loader::mixture([(mini, 0.5), (mini, 0.5)]).augment(Augment::eval(16, 16)).batch_size(8);
+    assert_eq!(rows(mixture.soft_labels(None, 0.1)).0, [8, 4]);
+    let five = ["banded-ring", "dotted-triangle", "extra", "plain-disc", "striped-cross"];
+    assert_eq!(rows(open().classes(five).soft_labels(None, 0.1)).0, [8, 5]);
+    let e = loader(Numbers::new(8)).soft_labels(None, 0.1).host().unwrap_err();
+    assert!(e.cause().contains("the data set has no names of classes"), "{e}");
+}
+
+/// An option that none of the fields obeys would be ignored in silence.
+#[test]
+fn options_that_no_field_obeys_are_refused() {
+    let emb = || field::Numbers::new(Dtype::F32, [2]);
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().unwrap_err();
+        assert!(e.kind() == warpfeed::ErrorKind::Config && e.cause().contains(words), "{words}: {e}");
+    };
+    let no_image = || loader(Numbers::new(8)).without("image").field("emb", emb());
+    let keep = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut Rng| Ok(());
+    refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, and the loader has none");
+    refused(no_image().dtype(Dtype::F16), "dtype changes images");
+    refused(no_image().channels(1), "channels changes images");
+    refused(no_image().transform(keep), "transform changes images");
+    no_image().field("image", field::Image::new()).dtype(Dtype::F16).transform(keep).host().unwrap();
+    let no_label = || loader(Numbers::new(8)).without("label");
+    refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, and the loader has none");
+    refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, and the loader has none");
+    refused(no_label().unlabelled(true), "unlabelled changes labels");
+    no_label().field("class", field::Label::new()).soft_labels(10, 0.1).host().unwrap();
+}
+
 /// A label names one picture, and a mixed picture shows two.
 #[test]
 fn mixing_without_soft_labels_is_refused_with_the_alternatives() {

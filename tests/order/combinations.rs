@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use warpfeed::decode::{Codecs, Pixels};
 use warpfeed::order::{Order, Rng, Sequential, Shuffled, Subset, Weighted, Windowed};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
-use warpfeed::transform::{Augment, Resizer};
+use warpfeed::transform::{Augment, Mosaic, Resizer};
 use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
 
 /// Samples, each with the epoch that determines its augmentation.
@@ -34,31 +34,33 @@ enum Base {
     Custom,
 }
 
-struct Backwards(u64);
+/// Gives these samples backwards.
+struct Backwards(Vec<u64>);
 
 impl Order for Backwards {
     fn len(&self, epoch: u64) -> u64 {
-        self.0 - epoch % 3 % self.0
+        let all = self.0.len() as u64;
+        all - epoch % 3 % all
     }
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.len(epoch) - 1 - position
+        self.0[(self.len(epoch) - 1 - position) as usize]
     }
 }
 
-fn weight(place: u64) -> f64 {
-    (place % 4) as f64 + 0.5
+fn weight(sample: u64) -> f64 {
+    (sample % 4) as f64 + 0.5
 }
 
 impl Choice {
     fn of(&self, loader: Loader, len: u64, seed: u64) -> Loader {
-        let places = self.subset.as_ref().map_or(len, |s| s.len() as u64);
+        let samples = self.subset.clone().unwrap_or_else(|| (0..len).collect());
         let mut loader = match self.base {
             Base::Sequential => loader.seed(seed),
             Base::Shuffled => loader.shuffle(seed),
             Base::Windowed(window) => loader.shuffle_window(window).seed(seed),
-            Base::Weighted => loader.weights((0..places).map(weight)).seed(seed),
+            Base::Weighted => loader.weights((0..len).map(weight)).seed(seed),
             Base::Balanced => loader.balanced().seed(seed),
-            Base::Custom => loader.order(Backwards(places)).seed(seed),
+            Base::Custom => loader.order(Backwards(samples)).seed(seed),
         };
         if let Some(subset) = &self.subset {
             loader = loader.subset(subset.iter().copied());
@@ -84,7 +86,7 @@ impl Choice {
                 Base::Shuffled => take(Arc::new(Shuffled::new(places, seed))),
                 Base::Windowed(window) => take(Arc::new(Windowed::new(places, seed, window))),
                 Base::Weighted => {
-                    let weights: Vec<_> = (0..places).map(weight).collect();
+                    let weights: Vec<_> = indices.iter().copied().map(weight).collect();
                     take(Arc::new(Weighted::new(&weights, seed).unwrap()))
                 }
                 Base::Balanced => {
@@ -92,7 +94,12 @@ impl Choice {
                     let weights: Vec<_> = (0..places).map(|p| 1.0 / count(label(p))).collect();
                     take(Arc::new(Weighted::new(&weights, seed).unwrap()))
                 }
-                Base::Custom => take(Arc::new(Backwards(places))),
+                // It counts in the source, and gives samples and variants itself.
+                Base::Custom => {
+                    let order = Backwards(indices.clone());
+                    all.extend((0..order.len(pass)).map(|p| (order.index(pass, p), pass)));
+                    continue;
+                }
             };
             all.extend(draws.into_iter().map(|(place, variant)| (indices[place as usize], variant)));
         }
@@ -274,7 +281,7 @@ fn balanced_draws_every_class_equally_often() {
 fn choices_that_exclude_each_other_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
     let choices: [Choice; 5] = [
-        ("order", |l| l.order(Backwards(10))),
+        ("order", |l| l.order(Backwards((0..10).collect()))),
         ("weights", |l| l.weights([1.0; 10])),
         ("balanced", |l| l.balanced()),
         ("shuffle_window", |l| l.shuffle_window(5)),
@@ -307,7 +314,7 @@ fn impossible_choices_are_refused() {
     refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
     refused(make().subset([]), "subset: no samples");
     refused(make().weights([1.0; 9]), "9 weights for the 10 samples of the source");
-    refused(make().subset([1, 2]).weights([1.0; 10]), "10 weights for the 2 samples of the subset");
+    refused(make().subset([1, 2]).weights([1.0; 2]), "2 weights for the 10 samples of the source; with a subset, too");
     refused(make().weights([0.0; 10]), "all 10 are 0");
     refused(make().repeat(0), "repeat(0)");
     refused(make().decode_share(1.5), "decode_share(1.5)");
@@ -326,6 +333,47 @@ fn impossible_choices_are_refused() {
     }
     let e = Loader::source(Panics).balanced().host().unwrap_err();
     assert_eq!((e.kind(), e.sample(), e.cause()), (ErrorKind::Panic, Some(0), "no labels today"));
+}
+
+/// A subset restricts which samples come. It does not number them anew.
+#[test]
+fn every_choice_counts_in_the_source_also_with_a_subset() {
+    let subset: Vec<u64> = (0..40).rev().filter(|n| n % 3 == 1).collect();
+    let ids = |loader: Loader| -> Vec<u64> {
+        let mut all = Vec::new();
+        for batch in loader {
+            let batch = batch.unwrap();
+            // The picture and the label are those of the number.
+            let drawn = picture(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
+            assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
+            assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));
+            all.extend(batch.ids());
+        }
+        all
+    };
+    let make = || loader(Numbers::new(40)).augment(Augment::eval(16, 16)).batch_size(5).subset(subset.iter().copied());
+    assert_eq!(ids(make()), subset);
+    assert_eq!(ids(make().order(Backwards(vec![1, 37, 4]))), [4, 37, 1]);
+    assert_eq!(ids(make().weights((0..40).map(|i| f64::from(u8::from(i == 13 || i == 14))))), [13; 13]);
+    let mut bucketed = ids(make().buckets((0..40).map(|i| if i < 20 { 9 } else { 1 }), [5]));
+    assert!(bucketed[..7].iter().all(|&id| id >= 20) && bucketed[7..].iter().all(|&id| id < 20));
+    bucketed.sort_unstable();
+    assert!(bucketed.iter().eq(subset.iter().rev()));
+    let [part] = make().split([1.0], 3).unwrap();
+    let mut part = ids(part);
+    part.sort_unstable();
+    assert!(part.iter().eq(subset.iter().rev()));
+    // 2 is a place in the subset, and 99 is no sample at all.
+    for outside in [2, 99] {
+        let e = make().order(Backwards(vec![1, outside])).into_iter().find_map(Result::err).unwrap();
+        let text = format!("the order gives sample {outside} at position 0 of epoch 0, which is not in the subset");
+        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(&text), "{e}");
+    }
+    // A partner of a mosaic stays in the subset, too.
+    let joined = Augment::letterbox(16, 16).mosaic(Mosaic::new());
+    let joined = loader(Numbers::new(40)).augment(joined).without("label").batch_size(1).subset([1]);
+    let e = joined.order(Backwards((2..40).chain([1]).collect())).into_iter().next().unwrap().unwrap_err();
+    assert!(e.kind() == ErrorKind::Config && e.to_string().contains("not in the subset"), "{e}");
 }
 
 fn colours(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
@@ -439,7 +487,7 @@ fn a_mixture_of_subsets_windows_and_weights_keeps_its_proportions() {
     let weighted =
         times(&draws(make().weights((0..340).map(|i| f64::from(u8::from((150..300).contains(&i) || i >= 320))))));
     assert!((0..340).all(|i| (weighted[i] > 0) == ((150..300).contains(&i) || i >= 320)));
-    let both = make().subset(list.iter().copied()).weights(list.iter().map(|&i| (i % 2) as f64));
+    let both = make().subset(list.iter().copied()).weights((0..340).map(|i| f64::from(i % 2)));
     assert!(times(&draws(both)).iter().enumerate().all(|(i, &n)| (n > 0) == (i % 3 == 0 && i % 2 == 1)));
     let rare = draws(make().balanced());
     for (first, of) in [(0, 7500), (300, 2500)] {

@@ -14,6 +14,19 @@ fn rest(epochs: &mut Epochs<HostBatch>) -> Vec<Content> {
 }
 
 #[test]
+fn an_epoch_counts_the_batches_that_it_has_yet_to_deliver() {
+    let mut batches = loader(Numbers::new(50)).batch_size(7).shuffle(3).host().unwrap();
+    assert_eq!(batches.num_batches(0), 8);
+    let mut epoch = batches.epoch_from(0, 3);
+    assert_eq!((epoch.len(), epoch.is_empty()), (5, false));
+    for left in (0..5).rev() {
+        drop(epoch.next().unwrap().unwrap());
+        assert_eq!(epoch.len(), left);
+    }
+    assert!(epoch.next().is_none() && epoch.is_empty());
+}
+
+#[test]
 fn owned_epochs_equal_those_of_a_loop() {
     let mut batches = loader(Numbers::new(50)).shuffle(3).host().unwrap();
     let mut epochs = Epochs::new(loader(Numbers::new(50)).shuffle(3).host().unwrap());

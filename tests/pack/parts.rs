@@ -533,6 +533,8 @@ fn impossible_parts_are_refused() {
     refused(Pack::new(&set).shard_samples(0), "x.tar", "a shard has at least 1 sample");
     refused(Pack::new(&set).part(0, 2).shard_samples(0), "x.tar", "a shard has at least 1 sample");
     refused(Pack::new(&set).part(0, 2).shard_samples(1), "x.lmdb", "must end in .tar");
+    refused(Pack::new(&set).shard_samples(1), "x.lmdb", "shard_samples: an LMDB is one file");
+    refused(Pack::new(&set).shard_size(1 << 20), "x.lmdb", "shard_size: an LMDB is one file");
     assert!(names(root.path()).is_empty());
 }
 

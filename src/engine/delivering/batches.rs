@@ -465,7 +465,8 @@ impl<B> Batches<B> {
         Ok(Some(Replay { batches, next: 0 }))
     }
 
-    /// Number of batches in `epoch`.
+    /// Number of batches in `epoch`; [`Epoch::len`] counts those that an epoch in progress has yet to
+    /// deliver.
     ///
     /// # Panics
     /// If the length of an [`Order`](crate::order::Order) of your own panics.
@@ -600,6 +601,32 @@ impl<B> fmt::Debug for Epoch<'_, B> {
         let Place { epoch, batch } = self.batches.shared().position();
         let mut shown = f.debug_struct("Epoch");
         shown.field("epoch", &epoch).field("next", &batch).field("left", &self.batches.left).finish_non_exhaustive()
+    }
+}
+
+impl<B> Epoch<'_, B> {
+    /// Number of batches that the epoch has yet to deliver, such as for a progress bar. An error
+    /// ends the epoch earlier, so this is not an [`ExactSizeIterator`].
+    ///
+    /// ```
+    /// # use warpfeed::{Augment, Loader};
+    /// # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
+    /// let mut batches = Loader::new("datasets/mini").augment(Augment::eval(32, 32)).batch_size(16).host()?;
+    /// let mut epoch = batches.epoch(0);
+    /// let total = epoch.len();
+    /// while let Some(batch) = epoch.next() {
+    ///     println!("{} of {total}: {} samples", total - epoch.len(), batch?.len());
+    /// }
+    /// # assert_eq!((total, epoch.len()), (4, 0));
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        usize::try_from(self.batches.left).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the epoch has delivered all its batches.
+    pub fn is_empty(&self) -> bool {
+        self.batches.left == 0
     }
 }
 
