@@ -350,12 +350,15 @@ impl std::error::Error for Error {
     }
 }
 
-/// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
-/// reported the panic by then.
+/// Runs code that may be the user's, and turns a panic into an error. A panic with an [`Error`] is
+/// that error. The program's panic hook has reported the panic by then.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
     // before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        if let Some(error) = panic.downcast_ref::<Error>() {
+            return Err(error.clone());
+        }
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
             // Dropping a user's value may panic again, outside any guard.
