@@ -22,8 +22,9 @@ def split(
 ) -> list[list[int]]:
     """Divides samples at random into parts of these shares, for ``Loader(..., subset=part)``.
 
-    ``samples`` are indices, their number, or a data set: a path, :class:`Coco` and the like, or the
-    ``dataset`` of a loader, whose options choose the labels. The parts depend only on ``seed``. With
+    ``samples`` are indices, their number, or a data set: a path, :class:`Coco` and the like, an object of
+    your own as :class:`Loader` takes it, or the ``dataset`` of a loader, whose options choose the labels.
+    With ``by_class``, every sample of an object of your own is read. The parts depend only on ``seed``. With
     ``labels``, one for each sample, or with ``by_class``, which reads the labels from the data set, the
     parts are stratified by class.
 
@@ -42,6 +43,9 @@ def split(
         indices, labels = list(range(count)), found if by_class else labels
     elif isinstance(samples, Dataset):
         indices, labels = [int(i) for i in samples.indices], samples.labels().tolist() if by_class else labels
+    elif _is_set(samples):
+        count, found = _warpfeed.labels(samples, by_class)
+        indices, labels = list(range(count)), found if by_class else labels
     elif by_class:
         raise ConfigError(
             "by_class reads the labels from a data set; give its path, the dataset of a loader, or the labels"
@@ -54,3 +58,13 @@ def split(
     if classes is not None and len(classes) != len(indices):
         raise ConfigError(f"{len(classes)} labels for {len(indices)} samples")
     return _warpfeed.split(indices, [float(s) for s in shares], seed, classes)
+
+
+def _is_set(samples: Any) -> bool:
+    """Whether `samples` is a data set of the program's own, and neither a number nor indices."""
+    if isinstance(samples, (int, list, tuple, range)) or hasattr(samples, "__array__") or hasattr(samples, "tolist"):
+        return False
+    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__") or len(samples) == 0:
+        return False
+    first = samples[0]
+    return not hasattr(first, "__index__")
