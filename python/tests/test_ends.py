@@ -44,7 +44,8 @@ def until(condition: Any, seconds: float = 30) -> None:
 def test_a_dropped_joined_ends_with_its_threads_and_frees_its_decoder() -> None:
     Decoder(max_batch=2, output="numpy", num_workers=1).close()
     gc.collect()
-    before, refs = threads(), []
+    before = threads()
+    refs: list[Any] = []
     for turn in range(10):
         decoder = Decoder(max_batch=2, output="numpy", num_workers=1)
         joined = decoder.joined(lambda decoded: [1] * len(decoded), max_delay_ms=0)
