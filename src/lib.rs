@@ -61,8 +61,9 @@
 //!
 //! # Errors name the sample
 //!
-//! A bad sample ends the epoch with an error like `sample 18231 (n01440764/x):
-//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A panic in your own
+//! A bad sample makes its batch an error like `sample 18231 (n01440764/x):
+//! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`. A program that goes on
+//! receives the next batch. A panic in your own
 //! source, codec or transform becomes such an error too. With [`OnError::Skip`] another sample of
 //! the batch replaces the bad one, and [`Batches::faults`] lists it.
 //!

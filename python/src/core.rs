@@ -15,7 +15,7 @@ use crate::lending::Lending;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
 use crate::stored::{self, Stored};
-use crate::waiting::{Process, SLICE, Turns, aside, ending, patiently};
+use crate::waiting::{Process, SLICE, Turns, apart, aside, ending, patiently};
 use crate::words::in_python;
 
 /// An open loader.
@@ -63,6 +63,8 @@ struct Inner {
     function: Option<Arc<Calls>>,
     /// Used while the loader's threads end.
     ending: Turns<()>,
+    /// Set when they have ended.
+    ended: AtomicBool,
 }
 
 impl Inner {
@@ -85,7 +87,8 @@ impl Inner {
             if let Some(mut state) = self.state.within_a_slice() {
                 let open = std::mem::replace(&mut state.open, Open::Closed);
                 drop(state);
-                return drop(open);
+                drop(open);
+                return self.ended.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -203,7 +206,7 @@ impl Core {
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
-        let order = options.get_item("order")?.map(|function| Arc::new(PythonOrder::new(function.unbind())));
+        let order = options.get_item("order")?.map(|function| Arc::new(PythonOrder::new(&function)));
         if let Some(order) = &order {
             order.prepare(py, 0)?;
         }
@@ -228,7 +231,8 @@ impl Core {
         // A resumed epoch has the order that was compared with the checkpoint.
         order.iter().for_each(|order| order.begin(epoch));
         let state = Turns::new(State { open, turn: 0 });
-        let inner = Inner { state, closing: AtomicBool::new(false), ending: Turns::new(()), function };
+        let (closing, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let inner = Inner { state, closing, ending: Turns::new(()), ended, function };
         Ok(Core {
             inner: Arc::new(inner),
             next: Mutex::new(Next { epoch, changes: 0 }),
@@ -401,6 +405,24 @@ impl Core {
             inner.close();
             Ok(())
         })
+    }
+
+    /// Begins to end all threads, and returns at once. Returns whether they have ended.
+    fn ends(&self) -> bool {
+        if !self.process.is_this() || self.inner.ended.load(Ordering::Relaxed) {
+            return true;
+        }
+        if !self.inner.closing.swap(true, Ordering::Relaxed) {
+            let inner = self.inner.clone();
+            apart(move || inner.close());
+        }
+        false
+    }
+
+    /// The functions of the program that are being called.
+    fn called(&self) -> Vec<String> {
+        let kept = self.order.iter().map(|order| order.function()).chain(&self.sources);
+        kept.filter(|kept| kept.is_called()).map(|kept| kept.name().to_owned()).collect()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::error::Raised as _;
 use crate::joined::JoinedCore;
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
-use crate::waiting::{Process, SLICE, aside, dropping, patiently};
+use crate::waiting::{Process, SLICE, apart, aside, dropping, patiently};
 use crate::wake::Caller;
 
 /// An open decoder.
@@ -41,6 +42,8 @@ macro_rules! of {
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DecoderCore {
     open: Mutex<Option<Open>>,
+    /// Set when `ends` has ended the threads.
+    ended: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
 
@@ -76,7 +79,7 @@ impl DecoderCore {
         let lending = Lending::of_decoder(copy);
         let process = Process::new("decoder", "open it after forking");
         let shared = Arc::new(Shared { lending, caller: Caller::default(), process });
-        Ok(DecoderCore { open: Mutex::new(Some(open)), shared })
+        Ok(DecoderCore { open: Mutex::new(Some(open)), ended: Arc::default(), shared })
     }
 
     /// Begins to decode `pictures`.
@@ -124,14 +127,31 @@ impl DecoderCore {
         if !self.shared.process.is_this() {
             return Ok(());
         }
-        let open = self.lock().take();
+        let (open, ended) = (self.lock().take(), self.ended.clone());
         aside(py, move |_| {
             if let Some(open) = open {
                 // Requests that are joined hold the decoder, too.
                 of!(Open, &open, decoder => decoder.close());
+                drop(open);
+                ended.store(true, Ordering::Relaxed);
             }
             Ok(())
         })
+    }
+
+    /// Begins to end all threads, and returns at once. Returns whether they have ended.
+    fn ends(&self) -> bool {
+        if !self.shared.process.is_this() {
+            return true;
+        }
+        let Some(open) = self.lock().take() else { return self.ended.load(Ordering::Relaxed) };
+        let ended = self.ended.clone();
+        apart(move || {
+            of!(Open, &open, decoder => decoder.close());
+            drop(open);
+            ended.store(true, Ordering::Relaxed);
+        });
+        false
     }
 }
 

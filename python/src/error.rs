@@ -62,6 +62,20 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     raised
 }
 
+/// The error of kind `kind` for an exception of the program's code, which is its source. `place`
+/// names the code.
+///
+/// The loader may keep the error, so the exception keeps no variables of the frames that it went
+/// through: a batch among them would keep its slot.
+pub(crate) fn of_program(py: Python<'_>, kind: ErrorKind, place: &str, e: PyErr) -> Error {
+    // As a value it has its traceback.
+    let free = || py.import("warpfeed._error")?.call_method1("free_frames", (e.clone_ref(py).into_value(py),));
+    // The exception is the same without it.
+    let _: PyResult<_> = free();
+    let name = e.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
+    Error::new(kind, format!("{place}{name}: {}", e.value(py))).with_source(e)
+}
+
 /// Turns the error of a call into an exception.
 pub(crate) trait Raised<T> {
     fn raised(self, py: Python<'_>) -> PyResult<T>;

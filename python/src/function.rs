@@ -26,9 +26,9 @@ use warpfeed::order::Rng;
 use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Error, ErrorKind, Result};
 
-use crate::error::Raised as _;
-use crate::kept::Kept;
-use crate::thread_state::attached;
+use crate::error::{Raised as _, of_program};
+use crate::kept::{Kept, name_of};
+use crate::thread_state::{attached, call};
 use crate::waiting::SLICE;
 
 /// Bytes of a request: width, height, and two words of random numbers.
@@ -201,16 +201,18 @@ impl Calls {
         Ok(())
     }
 
-    fn in_thread(&self, function: &Kept, image: &mut ImageMut<'_>, words: [u64; 2]) -> Result<()> {
+    fn in_thread(&self, f: &Kept, image: &mut ImageMut<'_>, words: [u64; 2]) -> Result<()> {
         let start = Instant::now();
         let called = attached(|py| {
-            let of = function.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
+            let of = f.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
             let pixels = PyByteArray::new(py, image.data());
-            let call = || {
-                let call = py.import("warpfeed._process")?.getattr("call")?;
-                call.call1((of, &pixels, image.height(), image.width(), words[0], words[1]))
+            let called = || {
+                let function = py.import("warpfeed._process")?.getattr("call")?;
+                let args = (of, &pixels, image.height(), image.width(), words[0], words[1]).into_pyobject(py)?;
+                let _calling = f.calling();
+                call(&function, &args)
             };
-            call().map_err(|e| failed(py, e))?;
+            called().map_err(|e| failed(py, e))?;
             image.data_mut().copy_from_slice(&pixels.to_vec());
             Ok(())
         });
@@ -225,9 +227,7 @@ impl Calls {
 
 /// The error of a sample for which the function raised `e`.
 fn failed(py: Python<'_>, e: PyErr) -> Error {
-    let name = e.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
-    let text = format!("{name}: {}", e.value(py));
-    Error::new(ErrorKind::Transform, text).with_source(e)
+    of_program(py, ErrorKind::Transform, "", e)
 }
 
 impl Process {
@@ -349,7 +349,8 @@ impl Function {
     #[new]
     fn make(py: Python<'_>, function: Py<PyAny>, count: usize) -> PyResult<Self> {
         if count == 0 {
-            return Ok(Function(Arc::new(Calls::new(Runs::Threads(Kept::new(function)), Vec::new()))));
+            let name = format!("transform={}", name_of(function.bind(py)));
+            return Ok(Function(Arc::new(Calls::new(Runs::Threads(Kept::new(function, name)), Vec::new()))));
         }
         let pair = |number: usize| {
             let (socket, theirs) = UnixStream::pair()?;

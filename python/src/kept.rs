@@ -4,29 +4,60 @@
 //! which only the collector can free. So the loader shows these references to the collector.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
 /// One reference to a Python object.
-pub(crate) struct Kept(Mutex<Option<Py<PyAny>>>);
+pub(crate) struct Kept {
+    object: Mutex<Option<Py<PyAny>>>,
+    /// What a loader calls, for messages, and the number of calls in progress.
+    name: String,
+    calls: AtomicUsize,
+}
+
+/// A call in progress.
+pub(crate) struct Calling<'a>(&'a Kept);
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Kept {
-    pub(crate) fn new(object: Py<PyAny>) -> Arc<Self> {
-        Arc::new(Kept(Mutex::new(Some(object))))
+    /// Keeps `object`. `name` is what a loader calls.
+    pub(crate) fn new(object: Py<PyAny>, name: String) -> Arc<Self> {
+        Arc::new(Kept { object: Mutex::new(Some(object)), name, calls: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Notes a call, until the result is dropped.
+    pub(crate) fn calling(&self) -> Calling<'_> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        Calling(self)
+    }
+
+    /// Whether a call is in progress.
+    pub(crate) fn is_called(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0
     }
 
     /// The object, unless the collector has taken it.
     pub(crate) fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let object = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
     /// Shows the reference to the collector. If another thread has the lock, the object is in use
     /// and therefore not garbage.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let object = match self.0.try_lock() {
+        let object = match self.object.try_lock() {
             Ok(object) => object,
             Err(TryLockError::Poisoned(object)) => object.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(()),
@@ -35,10 +66,16 @@ impl Kept {
     }
 
     pub(crate) fn clear(&self) {
-        let object = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
         // After the lock is released, because dropping the object may run code.
         drop(object);
     }
+}
+
+/// The name of a function or of a class, for messages.
+pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
+    let name = || object.py().import("warpfeed._transforms")?.getattr("name_of")?.call1((object,))?.extract();
+    name().unwrap_or_else(|_: PyErr| "a function".to_owned())
 }
 
 thread_local! {
@@ -53,9 +90,9 @@ pub(crate) fn noting<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<Kept>>) {
     (made, NOTED.replace(before).unwrap_or_default())
 }
 
-/// Keeps `object`.
-pub(crate) fn keep(object: Py<PyAny>) -> Arc<Kept> {
-    let kept = Kept::new(object);
+/// Keeps `object`. `name` is what a loader calls.
+pub(crate) fn keep(object: Py<PyAny>, name: String) -> Arc<Kept> {
+    let kept = Kept::new(object, name);
     NOTED.with_borrow_mut(|noted| noted.iter_mut().for_each(|noted| noted.push(kept.clone())));
     kept
 }

@@ -2,12 +2,14 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use warpfeed::order::{Occurrence, Order};
+use warpfeed::{Error, ErrorKind};
 
-use crate::kept::Kept;
-use crate::thread_state::attached;
+use crate::error::{of_program, raised};
+use crate::kept::{Kept, name_of};
+use crate::thread_state::{attached, call};
 
 /// Number of epochs whose order is cached, and the number of samples up to which more are. Short
 /// epochs are prepared several ahead, but not more than there are batches ahead. The orders in use
@@ -34,20 +36,26 @@ struct Orders {
 }
 
 impl PythonOrder {
-    pub(crate) fn new(function: Py<PyAny>) -> Self {
-        PythonOrder { function: Kept::new(function), orders: Mutex::default() }
+    pub(crate) fn new(function: &Bound<'_, PyAny>) -> Self {
+        let name = format!("order={}", name_of(function));
+        PythonOrder { function: Kept::new(function.clone().unbind(), name), orders: Mutex::default() }
     }
 
-    pub(crate) fn function(&self) -> &Kept {
+    pub(crate) fn function(&self) -> &Arc<Kept> {
         &self.function
     }
 
     /// Calls the function now, so that its exception reaches the caller that needs the epoch.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
+        self.prepared(py, epoch).map_err(|e| self.raised(py, epoch, e))
+    }
+
+    /// Like [`prepare`](PythonOrder::prepare), with the exception of the function.
+    fn prepared(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         if let Some(occurrences) = self.known(epoch) {
             return Ok(occurrences);
         }
-        let asked = self.ask(py, epoch)?;
+        let asked = self.asked(py, epoch)?;
         let mut orders = self.lock();
         // Another thread may have called it at the same time. The first answer counts.
         if let Some(occurrences) = orders.get(epoch) {
@@ -60,9 +68,18 @@ impl PythonOrder {
     /// Calls the function, even if its answer for `epoch` is known: the function may depend on
     /// state that the program has changed since.
     pub(crate) fn ask(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
+        self.asked(py, epoch).map_err(|e| self.raised(py, epoch, e))
+    }
+
+    /// Like [`ask`](PythonOrder::ask), with the exception of the function.
+    fn asked(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         let function =
             self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
-        let indices: Vec<u64> = function.call1((epoch,))?.extract()?;
+        let args = (epoch,).into_pyobject(py)?;
+        let calling = self.function.calling();
+        let came = call(&function, &args);
+        drop(calling);
+        let indices: Vec<u64> = came?.extract()?;
         let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
         let occurrence = |index: u64| {
             let time = times.entry(index).or_default();
@@ -72,6 +89,17 @@ impl PythonOrder {
             Occurrence { index, variant }
         };
         Ok(indices.into_iter().map(occurrence).collect())
+    }
+
+    /// The error for the exception `e` of the function.
+    fn failed(&self, py: Python<'_>, epoch: u64, e: PyErr) -> Error {
+        of_program(py, ErrorKind::Transform, &format!("{} at epoch {epoch}: ", self.function.name()), e)
+    }
+
+    /// The exception to raise for the exception `e` of the function. An exit, such as that of
+    /// Ctrl-C, stays as it is.
+    fn raised(&self, py: Python<'_>, epoch: u64, e: PyErr) -> PyErr {
+        if e.is_instance_of::<PyException>(py) { raised(py, &self.failed(py, epoch, e)) } else { e }
     }
 
     /// Replaces the order of `epoch` if there is a new one. No run may use it meanwhile.
@@ -103,12 +131,12 @@ impl PythonOrder {
     }
 
     /// # Panics
-    /// With the function's exception. The loader makes it an error of the epoch, so no panic hook
-    /// reports it.
+    /// With an error of the function's exception. The loader makes it an error of the epoch, so no
+    /// panic hook reports it.
     fn occurrences(&self, epoch: u64) -> Arc<[Occurrence]> {
         self.known(epoch).unwrap_or_else(|| {
-            let asked = attached(|py| self.prepare(py, epoch).map_err(|e| format!("order: {e}")));
-            let asked = asked.unwrap_or_else(|| Err("order: the interpreter is shutting down".to_owned()));
+            let asked = attached(|py| self.prepared(py, epoch).map_err(|e| self.failed(py, epoch, e)));
+            let asked = asked.unwrap_or_else(|| Err(Error::config("order: the interpreter is shutting down")));
             asked.unwrap_or_else(|e| resume_unwind(Box::new(e)))
         })
     }

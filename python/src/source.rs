@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{self, Coco, Concat, Options, Sample, Source, TableOptions, TokenType, Tokens, Voc, Yolo};
-use warpfeed::{Error, Result};
+use warpfeed::{Error, ErrorKind, Result};
 
 use crate::buffer::{ALSO, Buffer, PICTURE, type_name};
-use crate::error::Raised as _;
+use crate::error::{Raised as _, of_program};
 use crate::kept::{Kept, keep};
 use crate::thread_state::{attached, item};
 use crate::value::word;
@@ -50,7 +50,8 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
         Some(classes) => classes.extract().unwrap_or_default(),
         None => Vec::new(),
     };
-    Ok(Arc::new(PythonSource { object: keep(data.clone().unbind()), len: data.len()?, classes }))
+    let object = keep(data.clone().unbind(), format!("{}.__getitem__", data.get_type().name()?));
+    Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
 /// Opens the data set that `warpfeed._sources` describes by the name of its kind and its options.
@@ -303,14 +304,10 @@ impl Source for PythonSource {
         scratch.clear();
         let read = attached(|py| {
             let object = self.object.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
-            item(&object, index).and_then(|item| parts(&item, index, scratch)).map_err(|e| {
-                let cause = format!(
-                    "{}: {}",
-                    e.get_type(py).name().map_or_else(|_| String::new(), |n| n.to_string()),
-                    e.value(py)
-                );
-                Error::in_source(cause).with_source(e)
-            })
+            let calling = self.object.calling();
+            let read = item(&object, index).and_then(|item| parts(&item, index, scratch));
+            drop(calling);
+            read.map_err(|e| of_program(py, ErrorKind::Source, "", e))
         });
         let mut parts = read.unwrap_or_else(|| Err(Error::in_source("the interpreter is shutting down")))?;
         for (number, path) in &parts.files {

@@ -14,6 +14,7 @@ use std::cell::RefCell;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 /// A thread state that stays until the thread ends.
 struct Stays;
@@ -48,23 +49,39 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 }
 
 /// Returns `object[index]`, which may run code of the program for long.
+pub(crate) fn item<'py>(object: &Bound<'py, PyAny>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+    let index = index.into_pyobject(object.py())?;
+    with_two(ffi::PyObject_GetItem, object, index.as_any())
+}
+
+/// Returns `function(*args)`, which may run code of the program for long.
+pub(crate) fn call<'py>(function: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+    with_two(ffi::PyObject_CallObject, function, args.as_any())
+}
+
+/// A function of the interpreter that takes two objects and returns a new one.
+type OfTwo = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+
+/// Calls `function`, one that returns a new reference, or null after an exception.
 ///
 /// pyo3 declares the functions of the interpreter as ones that never unwind, so the process is
 /// aborted if the interpreter ends the thread inside of one. Here the thread hangs instead.
-pub(crate) fn item<'py>(object: &Bound<'py, PyAny>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-    type Get = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
-    type GetOrUnwind = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
-    let index = index.into_pyobject(object.py())?;
+fn with_two<'py>(
+    function: OfTwo,
+    first: &Bound<'py, PyAny>,
+    second: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    type OrUnwind = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
     // The compiler would find the declaration again if it knew which function this is.
-    let get = std::hint::black_box(ffi::PyObject_GetItem as Get);
+    let function = std::hint::black_box(function);
     // SAFETY: the two types of functions differ in unwinding only.
-    let get = unsafe { std::mem::transmute::<Get, GetOrUnwind>(get) };
+    let function = unsafe { std::mem::transmute::<OfTwo, OrUnwind>(function) };
     let hangs = Hangs;
     // SAFETY: the thread is attached, and both objects are alive.
-    let item = unsafe { get(object.as_ptr(), index.as_ptr()) };
+    let made = unsafe { function(first.as_ptr(), second.as_ptr()) };
     std::mem::forget(hangs);
-    // SAFETY: the item is a new reference, or null after an exception.
-    unsafe { Bound::from_owned_ptr_or_err(object.py(), item) }
+    // SAFETY: it is a new reference, or null after an exception.
+    unsafe { Bound::from_owned_ptr_or_err(first.py(), made) }
 }
 
 /// Stops a thread that the interpreter ends while it shuts down.

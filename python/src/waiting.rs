@@ -37,9 +37,6 @@ pub(crate) fn patiently<T: Send>(py: Python<'_>, mut attempt: impl FnMut() -> Op
 /// Time that work gets to remove its files after it was told to stop.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Time that the end of the program waits for calls that a signal ended.
-const LAST_GRACE: Duration = Duration::from_secs(5);
-
 /// Threads of calls that a signal ended, and those that end a loader for one of its own threads,
 /// with their process. They may still read a data set of the program.
 static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
@@ -122,6 +119,14 @@ pub(crate) fn ending(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     if !is_a_loaders() {
         return py.detach(work);
     }
+    if let Some(thread) = apart(work) {
+        leave(thread);
+    }
+}
+
+/// Begins `work`, which ends threads, on a new thread. `None` if the system refuses the thread:
+/// the threads then wait for work until the process ends.
+pub(crate) fn apart(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     let (give, given) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
     let thread = std::thread::Builder::new()
         .name("warpfeed-end".into())
@@ -130,10 +135,12 @@ pub(crate) fn ending(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
         Ok(thread) => {
             // It has room for one.
             let _ = give.send(Box::new(work));
-            leave(thread);
+            Some(thread)
         }
-        // The threads wait for work until the process ends.
-        Err(_) => std::mem::forget(work),
+        Err(_) => {
+            std::mem::forget(work);
+            None
+        }
     }
 }
 
@@ -157,13 +164,13 @@ fn leave(thread: JoinHandle<()>) {
     left.push((std::process::id(), thread));
 }
 
-/// Waits for the threads of [`LEFT`], but not for long. A thread that returns to the interpreter
-/// during its shutdown may abort the process.
+/// Waits for the threads of [`LEFT`], but no longer than `most` seconds. A thread that returns to
+/// the interpreter during its shutdown may abort the process.
 #[pyfunction]
-pub(crate) fn wait_for_calls(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn wait_for_calls(py: Python<'_>, most: f64) -> PyResult<()> {
     let here = std::process::id();
     let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
-    let end = Instant::now() + LAST_GRACE;
+    let end = Instant::now() + Duration::from_secs_f64(most.max(0.0));
     for (_, thread) in left.into_iter().filter(|(process, _)| *process == here) {
         while !thread.is_finished() && Instant::now() < end {
             py.detach(|| std::thread::sleep(SLICE));

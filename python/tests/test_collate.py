@@ -84,7 +84,7 @@ def test_a_stop_iteration_of_a_transform_does_not_end_the_epoch(mini: str) -> No
     def stop(images: Any, labels: Any) -> Any:
         raise StopIteration
 
-    with pytest.raises(RuntimeError, match=r"transforms\[0\] \(stop\) raised StopIteration at batch 0"):
+    with pytest.raises(WarpfeedError, match=r"transforms\[0\] \(stop\) at batch 0 of epoch 0 .*StopIteration"):
         list(Loader(mini, transforms=stop, **OPTIONS))
 
 

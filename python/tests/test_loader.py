@@ -278,9 +278,10 @@ def test_an_exception_in_an_order_is_raised_by_the_call(mini: str) -> None:
 
     loader = Loader(mini, order=order, **OPTIONS)
     list(loader)
-    with pytest.raises(KeyError, match="no such epoch"):
+    with pytest.raises(WarpfeedError, match="order at epoch 1: KeyError: 'no such epoch'") as raised:
         next(iter(loader))
-    with pytest.raises(KeyError):
+    assert isinstance(raised.value.__cause__, KeyError)
+    with pytest.raises(WarpfeedError):
         len(loader)
     loader.set_epoch(2)
     assert len(list(loader)) == 1

@@ -26,8 +26,10 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
     ],
 )  # fmt: skip
 def test_a_result_that_is_not_a_batch_is_an_error_that_shows_it(mini: str, f: Any, came: str) -> None:
-    with pytest.raises(TypeError, match=rf"transforms\[1\] \(<lambda>\) {came}; want \(images, labels\), or a dict"):
+    place = r"transforms\[1\] \(<lambda>\) at batch 0 of epoch 0 \(samples 0, 1, .*\): TypeError: it"
+    with pytest.raises(WarpfeedError, match=rf"{place} {came}; want \(images, labels\), or a dict") as raised:
         next(iter(Loader(mini, transforms=[lambda x, y: (x, y), f], **OPTIONS)))
+    assert raised.value.kind == "transform" and isinstance(raised.value.__cause__, TypeError)
 
 
 def test_a_pair_may_become_a_dict_and_a_dict_a_pair(mini: str) -> None:

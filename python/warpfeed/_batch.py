@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Iterable
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ class _Facts:
     @property
     def ids(self) -> list[int]:
         """The number of each sample in the whole data set, which :meth:`Loader.sample`, ``loader.dataset[id]`` and
-        all options take."""
+        all options take. In place of a skipped sample it is that of its replacement, whose pixels and
+        fields are there."""
         return list(self._known().ids())
 
     @property
     def keys_of_samples(self) -> list[str]:
-        """The key of each sample, such as ``n01440764/n01440764_10026``."""
+        """The key of each sample, such as ``n01440764/n01440764_10026``, or of the replacement of a
+        skipped sample."""
         return list(self._known().keys())
 
     @property
@@ -140,8 +143,10 @@ class FieldBatch(_Facts, dict[str, Any]):
         return self.get("image")
 
     def __missing__(self, name: str) -> Any:
-        # The error for labels that are missing in the data set.
-        raise self._absent.get(name) or KeyError(name)
+        # The error for labels that are missing in the data set. It is a copy, because the frames of an
+        # exception that was raised hold this batch.
+        absent = self._absent.get(name)
+        raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)

@@ -295,9 +295,17 @@ class Decoder:
         return Report(*self._core.memory_plan())
 
     def close(self) -> None:
-        """Ends all threads. Unanswered requests become errors, and batches that the program holds
-        stay valid."""
+        """Ends all threads. Unanswered requests become errors, also those of :meth:`joined`, and
+        batches that the program holds stay valid."""
         self._core.close()
+
+    def _ends(self) -> bool:
+        """Begins to close the decoder. Returns whether its threads have ended."""
+        return bool(self._core.ends())
+
+    def _called(self) -> list[str]:
+        """The functions of the program that are being called."""
+        return []
 
     def __repr__(self) -> str:
         device = "" if self.device is None else f", device={self.device}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "MissingError", "StorageError", "TimedOutError", "WarpfeedError"]
+import traceback
+
+__all__ = ["ConfigError", "MissingError", "StorageError", "TimedOutError", "WarpfeedError", "free_frames"]
 
 
 class WarpfeedError(RuntimeError):
@@ -19,13 +21,15 @@ class WarpfeedError(RuntimeError):
     Attributes:
         kind: the class of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
             ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or
-            ``busy``.
+            ``busy``. An exception of the program's own code is ``source`` if it is that of a data
+            set, and ``transform`` if it is that of a function.
         sample: the sample's index in its source, or None.
         key: the sample's key, or None.
         path: the file or folder, or None.
         errno: the operating system's error number, or None.
 
-    An exception of a Python source is its ``__cause__``.
+    An exception of a data set in Python, or of a function of the program (``transform``,
+    ``transforms``, ``collate``, ``order``), is its ``__cause__``.
     """
 
     def __init__(
@@ -72,3 +76,19 @@ class MissingError(StorageError, FileNotFoundError):
 
 class TimedOutError(WarpfeedError, TimeoutError):
     """No batch moved for longer than ``timeout``."""
+
+
+def free_frames(e: BaseException) -> None:
+    """Clears the variables of the frames that `e` and its causes went through. Their lines stay.
+
+    An exception that is kept would keep these variables, such as a batch and its slot.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [e]
+    while left:
+        e_or_none = left.pop()
+        if e_or_none is None or id(e_or_none) in seen:
+            continue
+        seen.add(id(e_or_none))
+        traceback.clear_frames(e_or_none.__traceback__)
+        left += [e_or_none.__cause__, e_or_none.__context__, *getattr(e_or_none, "exceptions", ())]

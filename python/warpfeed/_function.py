@@ -81,6 +81,7 @@ class Function:
                 f"transform={self.name} cannot be pickled for the worker processes: {e}. Define the function at the top "
                 "level of a module, or pass processes=0 to call it in threads of this process"
             ) from e
+        _check_program(f"transform={self.name}", pickled)
         self.native = _warpfeed.Function(None, processes)
         self._started: list[Any] = []
         # Dropping the loader ends them too.
@@ -112,6 +113,65 @@ class Function:
                 f"{self.processes} processes" if self.processes else "worker threads",
                 each["in_function"], each["transfer"], each["waiting_for_a_process"],
             )  # fmt: skip
+
+
+def _check_program(transform: str, pickled: bytes) -> None:
+    """Refuses a program that the worker processes cannot import. They run its file under another
+    `__name__`, so an unguarded one would open its loader there again.
+
+    Raises:
+        ConfigError: if they cannot, with the remedy.
+    """
+    main = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    if path is None:
+        if b"__main__" in pickled and getattr(main, "__spec__", None) is None:
+            raise ConfigError(
+                f"{transform} is defined in a program without a file, such as a notebook, so the worker processes cannot "
+                "import it: define the function in a module, or pass processes=0 to call it in threads of this process"
+            )
+        return
+    if not os.path.exists(path):
+        raise ConfigError(
+            f"{transform}: the worker processes cannot import the program, which has no file ({path}): save it in a file, "
+            "or pass processes=0 to call the function in threads of this process"
+        )
+    if _is_unguarded(vars(main), path):
+        raise ConfigError(
+            f"{transform}: the worker processes import {path}, which would open the loader again there: put the code that "
+            'runs under \'if __name__ == "__main__":\', or pass processes=0 to call the function in threads of this process'
+        )
+
+
+def _is_unguarded(main: dict[str, Any], path: str) -> bool:
+    """Whether the program is at its top level and its text never asks in which process it is."""
+    frame = sys._getframe()
+    while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
+        frame = frame.f_back
+    if frame.f_globals is not main or frame.f_code.co_name != "<module>":
+        return False
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError:
+        return False
+    return not any(word in text for word in (b"__name__", b"parent_process", b"current_process"))
+
+
+#: All processes of this one.
+_all: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _forget_processes() -> None:
+    """Makes multiprocessing forget the processes of the parent, which it would end with this child."""
+    from multiprocessing import process
+
+    children: set[Any] = getattr(process, "_children", set())
+    children.difference_update(_all)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_processes)
 
 
 def _processors() -> int:
@@ -160,6 +220,7 @@ def _start(ends: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> N
             )  # fmt: skip
             process.start()
             started.append(process)
+            _all.add(process)
 
 
 def _unnamed() -> IO[bytes]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Set
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from ._closing import close_at_exit
-from ._error import ConfigError, WarpfeedError
+from ._error import ConfigError, WarpfeedError, free_frames
+from ._transforms import name_of
 
 if TYPE_CHECKING:
     from . import _warpfeed
@@ -27,7 +29,9 @@ class Joined:
         self, joined: _warpfeed.JoinedCore, decoded: Callable[[_warpfeed.Answer], Decoded], f: Callable[[Decoded], Any]
     ) -> None:
         self._core, self._decoded, self._f = joined, decoded, f
-        self._thread = threading.Thread(target=self._run, name="warpfeed-run", daemon=True)
+        # The thread ends with this object, which it must not keep.
+        weakref.finalize(self, joined.close).atexit = False
+        self._thread = threading.Thread(target=_run, args=(weakref.ref(self), joined), name="warpfeed-run", daemon=True)
         self._thread.start()
         close_at_exit(self)
 
@@ -44,9 +48,12 @@ class Joined:
         """
         future: Future[list[Any]] = Future()
         number = self._core.submit(list(pictures), future)
+        # A request that waits keeps this object. One that is done must not.
+        waits = [self]
 
         def take_back(done: Future[list[Any]]) -> None:
-            if done.cancelled() and self._core.cancel(number):
+            joined = waits.pop()
+            if done.cancelled() and joined._core.cancel(number):
                 # Tells `concurrent.futures.wait`, which the thread does for requests with a batch.
                 done.set_running_or_notify_cancel()
 
@@ -54,10 +61,23 @@ class Joined:
         return future
 
     def close(self) -> None:
-        """Waits until all requests are answered. The decoder stays open."""
+        """Waits until all requests are answered. The decoder stays open.
+
+        Dropping the last reference, once all requests are answered, closes it too, and so does closing
+        the decoder.
+        """
         self._core.close()
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+    def _ends(self) -> bool:
+        """Begins to close it. Returns whether its thread has ended."""
+        self._core.close()
+        return not self._thread.is_alive()
+
+    def _called(self) -> list[str]:
+        """The functions of the program that are being called."""
+        return [f"joined({name_of(self._f)})"]
 
     def __enter__(self) -> Joined:
         return self
@@ -65,19 +85,18 @@ class Joined:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self) -> None:
-        while (batch := self._core.next()) is not None:
-            answer, requests = batch
-            # A future that runs can no longer be cancelled.
-            running = [future.set_running_or_notify_cancel() for future, _ in requests]
-            results: list[Any] | BaseException
-            try:
-                results = self._results(self._decoded(answer))
-            except BaseException as e:
-                results = e
-            self._give(requests, running, results)
-            # The thread keeps no batch alive while it waits.
-            del batch, answer, requests, running, results
+    def _answer(self, answer: _warpfeed.Answer, requests: list[tuple[Any, int]]) -> None:
+        """Runs the function on a batch that has begun, and answers its requests."""
+        # A future that runs can no longer be cancelled.
+        running = [future.set_running_or_notify_cancel() for future, _ in requests]
+        results: list[Any] | BaseException
+        try:
+            results = self._results(self._decoded(answer))
+        except BaseException as e:
+            # The frames hold the batch, and a program may keep the exception.
+            results = e.with_traceback(e.__traceback__ and e.__traceback__.tb_next)
+            free_frames(e)
+        self._give(requests, running, results)
 
     @staticmethod
     def _give(requests: list[tuple[Any, int]], running: list[bool], results: list[Any] | BaseException) -> None:
@@ -108,6 +127,24 @@ class Joined:
             found = f"{len(results)} results" if results else repr(type(came).__name__)
             raise WarpfeedError(f"transform: the function returned {found} for {len(decoded)} pictures", "transform")
         return [decoded.errors.get(place, result) for place, result in enumerate(results)]
+
+
+def _run(of: weakref.ref[Joined], core: _warpfeed.JoinedCore) -> None:
+    """Answers requests until `core` is closed. Between two batches it keeps no batch, and not the object."""
+    while (batch := core.next()) is not None:
+        joined = of()
+        if joined is None:
+            _refuse(batch[1])
+        else:
+            joined._answer(*batch)
+        del batch, joined
+
+
+def _refuse(requests: list[tuple[Any, int]]) -> None:
+    """Answers requests that nobody can answer any more."""
+    for future, _ in requests:
+        if future.set_running_or_notify_cancel():
+            future.set_exception(ConfigError("config: the object that joined this request was dropped"))
 
 
 def checked(f: Any, max_delay_ms: Any) -> float:

@@ -6,7 +6,10 @@ import itertools
 import json
 import logging
 import os
+import sys
 import threading
+import traceback
+from copy import copy as copy_of
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, Mapping, NoReturn, Sequence
 
 from . import _delivery, _options, _ranks, _warpfeed
@@ -39,7 +42,13 @@ Transform = Callable[..., Any]
 
 def _log_messages() -> None:
     for level, text in _warpfeed.drain_log():
-        _log.log(level, "%s", text)
+        try:
+            _log.log(level, "%s", text)
+        except Exception:
+            # A handler's error must not lose the batch that has just come. It is printed, as
+            # `logging` prints those that it catches.
+            if logging.raiseExceptions and sys.stderr is not None:
+                traceback.print_exc()
 
 
 class Loader:
@@ -96,11 +105,13 @@ class Loader:
             ``f(fields)`` if the batch is a dict. Each returns a pair ``(images, labels)`` or a
             dict; anything else is an error. A function may have the keyword-only parameters
             ``epoch``, ``number`` (of the batch in its epoch) and ``seed``: ``def f(images, labels,
-            *, seed)``. ``seed`` differs for each batch and rank, and is the same after a resume.
+            *, seed)``. ``seed`` differs for each batch and rank, and is the same after a resume. An
+            exception is a :class:`WarpfeedError` that names the batch, with the exception as its
+            cause.
         collate: a function ``f(batch)`` whose result is what the loop receives. ``batch`` is a dict of
             all fields, ``image`` and ``label`` too, with ``epoch``, ``number``, ``ids``, ``valid``
-            and the other facts of a batch. It is called after ``transforms``. If it raises an
-            exception, the error names the batch. :mod:`warpfeed.collate` has ready functions.
+            and the other facts of a batch. It is called after ``transforms``. An exception becomes
+            an error as for ``transforms``. :mod:`warpfeed.collate` has ready functions.
         copy: True copies every tensor, False none. By default it copies fields up to 64 KiB
             per batch, and a whole batch if no other slot is left.
         drop_last: True is ``last_batch="drop"``, as in torch.
@@ -125,7 +136,8 @@ class Loader:
             when its epoch begins, so it may depend on state that the program changes between
             epochs, such as a curriculum or losses. ``len`` and ``state_dict`` may call it, too. With
             ``epochs`` it is called while the epoch before is in progress, and then must return the
-            same indices every time it is called for the same epoch.
+            same indices every time it is called for the same epoch. An exception becomes an error as
+            for ``transforms``.
         repeat: number of passes in an epoch.
         by_class_name: gives one label to each class name of a mixture.
         keep_labels: keeps the labels of a mixture as they are, whatever the names say.
@@ -174,8 +186,8 @@ class Loader:
             an error.
         strict: makes damage inside a JPEG an error of its sample; libjpeg only warns of it. Each
             file is then read to its end, which takes time. Without ``strict``,
-            ``stats()["damaged"]`` counts the pictures in which decoding found damage, and the log
-            names them.
+            ``stats()["damaged"]`` counts how often decoding found damage, once in each epoch for a
+            damaged picture, and the log names each picture once.
         retries: number of times that a failed read is repeated; 3 by default.
         timeout: seconds that ``next`` waits while the program holds every batch; 30 by default.
         memory_limit: bytes that the memory plan may take.
@@ -358,6 +370,9 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """Returns an iterator over the next epoch.
+
+        A bad sample is the error of its batch. A program that catches it and goes on with ``next``
+        receives the batch after it. :meth:`state_dict` stays at the bad batch until then.
 
         The epoch begins when its first batch is requested. Until then :meth:`set_epoch` may change
         it, and an iterator that is never used takes no epoch. Beginning an epoch ends the one
@@ -577,6 +592,14 @@ class Loader:
                 self._function.end()
             _log_messages()
 
+    def _ends(self) -> bool:
+        """Begins to close the loader. Returns whether its threads have ended."""
+        return bool(self._core.ends())
+
+    def _called(self) -> list[str]:
+        """The functions of the program that are being called."""
+        return list(self._core.called())
+
     def __enter__(self) -> Loader:
         return self
 
@@ -621,11 +644,12 @@ class Loader:
                 except WarpfeedError as e:
                     if name != "label" or self._wants_label or e.kind != "source":
                         raise
-                    absent[name] = e
+                    # Without its frames and its context, which hold this batch.
+                    absent[name] = copy_of(e)
         if self._views and isinstance(fields, dict):
             fields = {"views": [fields.pop(name) for name in self._views], **fields}
         if self._transforms:
-            fields = self._transforms(fields, self._seed, self.rank, native.epoch, native.number)
+            fields = self._transforms(fields, self._seed, self.rank, facts)
         if self._collate is not None:
             named = fields if isinstance(fields, dict) else dict(zip(("image", "label"), fields, strict=True))
             return self._collate(Collated(named, facts, absent, self._delivery, self._kinds))

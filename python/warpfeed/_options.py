@@ -229,6 +229,8 @@ def _ordered(order: Callable[[int], Any]) -> Callable[[int], list[int]]:
     def indices(epoch: int) -> list[int]:
         return whole(f"order({epoch})", order(epoch))
 
+    # Messages name the program's function.
+    indices.func = order  # type: ignore[attr-defined]
     return indices
 
 

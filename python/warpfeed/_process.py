@@ -82,16 +82,25 @@ def _read(end: int, count: int) -> bytes | None:
     """The next `count` bytes, or None at the end."""
     read = b""
     while len(read) < count:
-        more = os.read(end, count - len(read))
+        try:
+            more = os.read(end, count - len(read))
+        except ConnectionResetError:
+            # The loader's process ended, such as by SIGTERM.
+            return None
         if not more:
             return None
         read += more
     return read
 
 
-def _write(end: int, answer: bytes) -> None:
-    while answer:
-        answer = answer[os.write(end, answer) :]
+def _answered(end: int, answer: bytes) -> bool:
+    """Writes `answer`. Returns whether the other side is there."""
+    try:
+        while answer:
+            answer = answer[os.write(end, answer) :]
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    return True
 
 
 def _seed_globals(words: tuple[int, ...]) -> None:
@@ -154,13 +163,13 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
     import numpy  # noqa: F401
 
     end, file = socket.detach(), shared.detach()
-    failed: BaseException | None = None
+    failed: bytes | None = None
     f: Callable[..., Any] = call
     try:
         f = pickle.loads(_content(function, length))
         _one_thread()
     except BaseException as e:
-        failed = e
+        failed = _sent(e)
     pixels: mmap.mmap | None = None
     mapped = 0
     while True:
@@ -169,9 +178,11 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             return
         width, height, *words = _REQUEST.unpack(request)
         start = time.perf_counter_ns()
+        if failed is not None:
+            if not _answered(end, _ANSWER.pack(1, len(failed), 0) + failed):
+                return
+            continue
         try:
-            if failed is not None:
-                raise failed
             if mapped < width * height * 3:
                 # If it fails, the next picture of this size maps again.
                 pixels = mmap.mmap(file, width * height * 3)
@@ -190,7 +201,5 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
         except BaseException as e:
             raised = _sent(e)
             answer = _ANSWER.pack(1, len(raised), time.perf_counter_ns() - start) + raised
-        try:
-            _write(end, answer)
-        except (BrokenPipeError, ConnectionResetError):
+        if not _answered(end, answer):
             return

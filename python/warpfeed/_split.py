@@ -22,11 +22,12 @@ def split(
 ) -> list[list[int]]:
     """Divides samples at random into parts of these shares, for ``Loader(..., subset=part)``.
 
-    ``samples`` are indices, their number, or a data set: a path, :class:`Coco` and the like, or the
-    ``dataset`` of a loader, whose options choose the labels and whose ``subset`` is divided. The parts
-    depend only on ``seed``. With ``labels``, one for each entry of ``samples`` or for each sample of the
-    whole data set, or with ``by_class``, which reads the labels from the data set, the parts are
-    stratified by class.
+    ``samples`` are indices, their number, or a data set: a path, :class:`Coco` and the like, an object of
+    your own as :class:`Loader` takes it, or the ``dataset`` of a loader, whose options choose the labels
+    and whose ``subset`` is divided. The parts depend only on ``seed``. With ``labels``, one for each entry
+    of ``samples`` or for each sample of the whole data set, or with ``by_class``, which reads the labels
+    from the data set, the parts are stratified by class. For that, every sample of an object of your own
+    is read.
 
     ::
 
@@ -45,7 +46,7 @@ def split(
             if len(found) != chosen.total:
                 raise ConfigError(f"{len(found)} labels for the {chosen.total} samples of the data set")
             labels = [found[i] for i in indices]
-    elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source"):
+    elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source") or _is_set(samples):
         count, read = _warpfeed.labels(samples, by_class)
         indices, labels = list(range(count)), read if by_class else labels
     elif by_class:
@@ -60,3 +61,13 @@ def split(
     if classes is not None and len(classes) != len(indices):
         raise ConfigError(f"{len(classes)} labels for {len(indices)} samples")
     return _warpfeed.split(indices, [float(s) for s in shares], seed, classes)
+
+
+def _is_set(samples: Any) -> bool:
+    """Whether `samples` is a data set of the program's own, and neither a number nor indices."""
+    if isinstance(samples, (int, list, tuple, range)) or hasattr(samples, "__array__") or hasattr(samples, "tolist"):
+        return False
+    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__") or len(samples) == 0:
+        return False
+    first = samples[0]
+    return not hasattr(first, "__index__")

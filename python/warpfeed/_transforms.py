@@ -33,8 +33,14 @@ class Transforms:
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    def __call__(self, fields: Fields, seed: int, rank: int, epoch: int, number: int) -> Fields:
-        """Calls the functions in turn. Each receives the result of the one before."""
+    def __call__(self, fields: Fields, seed: int, rank: int, batch: Any) -> Fields:
+        """Calls the functions in turn. Each receives the result of the one before. ``batch`` has the
+        facts of the batch.
+
+        Raises:
+            WarpfeedError: if a function raises an exception, which is the cause, or returns no batch.
+        """
+        epoch, number = batch.epoch, batch.number
         for place, (f, wanted, name) in enumerate(self._steps):
             extra: dict[str, int] = {}
             if wanted:
@@ -43,11 +49,10 @@ class Transforms:
                     known["seed"] = _seed(seed, epoch, number, rank, place)
                 extra = {key: known[key] for key in wanted}
             try:
-                came = f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra)
-            except StopIteration as e:
-                # The loop would take it for the end of the epoch.
-                raise RuntimeError(f"{name} raised StopIteration at batch {number} of epoch {epoch}") from e
-            fields = _checked(came, name)
+                fields = _checked(f(*fields, **extra) if isinstance(fields, tuple) else f(fields, **extra))
+            # A StopIteration would end the loop without an error.
+            except Exception as e:
+                raise of_batch(name, epoch, number, batch.ids(), e) from e
         return fields
 
 
@@ -109,7 +114,7 @@ def _seed(seed: int, epoch: int, number: int, rank: int, place: int) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
-def _checked(came: Any, name: str) -> Fields:
+def _checked(came: Any) -> Fields:
     """The result of a transform, checked to be a batch."""
     if isinstance(came, Mapping):
         wrong = next((key for key in came if not isinstance(key, str)), None)
@@ -124,4 +129,4 @@ def _checked(came: Any, name: str) -> Fields:
         shape = getattr(came, "shape", None)
         what = f"{type(came).__module__}.{type(came).__name__}".removeprefix("builtins.")
         what += "" if shape is None else f" of shape {tuple(shape)}"
-    raise TypeError(f"{name} returned {what}; want (images, labels), or a dict of fields by name")
+    raise TypeError(f"it returned {what}; want (images, labels), or a dict of fields by name")

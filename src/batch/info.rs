@@ -55,6 +55,8 @@ pub(crate) struct SampleInfo {
     pub(crate) shown: Rect,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
+    /// The failed sample, if another one is in its place.
+    pub(crate) replaced: Option<u64>,
     /// Number of its pictures that were decoded although they are damaged.
     pub(crate) damaged: u32,
 }
@@ -99,12 +101,14 @@ impl BatchInfo {
         self.header.number
     }
 
-    /// Source index of each sample.
+    /// Source index of each sample. In place of a skipped sample it is that of its
+    /// [replacement](crate::OnError::Skip), whose pixels and fields are there.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.header.entries.iter().map(|entry| entry.sample)
     }
 
-    /// Key of each sample, such as `n01440764/n01440764_10026`.
+    /// Key of each sample, such as `n01440764/n01440764_10026`. In place of a skipped sample it is
+    /// that of its replacement.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
     }
@@ -135,7 +139,7 @@ impl BatchInfo {
     /// The samples that failed, by their index in the source, with their errors.
     pub(crate) fn failed(&self) -> impl Iterator<Item = (u64, &Error)> {
         let entries = self.header.entries.iter().zip(&self.samples);
-        entries.filter_map(|(entry, sample)| Some((entry.sample, sample.fault.as_ref()?)))
+        entries.filter_map(|(entry, sample)| Some((sample.replaced.unwrap_or(entry.sample), sample.fault.as_ref()?)))
     }
 
     /// Number of its pictures that were decoded although they are damaged.

@@ -360,8 +360,8 @@ fn blank(fields: &Fields, full: &mut Full, place: usize) {
     fields.blank(full, place);
 }
 
-/// Replaces each failed sample by a copy of the next sound sample of the batch, so the batch keeps
-/// its shape. A batch without a sound sample stays as it is.
+/// Replaces each failed sample by a copy of the next sound sample of the batch, with its number and
+/// key, so the batch keeps its shape. A batch without a sound sample stays as it is.
 fn replace_faulty(full: &mut Full) {
     let len = full.len();
     let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();
@@ -378,7 +378,12 @@ fn replace_faulty(full: &mut Full) {
             }
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
-        full.meta_mut(place).shown = full.meta(donor).shown;
-        full.header_mut().entries[place].valid = false;
+        let (entry, of) = (full.header().entries[donor], full.meta(donor));
+        let (key, shown) = (of.key.clone(), of.shown);
+        let lost = std::mem::replace(&mut full.header_mut().entries[place], Entry { valid: false, ..entry });
+        let meta = full.meta_mut(place);
+        (meta.key, meta.shown) = (key, shown);
+        // A donor that a device left to the host may fail later, and then another one comes here.
+        meta.replaced.get_or_insert(lost.sample);
     }
 }

@@ -159,6 +159,23 @@ fn a_full_queue_of_the_decoder_refuses_no_request_that_was_joined() {
 }
 
 /// Requests that nobody takes end with their owner, and those of a closed decoder with an error.
+/// The delay is that of requests that may still be joined.
+#[test]
+fn closing_the_decoder_answers_joined_requests_at_once() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let begun = std::time::Instant::now();
+        let (decoder, joined) = joined(&open, requests(pixels), Duration::from_secs(60));
+        joined.submit(drawn(1), 7).unwrap();
+        decoder.close();
+        let batch = joined.next().unwrap();
+        assert_eq!(values(&batch), [7]);
+        let e = batch.pending.wait().err().unwrap();
+        assert!(e.to_string().contains("the decoder was dropped or closed"), "{e}");
+        assert!(joined.next().is_none() && begun.elapsed() < Duration::from_secs(30));
+    }
+    everywhere!(check);
+}
+
 #[test]
 fn joined_requests_end_with_their_decoder_or_their_owner() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
@@ -175,9 +192,9 @@ fn joined_requests_end_with_their_decoder_or_their_owner() {
         }
         let (decoder, joined) = joined(&open, requests(pixels), Duration::ZERO);
         decoder.close();
-        joined.submit(drawn(2), alive).unwrap();
-        let e = joined.next().unwrap().pending.wait().err().unwrap();
-        assert!(e.to_string().contains("the decoder was dropped"), "{e}");
+        let e = joined.submit(drawn(2), alive.clone()).err().unwrap();
+        assert!(e.to_string().contains("the decoder was closed"), "{e}");
+        assert!(joined.next().is_none(), "nothing waits");
         let e = decoder.decode(drawn(1)).err().unwrap();
         assert!(e.to_string().contains("the decoder was dropped"), "{e}");
     }

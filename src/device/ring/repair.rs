@@ -16,7 +16,7 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     /// sample that failed.
     ///
     /// # Errors
-    /// If a sample that fails ends the epoch.
+    /// If a sample that fails is the error of its batch.
     fn repaired(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 

@@ -48,6 +48,8 @@ pub struct Batches<B> {
     error: Option<Error>,
     /// Whether the last item was an error.
     failed: bool,
+    /// Whether the batch at the position failed. The next call passes it.
+    passes: bool,
     /// Time that earlier calls waited for the next batch before they gave up, if any did.
     given_up: Option<Duration>,
 }
@@ -72,6 +74,7 @@ impl<B> Batches<B> {
             finished: None,
             error: None,
             failed: false,
+            passes: false,
             given_up: None,
         }
     }
@@ -212,7 +215,7 @@ impl<B> Batches<B> {
     pub(crate) fn end(&mut self) {
         let is_over = self.left == 0;
         (self.left, self.error, self.failed, self.given_up) = (0, None, false, None);
-        self.unprepared = None;
+        (self.unprepared, self.passes) = (None, false);
         // After `fork`, no lock of the parent may be taken.
         if self.feed().is_some() {
             self.shared().run.end();
@@ -240,6 +243,9 @@ impl<B> Batches<B> {
     /// The next batch of the epoch in progress. `idle` is called before each wait and returns the
     /// longest time to wait, or `None` to give up. The epoch can continue later.
     pub(crate) fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
+        if self.passes {
+            self.pass();
+        }
         if self.left == 0 {
             // From here on, time belongs to the program, although the epoch still exists.
             if self.feed().is_some() {
@@ -272,8 +278,11 @@ impl<B> Batches<B> {
                     )));
                 }
             }
+            // The position stays at the batch that failed, until the program asks for the one after
+            // it.
+            Some(Err(_)) if self.passes => self.stop(),
             // The batch may be requested again once the program has dropped a batch or ended the
-            // capture. (If the source's own error has this kind, the run has ended.)
+            // capture.
             Some(Err(e)) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) => {}
             None if given_up => {}
             // Any other error ends the epoch. The position stays at the batch that failed.
@@ -293,6 +302,25 @@ impl<B> Batches<B> {
         }
         self.failed = matches!(batch, Some(Err(_)));
         batch
+    }
+
+    /// Passes the batch that failed. The feed starts again at the one after it.
+    fn pass(&mut self) {
+        (self.passes, self.failed) = (false, false);
+        let Place { epoch, batch } = self.shared().position();
+        let first = Place { epoch, batch: batch + 1 };
+        self.left -= 1;
+        self.reach(first);
+        if self.left == 0 {
+            self.finished = Some(epoch);
+            return;
+        }
+        let (batches, again) = (first.batch + self.left, self.finished == Some(epoch));
+        let course = Course { first, batches, again, epochs: self.shared().epochs };
+        self.ahead = Some(first);
+        if let Some(feed) = self.feed() {
+            feed.start(course);
+        }
     }
 
     /// The next batch of the feed. Counts the request, the batch and the consumer's wait.
@@ -336,10 +364,13 @@ impl<B> Batches<B> {
         *unprepared = None;
         // The position does not follow a measurement, so it may be that of another batch.
         let place = self.ahead.unwrap_or_else(|| shared.position());
+        // Errors of samples are those of their batch. Others end the epoch.
+        let of_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
             Ok(batch) => shared.skip(place, (self.info)(&batch).failed()).map(|()| batch),
             Err(e) => Err(shared.skip(place, e.failed().iter().map(|(sample, e)| (*sample, e))).err().unwrap_or(e)),
         };
+        self.passes = of_samples && batch.is_err();
         if let Ok(batch) = &batch {
             let since = feed.held_up_since(asked.checked_sub(before).unwrap_or(asked));
             let info = (self.info)(batch);
@@ -587,11 +618,16 @@ impl<B> Iterator for Replay<B> {
 
 /// The batches of one epoch; see [`Batches::epoch`].
 ///
-/// An error is the last item, with two exceptions:
+/// A program that goes on after an error receives the next batch, or the same one again:
 ///
-/// - The [timeout](crate::Loader::timeout) of a consumer that holds every batch. It may drop some
-///   and continue.
-/// - [`ErrorKind::Capturing`]. The batch may be requested again when the capture has ended.
+/// - **A bad sample** is the error of its batch. The next item is the batch after it. The
+///   [checkpoint](Batches::checkpoint) stays at the bad batch until the program asks for the next
+///   item, so a run that ends at the error resumes there.
+/// - **The [timeout](crate::Loader::timeout)** of a consumer that holds every batch. It may drop
+///   some and ask for the batch again.
+/// - **[`ErrorKind::Capturing`].** The batch may be requested again when the capture has ended.
+///
+/// Any other error is the last item, such as that of an order.
 pub struct Epoch<'a, B> {
     batches: &'a mut Batches<B>,
 }
@@ -638,7 +674,7 @@ impl<B> Iterator for Epoch<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // An error ends the epoch early.
+        // An error may end the epoch early.
         (0, usize::try_from(self.batches.left).ok())
     }
 }

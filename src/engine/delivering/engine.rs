@@ -323,9 +323,14 @@ impl<B> Engine<B> {
     /// skipped, one without any other sample. The failures of other batches are listed when the
     /// program receives them ([`Shared::skip`]).
     pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
-        let Some((_, first)) = full.info().failed().next().filter(|_| !self.asked) else { return Ok(full) };
+        if self.asked || full.info().failed().next().is_none() {
+            return Ok(full);
+        }
         let error = match self.shared.on_error {
-            OnError::Stop => first.clone(),
+            OnError::Stop => {
+                let (sample, error) = full.info().failed().next().expect("the batch has one");
+                error.clone().of_batch(vec![(sample, error.clone())])
+            }
             OnError::Skip { .. } => {
                 let failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
                 let exhausted = failed.iter().find(|(_, error)| error.is_exhausted());
@@ -337,7 +342,7 @@ impl<B> Engine<B> {
                 let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; the last: {last}");
                 match exhausted {
                     // Other samples would stand in for ones that are sound.
-                    Some((_, error)) => error.clone(),
+                    Some((_, error)) => error.clone().of_batch(failed.clone()),
                     None => Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()).of_batch(failed),
                 }
             }

@@ -65,7 +65,8 @@ impl<B> Epochs<B> {
         self.batches.begin_from(epoch, first);
     }
 
-    /// Number of batches that the epoch in progress has yet to deliver. An error ends it early.
+    /// Number of batches that the epoch in progress has yet to deliver. One that failed counts until
+    /// the next is requested.
     pub fn left(&self) -> u64 {
         self.batches.left()
     }
@@ -77,7 +78,7 @@ impl<B> Epochs<B> {
     /// is not lost, and the next call continues to wait for it.
     ///
     /// # Errors
-    /// The errors of [`Epoch`](crate::Epoch), which also lists those that do not end the epoch.
+    /// The errors of [`Epoch`](crate::Epoch), which says how to go on after each.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         self.batches.next(idle)
     }
@@ -127,8 +128,7 @@ impl<B> fmt::Debug for Epochs<B> {
 /// One pass over a [`Loader`](crate::Loader) that is used directly in `for`. If opening fails, the
 /// error is the only item.
 ///
-/// As with [`Epoch`](crate::Epoch), an error is the last item, unless it is the
-/// [timeout](crate::Loader::timeout) of a consumer that holds every batch.
+/// Errors are those of [`Epoch`](crate::Epoch), which says how to go on after each.
 pub struct IntoIter(Pass);
 
 enum Pass {

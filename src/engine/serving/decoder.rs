@@ -1,6 +1,6 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -84,7 +84,14 @@ pub struct Decoder<B> {
     thread: Option<JoinHandle<()>>,
     /// Called for each batch on the thread that takes it.
     taken: fn(&B) -> Result<()>,
+    /// What ends with the decoder.
+    ends: Mutex<Vec<Weak<dyn Ends>>>,
     process: u32,
+}
+
+/// What ends when a decoder is closed.
+pub(super) trait Ends: Send + Sync {
+    fn end(&self);
 }
 
 impl<B: Send + 'static> Decoder<B> {
@@ -101,7 +108,7 @@ impl<B: Send + 'static> Decoder<B> {
             .spawn(move || server.serve())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
         let (taken, process) = (B::taken as fn(&B) -> _, std::process::id());
-        Ok(Decoder { requests, monitor, memory, thread: Some(thread), taken, process })
+        Ok(Decoder { requests, monitor, memory, thread: Some(thread), taken, ends: Mutex::default(), process })
     }
 
     /// Decodes `pictures` to a batch, in their order, and waits for it. On a device it also waits
@@ -170,12 +177,29 @@ impl<B> Decoder<B> {
     }
 
     /// Ends the decoder for all threads that share it. Unanswered and further requests become
-    /// errors. Batches that the program holds stay valid. Memory is freed when the last owner drops
-    /// the decoder.
+    /// errors, also those that are [joined](Decoder::joined). Batches that the program holds stay
+    /// valid. Memory is freed when the last owner drops the decoder.
     pub fn close(&self) {
         if check_process(self.process).is_ok() {
             self.requests.close();
+            let ends = std::mem::take(&mut *self.all_ends());
+            ends.iter().filter_map(Weak::upgrade).for_each(|ends| ends.end());
         }
+    }
+
+    /// Ends `joined` when the decoder is closed.
+    pub(super) fn ends(&self, joined: Arc<dyn Ends>) {
+        let mut ends = self.all_ends();
+        ends.retain(|ends| ends.strong_count() > 0);
+        ends.push(Arc::downgrade(&joined));
+        drop(ends);
+        if self.requests.is_closed() {
+            joined.end();
+        }
+    }
+
+    fn all_ends(&self) -> MutexGuard<'_, Vec<Weak<dyn Ends>>> {
+        self.ends.lock().expect("nothing panics while holding it")
     }
 
     /// The memory that the decoder holds. It does not include pending requests, or copies that you

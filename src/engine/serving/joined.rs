@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::decoder::{Decoder, Pending, check_process};
+use super::decoder::{Decoder, Ends, Pending, check_process};
 use super::requests::{Limits, Owned, Picture};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -63,6 +63,7 @@ const AHEAD: usize = 2;
 /// - **Memory.** The bytes of a request are kept until its batch is decoded. A picture of more than
 ///   [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) is dropped at once.
 /// - **The end.** Dropping it drops the requests that are not taken yet. The decoder stays open.
+///   [Closing the decoder](Decoder::close) closes it, too.
 pub struct Joined<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<JoinedBatch<B, T>>>,
@@ -96,6 +97,7 @@ impl<B: Send + 'static> Decoder<B> {
             return Err(Error::config(format!("max_delay of {max_delay:?}: at most {LONGEST:?} are possible")));
         }
         let queue = Arc::new(Queue::new(self.limits(), max_delay));
+        self.ends(queue.clone());
         let (begun, batches) = bounded(AHEAD);
         let collector = Collector { decoder: self.clone(), queue: queue.clone(), begun };
         let thread = std::thread::Builder::new()
@@ -189,6 +191,12 @@ impl<B: Send + 'static, T> Collector<B, T> {
     }
 }
 
+impl<T: Send> Ends for Queue<T> {
+    fn end(&self) {
+        self.close();
+    }
+}
+
 /// Requests that are in no batch yet.
 struct Queue<T> {
     limits: Limits,
@@ -227,7 +235,7 @@ impl<T> Queue<T> {
         // taken last, so it is released first.
         let mut state = self.state();
         if state.closed {
-            return Err(Error::config("requests are no longer joined: close was called"));
+            return Err(Error::config("requests are no longer joined: close was called, or the decoder was closed"));
         }
         if state.waiting.len() >= self.limits.queued {
             return Err(self.limits.busy());

@@ -9,11 +9,13 @@ use crate::error::Error;
 /// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// The batch is an `Err` that names the sample, and the epoch ends.
+    /// The batch is an `Err` that names the sample. A program that goes on receives the next batch.
     #[default]
     Stop,
     /// Replaces the sample by another of the same batch and marks it
-    /// [invalid](crate::BatchInfo::valid), so the batch keeps its shape. Each failing sample is
+    /// [invalid](crate::BatchInfo::valid), so the batch keeps its shape. Its
+    /// [number](crate::BatchInfo::ids) and [key](crate::BatchInfo::keys) are those of the
+    /// replacement. Each failing sample is
     /// logged and listed in [`Batches::faults`](crate::Batches::faults) once, by source index. A
     /// batch in which every sample fails is an `Err`.
     Skip {

@@ -70,7 +70,7 @@ impl Worker {
         part.range().for_each(|place| {
             let meta = part.meta(place);
             meta.key.clear();
-            meta.damaged = 0;
+            (meta.damaged, meta.replaced) = (0, None);
             meta.shown = Rect::default();
         });
         // Calls of the user's code are guarded separately. A panic here is a defect, or comes from

@@ -161,7 +161,7 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     assert!(failed.iter().all(|error| error.contains("the disk is gone")), "{failed:?}");
     drop(opened);
 
-    // With the other policy, the first of them ends the epoch after the batches before it.
+    // With the other policy, the first of them is an error after the batches before it.
     let (before, error) = epoch(&mut open(reading(&source)), 0, 0);
     assert!(error.unwrap().to_string().contains("the disk is gone"));
     source.again();

@@ -1,0 +1,350 @@
+"""Promise: what a program drops or leaves ends, within seconds and without a message of another
+process, and what it catches it can go on from."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import warpfeed
+from conftest import MINI, ROOT, Pictures, bmp, run
+from warpfeed import Augment, ConfigError, Decoder, Loader, WarpfeedError
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(8, 8), "output": "numpy", "num_workers": 2}
+PICTURE = bmp(8, 8, (1, 2, 3))
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def until(condition: Any, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# ---- joined requests
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads")
+def test_a_dropped_joined_ends_with_its_threads_and_frees_its_decoder() -> None:
+    Decoder(max_batch=2, output="numpy", num_workers=1).close()
+    gc.collect()
+    before = threads()
+    refs: list[Any] = []
+    for turn in range(10):
+        decoder = Decoder(max_batch=2, output="numpy", num_workers=1)
+        joined = decoder.joined(lambda decoded: [1] * len(decoded), max_delay_ms=0)
+        future = joined.submit([PICTURE])
+        assert future.result(60) == [1]
+        refs += [weakref.ref(decoder), weakref.ref(joined)]
+        if turn % 2:
+            del future
+        del decoder, joined
+        until(lambda: all(ref() is None for ref in refs))
+    until(lambda: threads() <= before)
+
+
+class Server:
+    """A program's object, whose method is the function: a cycle."""
+
+    def __init__(self) -> None:
+        self.joined = Decoder(max_batch=2, output="numpy").joined(self.run, max_delay_ms=0)
+
+    def run(self, decoded: Any) -> list[int]:
+        return [3] * len(decoded)
+
+
+def test_an_object_that_joins_requests_for_its_own_method_is_collected() -> None:
+    server = Server()
+    assert server.joined.submit([PICTURE]).result(60) == [3]
+    ref = weakref.ref(server)
+    del server
+
+    def is_gone() -> bool:
+        gc.collect()
+        return ref() is None
+
+    until(is_gone)
+
+
+def test_requests_that_wait_keep_what_answers_them() -> None:
+    future = Decoder(max_batch=2, output="numpy").joined(lambda decoded: [5] * len(decoded), max_delay_ms=200).submit([PICTURE])
+    assert future.result(60) == [5]
+
+
+def test_closing_the_decoder_answers_requests_that_wait_at_once() -> None:
+    decoder = Decoder(max_batch=8, output="numpy")
+    joined = decoder.joined(lambda decoded: [0] * len(decoded), max_delay_ms=60_000)
+    waiting, begun = joined.submit([PICTURE]), time.monotonic()
+    decoder.close()
+    with pytest.raises(WarpfeedError, match="the decoder was dropped or closed"):
+        waiting.result(30)
+    assert time.monotonic() - begun < 20
+    joined._thread.join(30)
+    assert not joined._thread.is_alive()
+    with pytest.raises(WarpfeedError, match="decoder was closed"):
+        joined.submit([PICTURE])
+
+
+# ---- the end of the program
+
+#: Programs whose function does not return, and the name in the message.
+STUCK = {
+    "source": ("class Data:\n    def __len__(self): return 99\n    def __getitem__(self, i): here.set(); time.sleep(600)",
+               "loader = warpfeed.Loader(Data(), output='numpy'); next(iter(loader))", "Data.__getitem__"),
+    "transform": ("def stuck(image, rng): here.set(); time.sleep(600)",
+                  "loader = warpfeed.Loader(sys.argv[1], output='numpy', transform=stuck, processes=0); next(iter(loader))",
+                  "transform=stuck"),
+    "order": ("def stuck(epoch):\n    if epoch: here.set(); time.sleep(600)\n    return range(8)",
+              "loader = warpfeed.Loader(sys.argv[1], output='numpy', order=stuck, epochs=9, batch_size=8); next(iter(loader)); "
+              "here.wait(); time.sleep(600)", "order=stuck"),
+    "joined": ("def stuck(decoded): here.set(); time.sleep(600)",
+               "joined = warpfeed.Decoder(output='numpy').joined(stuck, max_delay_ms=0); "
+               "joined.submit([sys.argv[2].encode('latin-1').replace(b'@', bytes(1))]).result()", "joined(stuck)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STUCK)
+def test_one_ctrl_c_ends_a_program_whose_function_does_not_return(what: str, tmp_path: Path) -> None:
+    defined, waits, name = STUCK[what]
+    program = f"""
+import logging, signal, sys, threading, time, warpfeed
+signal.signal(signal.SIGINT, signal.default_int_handler)
+logging.basicConfig(stream=sys.stdout)
+here = threading.Event()
+threading.Thread(target=lambda: (here.wait(), time.sleep(0.3), print("reached", flush=True)), daemon=True).start()
+{defined}
+{waits}
+"""
+    running = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", program, str(MINI), "not a picture"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert running.stdout is not None and "reached" in running.stdout.readline()
+    begun = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert time.monotonic() - begun < 30 and "KeyboardInterrupt" in err
+    assert f"the program ends while {name} has not returned" in out, out
+    assert running.returncode in (1, 130, -signal.SIGINT) and "Fatal" not in err and "abort" not in err.lower(), err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_that_exits_leaves_the_processes_of_its_parent() -> None:
+    code = """
+        import os, sys
+        sys.path.insert(0, sys.argv[2])
+        import functions, warpfeed
+        if __name__ == "__main__":
+            loader = warpfeed.Loader(sys.argv[1], batch_size=4, transform=functions.plain, processes=2, output="numpy",
+                                     augment=warpfeed.Augment.resize(32, 32))
+            batches = iter(loader)
+            next(batches)
+            if os.fork() == 0:
+                sys.exit(0)
+            assert os.waitpid(-1, 0)[1] == 0
+            assert sum(1 for _ in batches) + sum(1 for _ in loader) == 31
+            loader.close()
+    """
+    done = run(code, str(MINI), str(ROOT / "python" / "tests"))
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_sigterm_ends_a_program_with_worker_processes_without_tracebacks(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+            import sys, time
+            import numpy, warpfeed
+
+            def slow(image, rng):
+                time.sleep(0.02)
+                return image
+
+            if __name__ == "__main__":
+                loader = warpfeed.Loader(sys.argv[1], batch_size=4, transform=slow, processes=3, output="numpy")
+                for _ in range(1000):
+                    for batch in loader:
+                        print("batch", flush=True)
+        """)
+    )
+    running = subprocess.Popen(
+        [sys.executable, str(program), str(MINI)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    for _ in range(5):
+        assert "batch" in running.stdout.readline()
+    running.send_signal(signal.SIGTERM)
+    # The pipe closes when the last worker process has ended.
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGTERM and "Traceback" not in err, err
+
+
+# ---- programs that worker processes cannot import
+
+
+@pytest.mark.parametrize("how", ["unguarded", "stdin", "no file"])
+def test_a_program_that_cannot_be_imported_is_refused_when_the_loader_opens(how: str, tmp_path: Path) -> None:
+    code = textwrap.dedent("""
+        import sys, warpfeed
+        def f(image, rng):
+            return image
+        try:
+            warpfeed.Loader(sys.argv[1], transform=f, processes=1, output="numpy")
+        except warpfeed.ConfigError as e:
+            print("refused:", e)
+    """)
+    (tmp_path / "program.py").write_text(code)
+    command = {"unguarded": [str(tmp_path / "program.py")], "stdin": ["-"], "no file": ["-c", code]}[how]
+    done = subprocess.run(
+        [sys.executable, *command, str(MINI)], input=code if how == "stdin" else "", capture_output=True, text=True, timeout=60
+    )
+    said = {"unguarded": 'under \'if __name__ == "__main__":\'', "stdin": "has no file", "no file": "such as a notebook"}[how]
+    assert done.stdout.startswith("refused: transform=f") and said in done.stdout and "processes=0" in done.stdout, done
+
+
+# ---- errors that a program catches
+
+
+class Bad(Pictures):
+    """Its samples 9 and 30 fail."""
+
+    def __getitem__(self, index: int) -> object:
+        if index in (9, 30):
+            raise ValueError(f"{index} is bad")
+        return super().__getitem__(index)
+
+
+def test_a_program_that_catches_the_error_of_a_sample_goes_on_with_the_next_batch() -> None:
+    loader = Loader(Bad(40), retries=0, **OPTIONS)
+    for epoch in range(2):
+        batches, came, failed = iter(loader), [], []
+        while True:
+            try:
+                came.append(next(batches).number)
+            except StopIteration:
+                break
+            except WarpfeedError as e:
+                failed.append(e.sample)
+                state = loader.state_dict()
+                assert (state["epoch"], state["batch"]) == (epoch, {9: 2, 30: 7}[e.sample or 0])
+                again = Loader(Bad(40), retries=0, resume=state, **OPTIONS)
+                with pytest.raises(WarpfeedError, match=f"{e.sample} is bad"):
+                    next(iter(again))
+        assert failed == [9, 30] and came == [0, 1, 3, 4, 5, 6, 8, 9] and loader.epoch == epoch + 1
+    assert loader.stats()["batches"] == 16 and loader.stats()["samples"] == 64
+
+
+def test_ids_and_keys_are_those_of_the_samples_in_the_batch() -> None:
+    loader = Loader(Bad(40), retries=0, max_skipped=5, shuffle=3, **OPTIONS)
+    seen = []
+    for batch in loader:
+        for place, (id, key, valid) in enumerate(zip(batch.ids, batch.keys_of_samples, batch.valid, strict=True)):
+            assert batch.images[place, 0, 0].tolist() == [id % 256, id * 7 % 256, id * 31 % 256] and key == str(id)
+            seen += [id] if valid else []
+    assert sorted(seen) == [id for id in range(40) if id not in (9, 30)]
+    assert sorted(error.sample for _, _, error in loader.faults()) == [9, 30]  # type: ignore[attr-defined]
+
+
+def test_a_handler_of_the_log_that_raises_loses_no_batch(capfd: pytest.CaptureFixture[str]) -> None:
+    class Raises(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("the handler is broken")
+
+    handler = Raises()
+    logging.getLogger("warpfeed").addHandler(handler)
+    try:
+        loader = Loader(Bad(40), retries=0, max_skipped=5, **OPTIONS)
+        assert [batch.number for batch in loader] == list(range(10)) and len(loader.faults()) == 2
+    finally:
+        logging.getLogger("warpfeed").removeHandler(handler)
+    assert "the handler is broken" in capfd.readouterr().err
+
+
+def raises(*_args: Any, **_named: Any) -> Any:
+    raise KeyError("no such thing")
+
+
+@pytest.mark.parametrize("option", ["order", "transform", "transforms", "collate", "data"])
+def test_an_exception_of_any_function_is_the_cause_of_an_error_that_names_the_place(option: str) -> None:
+    class Data(Pictures):
+        __getitem__ = raises
+
+    options: dict[str, Any] = {"retries": 0, **OPTIONS}
+    options.update({"transform": {"processes": 0}}.get(option, {}))
+    data = Data(8) if option == "data" else Pictures(8)
+    if option != "data":
+        options[option] = raises
+    with pytest.raises(WarpfeedError, match="KeyError: 'no such thing'") as raised:
+        next(iter(Loader(data, **options)))
+    error = raised.value
+    assert isinstance(error.__cause__, KeyError) and error.kind == ("source" if option == "data" else "transform")
+    place = {"order": "order=raises at epoch 0", "transform": "sample 0", "data": "sample 0"}
+    assert place.get(option, "(raises) at batch 0 of epoch 0") in str(error), error
+
+
+def test_an_exception_of_an_order_that_is_asked_ahead_is_the_cause_too() -> None:
+    def order(epoch: int) -> Any:
+        return raises() if epoch else range(8)
+
+    loader = Loader(Pictures(8), order=order, epochs=5, **OPTIONS)
+    list(loader)
+    with pytest.raises(WarpfeedError, match="order at epoch 1: KeyError") as raised:
+        list(loader)
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+# ---- states, and parts of a data set
+
+
+def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:
+    """A program with a counter of its own, which saves in its loop: the batches that it trained on."""
+    loader, seen, state = Loader(Pictures(16), shuffle=3, **OPTIONS), [], None
+    first = 0
+    if saved is not None:
+        first = saved[0]
+        loader.load_state_dict(saved[1])
+    for epoch in range(first, 3):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            seen.append((batch.epoch, batch.number))
+            state = epoch, copy.deepcopy(loader.state_dict())
+            if len(seen) == stop:
+                return seen, state
+    return seen, state
+
+
+def test_a_program_with_a_counter_of_its_own_resumes_after_any_batch() -> None:
+    whole, _ = trained(None, None)
+    assert whole == [(epoch, number) for epoch in range(3) for number in range(4)]
+    for stop in range(1, 13):
+        before, saved = trained(stop, None)
+        after, _ = trained(None, saved)
+        assert before + after == whole, f"stopped after {stop} batches"
+
+
+def test_a_data_set_of_ones_own_is_split() -> None:
+    own = Pictures(40, "pair")
+    parts = warpfeed.split(own, [0.75, 0.25], seed=3)
+    assert parts == warpfeed.split(40, [0.75, 0.25], seed=3)
+    stratified = warpfeed.split(own, [0.75, 0.25], seed=3, by_class=True)
+    assert stratified == warpfeed.split(40, [0.75, 0.25], seed=3, labels=[i % 2 for i in range(40)])
+    for indices in (np.arange(40), range(40), list(range(40))):
+        assert warpfeed.split(indices, [0.75, 0.25], seed=3) == parts
+    with pytest.raises(ConfigError, match="by_class"):
+        warpfeed.split(range(40), [0.75, 0.25], seed=3, by_class=True)
