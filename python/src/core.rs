@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
+use warpfeed::source::Source;
 use warpfeed::{Batches, Epochs, Error, HostBatch, Loader, MemoryPlan, Monitor};
 
 use crate::batch::{Batch, Delivered};
@@ -475,6 +476,14 @@ impl Core {
     /// Samples of the source.
     fn source_len(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().source_len()), closed()))
+    }
+
+    /// Whether the data set is a flat folder, whose pictures have no labels.
+    fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |state| {
+            let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
+            of!(&state.open, epochs => Ok(flat(&**epochs.batches().source())), closed())
+        })
     }
 
     /// Names of the classes by label.

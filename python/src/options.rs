@@ -67,7 +67,15 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
         let name: String = name.extract()?;
         if !matches!(
             &*name,
-            "data" | "order" | "max_queued" | "geometry" | "cache_dir" | "cache_bytes" | "cache_refresh"
+            "data"
+                | "order"
+                | "max_queued"
+                | "geometry"
+                | "cache_dir"
+                | "cache_bytes"
+                | "cache_refresh"
+                | "index"
+                | "table"
         ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
                 // Their errors name the call or the field.
@@ -85,19 +93,36 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     // Only a list is a mixture: a Python source of pictures and labels looks like a list of pairs,
     // too.
     let Ok(parts) = data.cast::<PyList>() else {
-        return Ok(match data.extract::<PathBuf>() {
-            Ok(path) => Loader::new(path).stores(stores(options)?),
-            Err(_) => Loader::source(source::of(data, &opening)?),
-        });
+        return match data.extract::<PathBuf>() {
+            Ok(path) => opened_with(Loader::new(path), options),
+            Err(_) => {
+                let source = source::of(data, &opening)?;
+                opening.check_used().raised(data.py())?;
+                Ok(Loader::source(source))
+            }
+        };
     };
     // The loader opens paths itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
-        return Ok(Loader::mixture(paths).stores(stores(options)?));
+        return opened_with(Loader::mixture(paths), options);
     }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> =
         parts.into_iter().map(|(part, share)| Ok((source::of(&part, &opening)?, share))).collect::<PyResult<_>>()?;
+    opening.check_used().raised(data.py())?;
     Ok(Loader::mixture(parts))
+}
+
+/// A loader of paths with the options for opening them.
+fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
+    loader = loader.stores(stores(options)?);
+    if let Some(indexed) = options.get_item("index")? {
+        loader = loader.index(indexed.extract()?);
+    }
+    if let Some(columns) = options.get_item("table")? {
+        loader = loader.table(source::columns(&columns).map_err(|e| of_option("table", &columns, e))?);
+    }
+    Ok(loader)
 }
 
 /// Stores of URLs, with the cache that the options ask for.
@@ -108,7 +133,12 @@ fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn St
         None => None,
     };
     let Some(bytes) = bytes else {
+        let refreshed = options.get_item("cache_refresh")?.is_some_and(|renewed| renewed.is_truthy().unwrap_or(true));
         return match folder {
+            None if refreshed => Err(refused(
+                options.py(),
+                "cache_refresh needs cache_bytes: the bytes that the cache may take".to_owned(),
+            )),
             None => Ok(warpfeed_stores::all()),
             Some(_) => {
                 Err(refused(options.py(), "cache_dir needs cache_bytes: the bytes that the cache may take".to_owned()))
@@ -190,8 +220,6 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         }
         "decode_share" => loader.decode_share(value.extract()?),
         "mmap" => loader.mmap(value.extract()?),
-        "index" => loader.index(value.extract()?),
-        "table" => loader.table(source::columns(value)?),
         "classes" => loader.classes(value.extract::<Vec<String>>()?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
         "dtype" => loader.dtype(dtype(value)?),

@@ -27,7 +27,9 @@ pub(crate) fn pack<'py>(
     options: &Bound<'py, PyDict>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let source = source::of(data, &opening(options)?)?;
+    let opening = opening(options)?;
+    let source = source::of(data, &opening)?;
+    opening.check_used().raised(py)?;
     let get = |name: &str| {
         options.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("no {name}"))))
     };

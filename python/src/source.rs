@@ -22,7 +22,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
         let opening = opening.clone();
-        return aside(py, move |_| opening.open(path));
+        return aside(py, move |_| opening.open_part(path));
     }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return described(describe.call0()?.cast::<PyDict>()?, opening);

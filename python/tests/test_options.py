@@ -83,21 +83,25 @@ def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, An
 def test_the_folder_of_a_cache_is_its_own(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cache_dir needs cache_bytes"):
         next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "cache")))
+    # A table of this machine may name files in a store.
+    picture = sorted(Path(mini).rglob("*.jpg"))[0]
+    (tmp_path / "t.csv").write_text(f"path,label\n{picture},0\n")
+    table: dict[str, Any] = {"data": tmp_path / "t.csv", "table": TableOptions(picture="path"), "output": "numpy"}
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "x.jpg").write_bytes(b"")
     with pytest.raises(ConfigError, match='this one contains "x.jpg": choose an empty folder'):
-        next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "photos", cache_bytes=10**9)))
-    cache = {"output": "numpy", "augment": Augment.train(32), "cache_dir": tmp_path / "new", "cache_bytes": 10**9}
-    next(iter(Loader(mini, **cache)))
+        next(iter(Loader(**table, cache_dir=tmp_path / "photos", cache_bytes=10**9)))
+    cache = {**table, "augment": Augment.train(32), "cache_dir": tmp_path / "new", "cache_bytes": 10**9}
+    next(iter(Loader(**cache)))
     assert (tmp_path / "new" / "warpfeed-cache").exists()
     listing = tmp_path / "new" / "files" / f"{0:032x}.listing"
     listing.write_bytes(b"")
-    Loader(mini, cache_refresh=False, **cache).close()
+    Loader(cache_refresh=False, **cache).close()
     assert listing.exists()
-    Loader(mini, cache_refresh=True, **cache).close()
+    Loader(cache_refresh=True, **cache).close()
     assert not listing.exists()
     with pytest.raises(TypeError, match="^cache_refresh='yes': want True or False"):
-        Loader(mini, cache_refresh="yes", **cache)  # type: ignore[arg-type]
+        Loader(cache_refresh="yes", **cache)
 
 
 def test_bad_options_of_a_decoder_and_of_pack_are_named_too(mini: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ._function import Function
 from ._given import mixture
 from ._numbers import Chosen
 from ._report import Report, Stats
-from ._sources import TableOptions, Tokens
+from ._sources import TableOptions, Tokens, names_url
 from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
 from ._transforms import Collate, Fields, Transforms
 from ._types import Device, Dtype, Normalize, Trace
@@ -144,8 +144,9 @@ class Loader:
         classes: names of the classes. The position of a name is its label, whatever numbers
             the data set has.
         classes_file: a file with the names of the classes: one name per line, or a JSON list.
-        table: meaning of a table's columns.
-        index: keeps the listing of a folder in the file ``<folder>.warpfeed-index`` next to it.
+        table: meaning of a table's columns; an error for a data set without columns.
+        index: keeps the listing of a folder of this machine in the file ``<folder>.warpfeed-index`` next to
+            it; an error for other data sets.
         fields: more fields by name: ``{"emb": Numbers("f32", [768]), "boxes": Boxes(100)}``.
         annotations_follow: the picture on which boxes, masks and points were drawn, if EXIF turns
             it and the sizes are ambiguous: ``"stored"``, the pixels as the file stores them, or
@@ -177,7 +178,7 @@ class Loader:
         pin_memory: page-locks host memory.
         mmap: maps tar shards into memory instead of reading them.
         cache_bytes: bytes that a folder on this machine may take to keep what is read from URLs.
-            Without it nothing is kept.
+            Without it nothing is kept. It is an error for a data set of this machine.
         cache_dir: that folder; ``$XDG_CACHE_HOME/warpfeed/blocks`` by default. It is created, and
             must have no other files. All processes of a machine may share it.
         cache_refresh: lists stores again instead of using the listings in the cache, which lack
@@ -292,6 +293,12 @@ class Loader:
         )
         if isinstance(data, (list, tuple)):
             data = mixture(data)
+        # A table of this machine may name files in a store.
+        if (cache_bytes is not None or cache_refresh) and table is None and not names_url(data):
+            option = "cache_refresh" if cache_bytes is None else "cache_bytes"
+            raise ConfigError(
+                f"{option}: the cache keeps what is read from URLs, and this data set is on this machine: leave it out"
+            )
         for option, draws in (("weights", weights is not None), ("balanced", balanced)):
             if shuffle and draws:
                 raise ConfigError(
@@ -365,6 +372,15 @@ class Loader:
             # Warnings come before the error that they explain.
             _log_messages()
         close_at_exit(self)
+        # A pair of an image and a label needs both.
+        left_out = set(options.get("without", ()))
+        pair = not views and not left_out and set(fields or ()) <= {"image", "label"}
+        if (pair or self._wants_label) and not unlabelled and "label" not in left_out and self._core.lacks_labels():
+            self.close()
+            raise ConfigError(
+                f"{data}: pictures in one folder have no labels; pass unlabelled=True to read them as -1, or "
+                "without=['label'] to leave them out"
+            )
         self._chosen = Chosen(options["subset"].values if "subset" in options else None, self._core.source_len())
         self._own = frozenset(vars(self)) - foreign
 

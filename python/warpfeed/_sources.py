@@ -121,6 +121,19 @@ class Concat:
         return {"kind": "concat", "parts": list(self.parts), "labels": labels}
 
 
+def names_url(data: Any) -> bool:
+    """Whether `data`, or a part of it, is a URL."""
+    if isinstance(data, (str, os.PathLike)):
+        scheme, found, _ = str(os.fspath(data)).partition("://")
+        return bool(found) and scheme != "file"
+    if isinstance(data, list):
+        return any(names_url(part) for part, *_ in data)
+    if not hasattr(data, "_describe_source"):
+        return False
+    described = data._describe_source()
+    return any(names_url(described.get(name)) for name in ("path", "pictures")) or any(map(names_url, described.get("parts", ())))
+
+
 @dataclass(frozen=True)
 class TableOptions(Named):
     """Columns of a CSV, TSV or JSON-lines file: ``Loader("train.csv", table=...)``.

@@ -111,7 +111,12 @@ impl Kind for Label {
                 let cause = "no label, which soft_labels needs; with unlabelled(true) its row has no class";
                 return Err(Error::in_source(cause));
             }
-            // A negative label has no column in the row, which may be intended.
+            (Some(label), _) if label < 0 && !self.unlabelled => {
+                return Err(Error::in_source(format!(
+                    "label {label} is below zero, and classes are numbered from 0: a sample without a class has no label, \
+                     or a negative one with unlabelled(true); other numbers are a field of the kind Numbers"
+                )));
+            }
             (Some(label), Some((classes, _))) if label >= classes as i64 => {
                 return Err(Error::in_source(format!("label {label}, soft_labels is for {classes} classes, from 0")));
             }

@@ -67,12 +67,23 @@ impl Input {
                 "classes numbers the labels of every data set by name; with it, leave out by_class_name and keep_labels",
             ));
         }
+        let path = self.path().map(Path::to_owned);
+        let opened = self.open_part(options, join)?;
+        options.check_used().map_err(|e| if let Some(path) = path { e.at_path(path) } else { e })?;
+        Ok(opened)
+    }
+
+    fn open_part(
+        self,
+        options: &source::Options,
+        join: Option<Join>,
+    ) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         match self {
-            Input::Path(path) => Ok((options.open(path)?, None)),
+            Input::Path(path) => Ok((options.open_part(path)?, None)),
             Input::Source(source) => Ok((options.number(source)?, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture is empty")),
             Input::Mixture(parts) => {
-                let open = |(part, proportion): (Input, f64)| Ok((part.open(options, None)?.0, proportion));
+                let open = |(part, proportion): (Input, f64)| Ok((part.open_part(options, None)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;
                 let mixture = parts.iter().map(|(part, proportion)| (part.len() as u64, *proportion)).collect();
                 let parts = parts.into_iter().map(|(part, _)| part).collect();

@@ -155,7 +155,7 @@ impl Loader {
     }
 
     /// Sets whether the listing of a folder is kept in a file next to it; off by default. A folder
-    /// of millions of files then opens without listing them; see
+    /// of millions of files then opens without listing them. Other data sets refuse it; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```
@@ -167,7 +167,8 @@ impl Loader {
         self
     }
 
-    /// Sets the meaning of a table's columns. Other data sets ignore it.
+    /// Sets the meaning of a table's columns. Data sets without columns refuse it; see
+    /// [`source::Options::table`](crate::source::Options::table).
     ///
     /// ```
     /// # use warpfeed::{Loader, source::TableOptions};

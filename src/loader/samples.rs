@@ -9,9 +9,7 @@ use crate::error::{Error, Result};
 use crate::order::{self, Order};
 #[cfg(doc)]
 use crate::order::{Bucketed, Mixture, Weighted, Windowed};
-#[cfg(doc)]
-use crate::source;
-use crate::source::{Labels, Source};
+use crate::source::{self, Labels, Source};
 
 /// The choice of samples and their order.
 impl Loader {
@@ -206,7 +204,11 @@ impl Loader {
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
-        Ok((Loader { input: Input::Source(source.clone()), opened: None, ..self }, source))
+        // The options for opening have been used.
+        let loader = Loader { input: Input::Source(source.clone()), opened: None, indexed: false, ..self };
+        #[cfg(feature = "tables")]
+        let loader = loader.table(source::TableOptions::new());
+        Ok((loader, source))
     }
 
     /// The samples that [`subset`](Loader::subset) chose, or all of them.

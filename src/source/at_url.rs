@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ahead::Remote;
 use super::folder::StoredFolder;
-use super::formats::{DATA_FORMATS, DataFormat, Opened, WITH_PARTS, of_pattern, parquet_at};
+use super::formats::{DATA_FORMATS, DataFormat, Opened, WITH_PARTS, no_annotations, of_pattern, parquet_at};
 use super::options::Options;
 use super::tree::Tree;
 use super::{Arrow, Object, Tar, tar};
@@ -60,7 +60,7 @@ fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Optio
         return format.open_url(url, options);
     }
     let tars = tree.entries().filter(|(name, is_folder)| !is_folder && tar::is_shard(name)).count();
-    let pictures = StoredFolder::count(url, &objects, &options.formats);
+    let (pictures, folders) = StoredFolder::survey(url, &objects, &options.formats);
     match (tars, pictures) {
         (0, 0) => {
             if !tree.files_in("arrow").is_empty() {
@@ -78,7 +78,10 @@ fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Optio
                 format!("no .tar objects and no pictures among {} objects below this URL{nested}", objects.len());
             Err(Error::in_source(cause).at_path(url))
         }
-        (0, _) => Ok(Arc::new(StoredFolder::of(url, objects, remote, options.formats.clone())?)),
+        (0, _) => {
+            no_annotations(tree, folders.into_iter()).map_err(|e| e.at_path(url))?;
+            Ok(Arc::new(StoredFolder::of(url, objects, remote, options.formats.clone())?))
+        }
         (_, 0) => Ok(Arc::new(Tar::in_store(url, remote, Some(objects))?)),
         _ => Err(Error::in_source(format!(
             "{tars} .tar objects and {pictures} pictures lie below this URL; give the URL of one of the two, or the format"

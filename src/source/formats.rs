@@ -13,7 +13,7 @@ use super::ahead::Remote;
 use super::brought::bring;
 use super::folder::StoredFolder;
 use super::layout::{
-    COCO_JSON, is_lmdb, is_npy_folder, is_records_folder, is_records_name, is_voc, is_voc_list, is_yolo,
+    COCO_JSON, annotations_in, is_lmdb, is_npy_folder, is_records_folder, is_records_name, is_voc, is_voc_list, is_yolo,
 };
 use super::options::Options;
 use super::tree::Tree;
@@ -330,14 +330,10 @@ pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Sour
         return opened;
     }
     match (folder, tars) {
-        (Ok(_), 0) if let Some(json) = annotations_in(path) => {
-            Err(Error::in_source(format!(
-                "holds annotations and pictures, which would be class folders; open the annotations, such as {json:?}, or \
-                 choose the format \"folder\""
-            ))
-            .at_path(path))
+        (Ok(folder), 0) => {
+            no_annotations(Tree::Local(path), folder.class_folders()).map_err(|e| e.at_path(path))?;
+            Ok(Arc::new(folder))
         }
-        (Ok(folder), 0) => Ok(Arc::new(folder)),
         (Ok(folder), _) => Err(Error::in_source(format!(
             "holds {tars} .tar files and {} images; open one of the two with `Tar::open` or `Folder::open`, or move them apart",
             folder.len()
@@ -356,16 +352,18 @@ pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Sour
     }
 }
 
-/// The first JSON file in COCO's folder `annotations` below `path`, if this holds nothing else.
-fn annotations_in(path: &Path) -> Option<String> {
-    let files = fs::read_dir(path.join("annotations")).ok()?;
-    let mut names: Vec<String> = files
-        .filter_map(|file| file.ok()?.file_name().into_string().ok())
-        .filter(|name| !name.starts_with('.'))
-        .collect();
-    names.sort();
-    let are_all = names.iter().all(|name| name.ends_with(".json"));
-    names.into_iter().next().filter(|_| are_all).map(|name| format!("annotations/{name}"))
+/// Checks that a folder of class folders is not an annotated data set, whose pictures would get the
+/// numbers of folders such as `train` as their labels. `pictures` are the folders of the pictures.
+///
+/// # Errors
+/// If it is one. The message says what to open.
+pub(super) fn no_annotations<'a>(folder: Tree<'_>, pictures: impl Iterator<Item = &'a str>) -> Result<()> {
+    match annotations_in(folder, pictures) {
+        Some(found) => Err(Error::in_source(format!(
+            "looks like {found}; its folders would be classes, and the format \"folder\" opens it so"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Opens the Arrow or Parquet files in `folder`, if there are any: those of `split`, or of the only

@@ -82,6 +82,93 @@ pub(super) fn voc_of_list(path: &Path) -> Option<PathBuf> {
     (text && lists.ends_with(VOC_LISTS)).then(|| lists.parent().map(Path::to_owned))?
 }
 
+/// Number of folders that are looked at for annotations. More are classes.
+const LOOKED_FOR_ANNOTATIONS: usize = 16;
+
+/// Describes the annotations of a folder that would open as class folders, and says what to open
+/// instead. `None` if it has none. `pictures` are the folders of the pictures, below `folder`.
+pub(super) fn annotations_in<'a>(folder: Tree<'_>, pictures: impl Iterator<Item = &'a str>) -> Option<String> {
+    let yolo = |at: &str| format!("a YOLO data set, whose boxes are in text files: open {at:?}");
+    let coco = |at: &str| format!("a COCO data set: open its annotations, such as {at:?}");
+    let mut files: Vec<String> = folder.entries().filter(|(_, is_folder)| !is_folder).map(|(name, _)| name).collect();
+    files.sort();
+    let of = |ends: &[&str], is: fn(&[u8]) -> bool| {
+        let has_end =
+            |name: &&String| Path::new(name).extension().is_some_and(|end| ends.iter().any(|one| end == *one));
+        files.iter().filter(has_end).take(LOOKED_FOR_ANNOTATIONS).find(|name| is(&folder.start(name)))
+    };
+    if let Some(name) = of(&["yaml", "yml"], is_yolo_data) {
+        return Some(yolo(name));
+    }
+    if let Some(name) = of(&["json"], is_coco) {
+        return Some(coco(name));
+    }
+    // The folders above the pictures, each with the names of those in it that lead to pictures.
+    let mut above: Vec<(&str, Vec<&str>)> = Vec::new();
+    for path in pictures {
+        let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
+        for start in starts {
+            let (place, inside) = (&path[..start], path[start..].split('/').next().unwrap_or_default());
+            match above.iter().position(|(other, _)| *other == place) {
+                Some(at) if !above[at].1.contains(&inside) && above[at].1.len() < LOOKED_FOR_ANNOTATIONS => {
+                    above[at].1.push(inside);
+                }
+                None if above.len() < LOOKED_FOR_ANNOTATIONS => above.push((place, vec![inside])),
+                _ => {}
+            }
+        }
+    }
+    for (place, names) in above {
+        let shown = place.trim_end_matches('/');
+        if names.contains(&IMAGES) && !shown.is_empty() && folder.has_folder(&format!("{place}{LABELS}")) {
+            return Some(yolo(shown));
+        }
+        let has = |name: &str| folder.has_folder(&format!("{place}{name}"));
+        if names.contains(&VOC_PICTURES) && !shown.is_empty() && (has(VOC_ANNOTATIONS) || has(VOC_MASKS)) {
+            return Some(format!("a Pascal VOC data set: open {shown:?}"));
+        }
+        if let Some(json) = names
+            .iter()
+            .map(|name| format!("{place}{name}"))
+            .find(|name| folder.has_file(&format!("{name}/{COCO_JSON}")))
+        {
+            return Some(format!("a COCO data set: open {json:?}, or another folder that has {COCO_JSON}"));
+        }
+        for name in [VOC_ANNOTATIONS, "annotations"] {
+            let inside = folder.names_in(&format!("{place}{name}"), LOOKED_FOR_ANNOTATIONS);
+            let ends = |end: &str| inside.iter().filter(|name| name.ends_with(end)).count();
+            let first = inside.iter().min().map(|first| format!("{place}{name}/{first}"));
+            match first {
+                Some(first) if ends(".json") == inside.len() => return Some(coco(&first)),
+                Some(first) if ends(".xml") > 0 => {
+                    return Some(format!(
+                        "a Pascal VOC data set, whose boxes are in files such as {first:?}: call the folder of its \
+                         pictures {VOC_PICTURES} and that of its boxes {VOC_ANNOTATIONS}, and open the folder of both"
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+/// Whether a YAML file that begins with `start` describes a YOLO data set.
+fn is_yolo_data(start: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(start);
+    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+    has("names:") && (has("train:") || has("val:"))
+}
+
+/// Whether a JSON file that begins with `start` has annotations in COCO's form.
+fn is_coco(start: &[u8]) -> bool {
+    let has = |word: &str| memchr::memmem::find(start, word.as_bytes()).is_some();
+    has("\"supercategory\"")
+        || has("\"images\"") && has("\"file_name\"")
+        || has("\"licenses\"") && has("\"info\"")
+        || has("\"annotations\"") && has("\"bbox\"")
+}
+
 /// Maximum number of arrays in a folder of them. A sample has fewer fields.
 const MOST_ARRAYS: usize = 64;
 

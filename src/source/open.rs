@@ -32,12 +32,28 @@ impl Options {
     /// Opens the data set at `path` like [`open`], with these options.
     ///
     /// # Errors
-    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, a class that is not in the
-    /// list, a URL whose scheme has no [store](Options::store), and a format that cannot be read
+    /// The errors of [`open`]. Also for an LMDB with `mmap(false)`, an option that this data set
+    /// does not use ([`index`](Options::index), [`table`](Options::table)), a class that is not in
+    /// the list, a URL whose scheme has no [store](Options::store), and a format that cannot be read
     /// from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
+        // A copy of its own, because clones share what they have opened.
+        let (path, options) = (path.as_ref(), self.renewed());
+        let source = options.open_part(path)?;
+        options.check_used().map_err(|e| e.at_path(path))?;
+        Ok(source)
+    }
+
+    /// Opens one of several data sets that share these options, at `path`. It may have no use for
+    /// some of them, which [`check_used`](Options::check_used) finds out at the end.
+    ///
+    /// # Errors
+    /// Those of [`open`](Options::open), except for options that are not used.
+    pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
-        self.number(any(path, self)?).map_err(|e| e.at_path(path))
+        let source = self.number(any(path, self)?).map_err(|e| e.at_path(path))?;
+        self.note_used(path, &*source);
+        Ok(source)
     }
 }
 

@@ -1,11 +1,13 @@
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "tables")]
 use super::TableOptions;
 use super::record::Wanted;
-use super::store::{Store, Stores};
+use super::store::{Location, Store, Stores};
 use super::{Classes, Source};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Format;
 
 /// Options for opening a data set. [`open`](super::open()) uses the defaults.
@@ -29,7 +31,21 @@ pub struct Options {
     pub(super) format: Option<String>,
     /// The part of a file that the path names, such as `train` in `all.lmdb/train`.
     pub(super) part: Option<String>,
+    pub(super) used: Arc<Used>,
 }
+
+/// Whether a data set has used these options. Clones of the options share it.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    index: AtomicBool,
+    /// The uses of columns.
+    columns: AtomicBool,
+    /// Everything else that describes a table.
+    table: AtomicBool,
+}
+
+/// Formats without columns.
+const WITHOUT_COLUMNS: [&str; 5] = ["coco", "folder", "tar", "voc", "yolo"];
 
 impl Default for Options {
     fn default() -> Self {
@@ -44,6 +60,7 @@ impl Default for Options {
             stores: Stores::default(),
             format: None,
             part: None,
+            used: Arc::default(),
         }
     }
 }
@@ -74,7 +91,7 @@ impl Options {
     }
 
     /// Whether the listing of a folder of pictures is stored in the file `<folder>.warpfeed-index`
-    /// next to it; `false` by default. Opening then checks the modification time of each folder,
+    /// next to it; `false` by default. Other data sets refuse it. Opening then checks the modification time of each folder,
     /// and lists the files again if one has changed. The file is written atomically, so ranks can
     /// share it. The listing is not stored if a folder changed within the last two seconds.
     #[must_use]
@@ -111,7 +128,9 @@ impl Options {
         self
     }
 
-    /// Meaning of the columns of a table. Other data sets ignore it.
+    /// Meaning of the columns of a table, or of another format with columns. Data sets without
+    /// columns refuse it, and columns with types refuse what only describes a table, such as
+    /// [`root`](TableOptions::root).
     #[cfg(feature = "tables")]
     #[must_use]
     pub fn table(mut self, columns: TableOptions) -> Self {
@@ -124,6 +143,49 @@ impl Options {
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = Some(classes);
         self
+    }
+
+    /// A copy that has opened nothing yet.
+    pub(super) fn renewed(&self) -> Self {
+        Options { used: Arc::default(), ..self.clone() }
+    }
+
+    /// Notes which options `source` uses, the data set at `path`.
+    pub(super) fn note_used(&self, path: &Path, source: &dyn Source) {
+        let kind = source.kind();
+        let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
+        note(&self.used.index, kind == "folder" && matches!(Location::of(path), Location::Path(_)));
+        note(&self.used.columns, !WITHOUT_COLUMNS.contains(&kind));
+        note(&self.used.table, kind == "table");
+    }
+
+    /// Checks that the data sets that [`open_part`](Options::open_part) opened use the options for
+    /// listings and columns.
+    ///
+    /// # Errors
+    /// If one was set and none of them uses it.
+    pub fn check_used(&self) -> Result<()> {
+        let used = |used: &AtomicBool| used.load(Ordering::Relaxed);
+        if self.indexed && !used(&self.used.index) {
+            return Err(Error::config(
+                "index(true) keeps the listing of a folder of pictures on this machine, and this data set is not one: \
+                 leave it out",
+            ));
+        }
+        #[cfg(feature = "tables")]
+        if self.table.wanted() != Wanted::default() && !used(&self.used.columns) {
+            return Err(Error::config("the option table describes columns, and this data set has none: leave it out"));
+        }
+        #[cfg(feature = "tables")]
+        if let Some(option) = self.table.of_tables_only()
+            && !used(&self.used.table)
+        {
+            return Err(Error::config(format!(
+                "{option} of TableOptions describes CSV, TSV and JSON-lines files, and this data set is not one: leave \
+                 it out"
+            )));
+        }
+        Ok(())
     }
 
     /// The uses of columns that the user chose.

@@ -10,6 +10,10 @@
 //!   belongs to `test`.
 //! - Files without any such name belong to `train`.
 //!
+//! Files in the only other folder, such as `imagenet/plain_text`, are a configuration of the data
+//! set if it is one of the Hugging Face hub. Elsewhere they may be another data set, so a split of
+//! theirs is not taken for one of `imagenet`.
+//!
 //! A missing shard, and files of two sets in one split, are errors.
 
 use std::fs;
@@ -127,6 +131,15 @@ pub(super) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
     }
     // The only folder may be a configuration, such as `plain_text/train-00000-of-00001.parquet`.
     let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && wanted != Some(folder));
+    if only && wanted.is_some() && !is_of_hub(at) {
+        let folder = &splits[0].0;
+        return Err(Error::config(format!(
+            "no such file or folder, and {} has no such split; files lie in its folder {folder:?}: open {}, or a split of it",
+            at.display(),
+            at.join(folder).display(),
+        ))
+        .at_path(at.join(wanted.unwrap_or_default())));
+    }
     let chosen = if only { splits.swap_remove(0).1 } else { choose(at, splits, wanted)? };
     let Some((folder, _)) = chosen.first().and_then(|name| name.split_once('/')) else { return Ok(chosen) };
     if usual(folder).is_some() {
@@ -137,6 +150,16 @@ pub(super) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
     let inside = chosen.iter().map(|name| name[folder.len() + 1..].to_owned()).collect();
     let found = below(&at.join(&folder), inside, wanted.filter(|_| only))?;
     Ok(found.into_iter().map(|name| format!("{folder}/{name}")).collect())
+}
+
+/// Whether `at` is a whole data set of the Hugging Face hub: `hf://datasets/org/name@revision`.
+#[cfg(any(feature = "parquet", test))]
+fn is_of_hub(at: &Path) -> bool {
+    let name = at.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
+    name.is_some_and(|name| {
+        let (name, revision) = name.split_once('@').unwrap_or((name, ""));
+        name.split('/').count() == 2 && (!revision.contains('/') || revision.starts_with("refs/"))
+    })
 }
 
 /// Groups files by split. `name` returns the name of a file.
@@ -182,7 +205,7 @@ pub(super) fn choose<T>(at: &Path, splits: Vec<Split<T>>, wanted: Option<&str>) 
     let cause = match wanted {
         Some(wanted) => match splits.into_iter().find(|(name, _)| name == wanted) {
             Some((_, files)) => return Ok(files),
-            None => format!("no split {wanted:?}, only {names}"),
+            None => format!("no split {wanted:?}, only {names}, and no file or folder of this name"),
         },
         None if several => format!("has the splits {names}: add the name of one to the path, such as {first}"),
         None => return Ok(splits.into_iter().next().map_or_else(Vec::new, |(_, files)| files)),
@@ -218,7 +241,7 @@ mod tests {
     #[test]
     fn a_folder_of_a_configuration_has_splits_of_its_own() {
         let names = |list: &[&str]| -> Vec<String> { list.iter().map(|name| (*name).to_owned()).collect() };
-        let at = Path::new("set");
+        let at = Path::new("hf://datasets/org/set@refs/pr/1");
         let files = names(&["plain/test-00000-of-00001.parquet", "plain/train-00000-of-00001.parquet"]);
         let e = below(at, files.clone(), None).unwrap_err();
         assert!(e.cause().contains("the splits test, train"), "{e}");
@@ -229,6 +252,19 @@ mod tests {
         assert_eq!(below(at, deep.clone(), Some("train")).unwrap(), deep[1..]);
         let custom = names(&["left/0000.parquet", "right/0000.parquet"]);
         assert_eq!(below(at, custom.clone(), Some("right")).unwrap(), custom[1..]);
+    }
+
+    /// `Loader("x/train")` must not open the files of `x/other`.
+    #[test]
+    fn a_split_is_not_looked_for_in_another_data_set() {
+        let files = vec!["other/train-00000-of-00001.parquet".to_owned()];
+        for at in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
+            let e = below(Path::new(at), files.clone(), Some("train")).unwrap_err();
+            assert!(e.cause().contains("no such file or folder") && e.cause().contains(&format!("{at}/other")), "{e}");
+            assert_eq!(e.path(), Some(&*Path::new(at).join("train")));
+            assert_eq!(below(Path::new(at), files.clone(), None).unwrap(), files);
+        }
+        assert_eq!(below(Path::new("hf://datasets/org/set"), files.clone(), Some("train")).unwrap(), files);
     }
 
     #[test]

@@ -16,7 +16,7 @@ const DEPTH: usize = 2;
 /// Maximum number of folders that are searched at one depth. More are classes, not splits.
 const FOLDERS: usize = 256;
 /// Bytes that tell the kind of a file.
-const START: usize = 512;
+const START: usize = 4096;
 
 /// A folder.
 #[derive(Clone, Copy)]
@@ -59,6 +59,19 @@ impl<'a> Tree<'a> {
                     Some((folder, _)) => seen.insert(folder.to_owned()).then(|| (folder.to_owned(), true)),
                     None => Some((name.to_owned(), false)),
                 }))
+            }
+        }
+    }
+
+    /// Names of files and folders in the folder `below` this one, in any order, at most `most`.
+    pub(super) fn names_in(self, below: &str, most: usize) -> Vec<String> {
+        match self {
+            Tree::Local(folder) => {
+                Tree::Local(&folder.join(below)).entries().take(most).map(|(name, _)| name).collect()
+            }
+            Tree::Stored(url, objects, remote) => {
+                let url = format!("{}/{below}", url.trim_end_matches('/'));
+                Tree::Stored(&url, objects, remote).entries().take(most).map(|(name, _)| name).collect()
             }
         }
     }

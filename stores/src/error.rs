@@ -53,8 +53,9 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     );
     // A server or proxy that is ending may send a part of the range with an honest header.
     let other_range = text.contains("Requested ") && text.contains(", got ");
+    let circles = text.contains("error following redirect");
     let transient = match status {
-        _ if final_answer => false,
+        _ if final_answer || circles => false,
         _ if other_range => true,
         Some(408 | 425 | 429 | 500..) => true,
         Some(_) => false,
@@ -74,7 +75,13 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             (_, Some(416)) => "the object is shorter than when it was opened; open the loader again".to_owned(),
             (_, Some(429 | 503)) => "the server has too many requests".to_owned(),
             _ if other_range => "the server sent another range than the one that was asked for".to_owned(),
-            _ if text.contains("non-partial") => {
+            (E::InvalidPath { .. }, _) => {
+                "an object below this URL has a name with an empty part, \".\" or \"..\", which is no \
+                 path: rename or remove it, or give the URL of a folder without it"
+                    .to_owned()
+            }
+            _ if circles => "the server redirects this URL in a circle, or too often: check the URL".to_owned(),
+            _ if text.contains("non-partial") || text.contains("Range request not supported") => {
                 "this server does not support byte ranges: use another server, or copy the data set".to_owned()
             }
             _ if text.contains("169.254.169.254") || text.contains("metadata") || text.contains("credential") => {
@@ -224,6 +231,10 @@ mod tests {
         assert!(e.cause().contains("clock of this machine") && !e.is_transient(), "{e}");
         let e = convert(denied("<Code>AccessDenied</Code>"), "s3://b/x", "opening");
         assert!(e.cause().contains("access is denied") && e.kind() == ErrorKind::Config, "{e}");
+        // S3 has keys that are no paths.
+        let source = object_store::path::Path::parse("set/a//b.jpg").unwrap_err();
+        let e = convert(object_store::Error::InvalidPath { source }, "s3://b/set", "listing");
+        assert!(e.cause().contains("\"set/a//b.jpg\"") && e.cause().contains("rename or remove it"), "{e}");
         // A listing that is refused.
         let e = convert(refused(403, "<Error><Code>AccessDenied</Code></Error>"), "s3://b/x", "listing");
         assert!(e.cause().contains("access is denied") && !e.is_transient(), "{e}");

@@ -12,7 +12,7 @@ use warpfeed::{Error, ErrorKind, Result};
 
 use crate::error::convert;
 use crate::http::Connector;
-use crate::open::{Place, hub_endpoint, hub_name};
+use crate::open::{Place, hub_endpoint, hub_name, in_address};
 use crate::runtime::PerProcess;
 use crate::store::{COMMIT, heard, wait};
 
@@ -32,7 +32,7 @@ async fn commit_of(client: &HttpClient, place: &Place) -> Result<String> {
     let (name, revision) = hub_name(place.root.split_once("://").map_or("", |(_, name)| name));
     // A full hash is a commit itself.
     if revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Ok(revision.to_owned());
+        return Ok(revision);
     }
     let commits =
         || Ok::<_, Error>(COMMITS.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner));
@@ -75,7 +75,7 @@ pub(crate) fn list(place: Arc<Place>, prefix: String) -> Result<Vec<Object>> {
         let broken = |cause: String| failed(Error::new(ErrorKind::Io, cause));
         let client = client().map_err(failed)?;
         let name = hub_name(place.root.split_once("://").map_or("", |(_, name)| name)).0;
-        let folder = place.path.as_ref();
+        let folder = in_address(place.path.as_ref(), "-._~/");
         let api = format!("{}/api/{name}", hub_endpoint());
         let commit = commit_of(&client, &place).await.map_err(failed)?;
         let tag = Some(format!("{COMMIT}{commit}"));

@@ -24,6 +24,8 @@ pub(crate) struct Place {
     pub(crate) path: Path,
     /// Prefix of the URLs of all objects of the store.
     pub(crate) root: String,
+    /// Whether keys are percent-encoded in URLs, as on web servers. Other URLs have the names
+    /// themselves.
     pub(crate) web: bool,
     /// Whether requests carry conditions by HTTP's rules. A store of the user may be one in memory,
     /// whose ETags have no quotes.
@@ -49,8 +51,8 @@ impl Place {
 
     fn with(url: &str, access: Access) -> Result<Self> {
         let parts = Parts::of(url)?;
-        let web = matches!(&*parts.scheme, "http" | "https" | "hf");
-        if web && access == Access::Write {
+        let web = matches!(&*parts.scheme, "http" | "https");
+        if (web || parts.scheme == "hf") && access == Access::Write {
             let cause = "this store is read-only: write to s3://, gs:// or az://, or to this machine";
             return Err(Error::config(cause).at_path(url));
         }
@@ -131,7 +133,13 @@ impl<'a> Parts<'a> {
             if name.is_empty() {
                 return Err(bad(&format!("the URL of a data set of the hub is {example}")));
             }
-            let key = parts.next().unwrap_or_default();
+            let mut key = parts.next().unwrap_or_default();
+            // Pull requests and converted data sets have revisions with slashes.
+            if name.ends_with("@refs")
+                && let Some(("pr" | "convert", below)) = key.split_once('/')
+            {
+                key = below.split_once('/').map_or("", |(_, key)| key);
+            }
             let bucket = rest[..rest.len() - key.len()].trim_end_matches('/');
             return Ok(Parts { scheme, root: format!("{given}://{bucket}"), bucket, key });
         }
@@ -293,9 +301,23 @@ fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     web(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
 }
 
-/// The name and the revision of a data set of the hub.
-pub(crate) fn hub_name(bucket: &str) -> (&str, &str) {
-    bucket.split_once('@').unwrap_or((bucket, "main"))
+/// The name of a data set of the hub, and its revision as a part of an address.
+pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
+    let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
+    // A revision may be encoded already, because it may contain slashes.
+    (name, in_address(revision, "-._~%"))
+}
+
+/// `text` as a part of an address: letters, digits and the characters in `kept` stay as they are.
+pub(crate) fn in_address(text: &str, kept: &str) -> String {
+    text.bytes().fold(String::new(), |mut address, byte| {
+        let stays = byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte);
+        match stays {
+            true => address.push(char::from(byte)),
+            false => address.push_str(&format!("%{byte:02X}")),
+        }
+        address
+    })
 }
 
 const HUB: &str = "https://huggingface.co";
@@ -353,6 +375,18 @@ mod tests {
             ),
             ("hf://datasets/org/name", "hf://datasets/org/name", "datasets/org/name", ""),
             ("hf://datasets/org/name@v1/a/b.tar", "hf://datasets/org/name@v1", "datasets/org/name@v1", "a/b.tar"),
+            (
+                "hf://datasets/org/name@refs/pr/1/a/b.tar",
+                "hf://datasets/org/name@refs/pr/1",
+                "datasets/org/name@refs/pr/1",
+                "a/b.tar",
+            ),
+            (
+                "hf://datasets/org/name@refs/convert/parquet",
+                "hf://datasets/org/name@refs/convert/parquet",
+                "datasets/org/name@refs/convert/parquet",
+                "",
+            ),
         ] {
             let scheme = url.split("://").next().unwrap().to_lowercase();
             assert_eq!(Parts::of(url).unwrap(), Parts { scheme, root: root.to_owned(), bucket, key });
@@ -369,10 +403,15 @@ mod tests {
             assert!(e.path().unwrap().to_str().unwrap().starts_with("https://host"), "{e}");
             assert!(!e.to_string().contains("SECRET") && !e.to_string().contains("me:"), "{e}");
         }
-        assert_eq!(
-            (hub_name("datasets/o/n"), hub_name("datasets/o/n@v1")),
-            (("datasets/o/n", "main"), ("datasets/o/n", "v1"))
-        );
+        for (bucket, revision) in [
+            ("datasets/o/n", "main"),
+            ("datasets/o/n@v1.0", "v1.0"),
+            ("datasets/o/n@refs/pr/1", "refs%2Fpr%2F1"),
+            ("datasets/o/n@refs%2Fpr%2F1", "refs%2Fpr%2F1"),
+            ("datasets/o/n@fix#7", "fix%237"),
+        ] {
+            assert_eq!(hub_name(bucket), ("datasets/o/n", revision.to_owned()));
+        }
         assert_eq!(path("a/b%20c", true).unwrap().as_ref(), "a/b c");
         assert_eq!(path("a/b%20c", false).unwrap().as_ref(), "a/b%20c");
         assert_eq!(encoded("a/b c%3"), "a/b%20c%253");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Attribute, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -361,7 +361,15 @@ async fn bytes(place: &Place, object: &Object, range: Range<u64>, reply: &Reply)
     if answer.meta.size != object.len {
         return Err(changed(format!("{} bytes", object.len), format!("{} bytes", answer.meta.size)));
     }
+    let encoding = answer.attributes.get(&Attribute::ContentEncoding).map(|encoding| encoding.to_string());
     let wrong = |came: u64| {
+        if let Some(encoding) = encoding.as_deref().filter(|encoding| *encoding != "identity") {
+            let cause = format!(
+                "{what}: {came} bytes came instead of {len}, because the server compresses its answers ({encoding}): turn \
+                 this off for the data set, or copy it"
+            );
+            return Error::in_source(cause).at_path(url);
+        }
         let cause = format!("{what}: {came} bytes came instead of {len}; the connection was cut");
         Error::new(ErrorKind::Io, cause).at_path(url).transient()
     };

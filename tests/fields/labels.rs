@@ -140,6 +140,16 @@ fn a_sample_that_failed_for_another_reason_keeps_its_error() {
 }
 
 #[test]
+fn a_label_below_zero_is_an_error_of_its_sample() {
+    let e = first(set(&[Some(3), Some(-49), Some(2), Some(1)])).unwrap_err();
+    assert!(e.sample() == Some(1) && e.cause().contains("label -49 is below zero"), "{e}");
+    let e = first(set(&[Some(0), Some(-1), None, Some(1)]).soft_labels(4, 0.1)).unwrap_err();
+    assert!(e.sample().is_some(), "{e}");
+    let told = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabelled(true)).unwrap();
+    assert_eq!(told.labels().unwrap(), [0, -1, -1, 1]);
+}
+
+#[test]
 fn soft_labels_need_a_label_for_each_sample() {
     let e = first(set(&[None; 4]).soft_labels(3, 0.3)).unwrap_err();
     assert!(e.sample().is_some() && e.cause().contains("no label, which soft_labels needs"), "{e}");

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::io;
 
-use warpfeed::source::{Sample, Source};
+use warpfeed::source::{self, Sample, Source, TableOptions};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
 #[test]
@@ -86,4 +86,42 @@ fn an_error_of_user_code_is_returned_unchanged() {
     assert_eq!(skipped.kind(), ErrorKind::TooManySkipped);
     let last = skipped.source().and_then(|last| last.downcast_ref::<Error>()).unwrap();
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
+}
+
+/// An option without effect hides a mistake.
+#[test]
+fn an_option_for_opening_that_no_data_set_uses_is_an_error() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("set");
+    for class in ["cat", "dog"] {
+        std::fs::create_dir_all(folder.join(class)).unwrap();
+        image::RgbImage::new(8, 8).save(folder.join(class).join("1.png")).unwrap();
+    }
+    let (table, numbers) = (root.path().join("t.csv"), root.path().join("x.npy"));
+    std::fs::write(&table, "where,label\nset/cat/1.png,0\nset/dog/1.png,1\n").unwrap();
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
+    let npy = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &[0; 8]].concat();
+    std::fs::write(&numbers, npy).unwrap();
+    let columns = || TableOptions::new().picture("where");
+    let source = || Loader::source(source::open(&folder).unwrap());
+    let eval = |loader: Loader| loader.augment(Augment::resize(8, 8)).batch_size(2).host();
+    for (loader, path, words) in [
+        (Loader::new(&folder).table(columns()), Some(&folder), "table describes columns"),
+        (source().table(columns()), None, "table describes columns"),
+        (Loader::new(&table).table(columns()).index(true), Some(&table), "index(true) keeps the listing"),
+        (source().index(true), None, "index(true) keeps the listing"),
+        (Loader::new(&numbers).table(TableOptions::new().root("x")), Some(&numbers), "root of TableOptions describes"),
+    ] {
+        let e = eval(loader).unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
+        assert_eq!(e.path(), path.map(|path| &**path), "{e}");
+    }
+    let e = source::Options::new().index(true).open(&table).err().unwrap();
+    assert!(e.cause().contains("index(true) keeps the listing"), "{e}");
+    // One data set of several uses it, an open one has used it, and defaults choose nothing.
+    let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).index(true).keep_labels();
+    eval(both).unwrap();
+    let [half, _] = Loader::new(&table).table(columns()).split([0.5, 0.5], 1).unwrap();
+    eval(half).unwrap();
+    eval(Loader::new(&folder).table(TableOptions::new()).index(false)).unwrap();
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::annotated::{coco, coco_set, refused, set};
+use crate::stores::Objects;
 use crate::warnings::Warnings;
 use serde_json::json;
 use warpfeed::field::Boxes;
@@ -223,7 +224,7 @@ fn a_misspelt_column_of_boxes_is_an_error_on_opening() {
 fn the_root_of_a_coco_set_is_not_opened_as_class_folders() {
     let root = coco_set(&coco());
     let e = refused(open(root.path()));
-    assert!(e.cause().contains("open the annotations, such as \"annotations/instances_val.json\""), "{e}");
+    assert!(e.cause().contains("open its annotations, such as \"annotations/instances_val.json\""), "{e}");
     assert!(Options::new().format("folder").open(root.path()).is_ok());
 }
 
@@ -540,4 +541,50 @@ fn annotations_are_packed_to_the_same_bytes_as_before_values_had_types() {
         Pack::new(&*open(&path).unwrap()).force(true).to(&target).unwrap();
         assert_eq!(hash(&target), expected, "{}", path.display());
     }
+}
+
+/// The folders of such a set would be classes with the labels 0, 0, 1, ….
+#[test]
+fn the_root_of_an_annotated_set_does_not_open_as_class_folders() {
+    let yaml = "path: .\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n";
+    let json = "{\"info\": {}, \"licenses\": [], \"images\": [";
+    for (files, words) in [
+        (
+            &[("data.yaml", yaml), ("train/images/a.jpg", "x"), ("train/labels/a.txt", "0 0 0 1 1")][..],
+            "open \"data.yaml\"",
+        ),
+        (&[("train/images/a.jpg", "x"), ("train/labels/a.txt", "0 0 0 1 1"), ("runs/p.png", "x")], "YOLO data set"),
+        (&[("VOC/VOC2012/JPEGImages/a.jpg", "x"), ("VOC/VOC2012/Annotations/a.xml", "<a/>")], "open \"VOC/VOC2012\""),
+        (&[("images/a.jpg", "x"), ("Annotations/a.xml", "<a/>")], "\"Annotations/a.xml\""),
+        (&[("data/images/a.jpg", "x"), ("data/annotations/a.xml", "<a/>")], "Pascal VOC"),
+        (&[("images/a.jpg", "x"), ("train.json", json)], "open its annotations, such as \"train.json\""),
+        (&[("val/a.jpg", "x"), ("annotations/val.json", "{}")], "such as \"annotations/val.json\""),
+        (&[("train/a.jpg", "x"), ("train/_annotations.coco.json", "{}")], "open \"train\""),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let store = Objects::default();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+            store.put(&format!("mem://set/{name}"), text.as_bytes().to_vec());
+        }
+        let options = || Options::new().store("mem", Arc::new(store.clone()));
+        let place = root.path().to_str().unwrap();
+        for place in [place, "mem://set"] {
+            let e = options().open(place).err().unwrap_or_else(|| panic!("{place} with {files:?} opens"));
+            assert!(e.cause().contains(words) && e.path() == Some(Path::new(place)), "{files:?}: {e}");
+            assert!(!options().format("folder").open(place).unwrap().classes().is_empty(), "{files:?}");
+        }
+    }
+    // What class folders may have next to them.
+    let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
+    let names = ["cat/images/a.jpg", "dog/b.jpg", "classes.json", "notes.yaml", "annotations.txt"];
+    for name in names {
+        fs::create_dir_all(root.path().join(name).parent().unwrap()).unwrap();
+        fs::write(root.path().join(name), "{\"0\": [\"n01440764\", \"cat\"]}").unwrap();
+        store.put(&format!("mem://set/{name}"), b"names: 7".to_vec());
+    }
+    assert_eq!(open(root.path()).unwrap().classes(), ["cat", "dog"]);
+    assert_eq!(Options::new().store("mem", Arc::new(store)).open("mem://set").unwrap().classes(), ["cat", "dog"]);
 }

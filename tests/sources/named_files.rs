@@ -133,8 +133,8 @@ fn columns_without_an_option_stay_below_the_folder() {
         assert!(e.cause().contains("line 3") && e.cause().contains("TableOptions::picture(\"path\")"), "{e}");
         let named = TableOptions::new().picture("path").open(&file).unwrap();
         assert!(named.read(1, &mut Vec::new()).unwrap().field("png").is_some());
-        // A column is a file column if its first value names a file below the folder; otherwise it
-        // is text.
+        // A column is a file column if one of its first values names a file below the folder;
+        // otherwise it is text.
         let file = table(&format!("path,mask\na.png,a.png\na.png,{path}\n"));
         let e = refused(open(&file).unwrap().read(1, &mut Vec::new()));
         assert!(e.cause().contains("TableOptions::file(\"mask\")"), "{e}");

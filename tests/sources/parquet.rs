@@ -8,6 +8,7 @@ use warpfeed::source::{Options, OwnedSample, Source, TableOptions, Value, open};
 use warpfeed::{Augment, Loader};
 
 use crate::formats::{agrees, fixture};
+use crate::stores::Objects;
 
 fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     let mut scratch = Vec::new();
@@ -216,5 +217,29 @@ fn nulls_inside_nested_values_are_not_lost() {
             assert!(e.contains(&format!("column {column:?}: {cause} of a list is null")), "{name}: {e}");
         }
         assert_eq!(nested(name, &["points.id"], 11).unwrap()[0].1, "1", "{name}");
+    }
+}
+
+#[test]
+fn a_path_that_does_not_exist_does_not_open_the_files_of_another_set() {
+    let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
+    let other = root.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let bytes = std::fs::read(fixture("parquet/hub/data/train-00000-of-00002.parquet")).unwrap();
+    std::fs::write(other.join("train-00000-of-00001.parquet"), &bytes).unwrap();
+    store.put("mem://bucket/other/train-00000-of-00001.parquet", bytes);
+    let options = Options::new().store("mem", std::sync::Arc::new(store));
+    let here = root.path().to_str().unwrap();
+    for place in [here, "mem://bucket"] {
+        for name in ["train", "none"] {
+            let e = options.open(format!("{place}/{name}")).err().unwrap();
+            assert!(
+                e.cause().contains("no such file or folder") && e.cause().contains("in its folder \"other\""),
+                "{e}"
+            );
+            assert!(e.path().unwrap().ends_with(name), "{e}");
+        }
+        assert!(!options.open(format!("{place}/other/train")).unwrap().is_empty());
+        assert!(!options.open(place).unwrap().is_empty());
     }
 }

@@ -158,3 +158,18 @@ fn coco_annotations_and_their_pictures_are_the_same_on_this_machine_and_in_a_sto
         }
     }
 }
+
+#[test]
+fn paths_without_an_extension_and_missing_files_are_found_in_a_store_too() {
+    let (_root, store) = set();
+    store.put("mem://set/ids.csv", b"path,mask\na/1,masks/gone.png\na/2,masks/2.png\na/99,masks/3.png\n".to_vec());
+    let source = Options::new().store("mem", Arc::new(store)).open("mem://set/ids.csv").unwrap();
+    let mut scratch = Vec::new();
+    let sample = source.read(1, &mut scratch).unwrap();
+    assert_eq!((sample.key(), sample.image().unwrap()), ("a/2", ("jpg", &2_u64.to_le_bytes()[..])));
+    assert!(sample.field("mask.png").is_some());
+    for (row, url, line) in [(0, "mem://set/masks/gone.png", "line 2 of"), (2, "mem://set/a/99.jpg", "line 4 of")] {
+        let e = source.read(row, &mut Vec::new()).unwrap_err();
+        assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains(line), "{e}");
+    }
+}

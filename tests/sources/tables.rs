@@ -182,6 +182,77 @@ fn columns_are_found_by_name_or_by_option() {
 }
 
 #[test]
+fn a_column_names_files_if_its_first_values_are_paths_of_which_one_exists() {
+    let root = tempfile::tempdir().unwrap();
+    for file in ["1.png", "2.png", "m/2.png"] {
+        write(root.path(), file, file);
+    }
+    let names = |row: usize, table: &Table| -> Result<Vec<String>> {
+        let mut scratch = Vec::new();
+        let sample = table.read(row, &mut scratch)?;
+        Ok(sample.fields().iter().map(|(name, _)| name.to_string()).collect())
+    };
+    // The file of the first row is missing.
+    let table = Table::open(write(root.path(), "t.csv", "path,mask,x\n1.png,m/1.png,0.5\n2.png,m/2.png,7\n")).unwrap();
+    assert_eq!(names(1, &table).unwrap(), ["png", "x.txt", "mask.png"]);
+    let e = names(0, &table).unwrap_err();
+    assert!(e.path().unwrap().ends_with("m/1.png") && e.cause().contains("line 2 of"), "{e}");
+    // None of them exists: a text, and a warning that says why.
+    let path = write(root.path(), "u.csv", "path,mask\n1.png,n/1.png\n2.png,n/2.png\n");
+    let warnings = Warnings::default();
+    let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
+    assert_eq!(names(0, &table).unwrap(), ["png", "mask.txt"]);
+    let warnings = warnings.0.lock().unwrap().join("\n");
+    assert!(warnings.contains("column \"mask\" has names of pictures, such as \"n/1.png\""), "{warnings}");
+    // A text among them is no path.
+    let table = Table::open(write(root.path(), "v.csv", "path,note\n1.png,m/2.png\n2.png,none\n")).unwrap();
+    assert_eq!(names(0, &table).unwrap(), ["png", "note.txt"]);
+}
+
+#[test]
+fn paths_without_an_extension_lead_to_pictures_of_one_format() {
+    let root = tempfile::tempdir().unwrap();
+    for file in ["train/p0.jpg", "train/p.1.jpg", "train/p2.jpg"] {
+        write(root.path(), file, file);
+    }
+    let path = write(root.path(), "t.csv", "image_id,label\np0,3\np.1,4\np2.jpg,5\np3,6\n");
+    let options = || TableOptions::new().picture("image_id").root(root.path().join("train"));
+    let table = options().open(&path).unwrap();
+    for (row, (key, file)) in [("p0", "p0.jpg"), ("p.1", "p.1.jpg"), ("p2", "p2.jpg")].into_iter().enumerate() {
+        let mut scratch = Vec::new();
+        let sample = table.read(row, &mut scratch).unwrap();
+        assert_eq!((sample.key(), sample.image()), (key, Some(("jpg", format!("train/{file}").as_bytes()))));
+        assert_eq!(table.key(row, &mut Vec::new()).unwrap(), key);
+        assert_eq!(table.path(row).unwrap(), root.path().join("train").join(file));
+    }
+    let e = table.read(3, &mut Vec::new()).unwrap_err();
+    assert!(e.path().unwrap().ends_with("p3.jpg") && e.cause().contains("line 5 of"), "{e}");
+    // Two formats would be a choice.
+    write(root.path(), "train/p0.png", "png");
+    let e = options().open(&path).unwrap_err();
+    assert!(e.cause().contains("p0.jpg and p0.png both are files") && e.path() == Some(&*path), "{e}");
+}
+
+#[test]
+fn integers_that_differ_only_in_their_zeros_are_not_one_class() {
+    let root = tempfile::tempdir().unwrap();
+    let open = |labels: &[&str]| {
+        let text: String = labels.iter().map(|label| format!("1,{label}\n")).collect();
+        Table::open(write(root.path(), "t.csv", format!("x,label\n{text}")))
+    };
+    for labels in [["007", "01", "07"], ["7", "1", "007"], ["0", "1", "00"]] {
+        let e = open(&labels).unwrap_err();
+        let words = format!("line 2: column \"label\": {:?} and {:?} in line 4 are one integer", labels[0], labels[2]);
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(&words), "{e}");
+    }
+    let of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
+    assert_eq!(of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
+    // As names they are two.
+    let path = write(root.path(), "t.csv", "x,label\n1,007\n2,07\n3,cat\n");
+    assert_eq!(Table::open(&path).unwrap().classes(), ["007", "07", "cat"]);
+}
+
+#[test]
 fn labels_are_integers_names_or_fields() {
     let root = tempfile::tempdir().unwrap();
     let labels = |values: &[&str]| {

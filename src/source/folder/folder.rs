@@ -77,6 +77,11 @@ impl Folder {
         }
         Ok(Folder { root, names, formats })
     }
+
+    /// The folders of the pictures, below the data set, if there are class folders.
+    pub(in crate::source) fn class_folders(&self) -> impl Iterator<Item = &str> {
+        self.names.class_folders()
+    }
 }
 
 impl Source for Folder {

@@ -113,6 +113,13 @@ impl Names {
         self.ends.len()
     }
 
+    /// The folders of the pictures, if there are class folders.
+    pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
+        let mut last = "";
+        let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));
+        folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder)
+    }
+
     /// Path of sample `index` below the root.
     pub(super) fn path(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };

@@ -9,7 +9,7 @@ use super::names::Names;
 use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS, Format};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
-use crate::source::{Follow, Lookahead, Object, Sample, Source, Store};
+use crate::source::{Follow, Location, Lookahead, Object, Sample, Source, Store};
 use crate::trace::NetworkStats;
 
 /// Pictures below a URL, by the rules of [`Folder`](super::Folder).
@@ -39,6 +39,29 @@ impl Parts for Set {
     }
 }
 
+/// The path of an object below `root`, a URL that ends with a slash. On web servers, URLs encode the
+/// characters of names, so that classes and keys would not be those of the same local folder.
+fn path_below(root: &str, url: &str) -> Option<String> {
+    let path = url.strip_prefix(root)?;
+    let is_web = Location::of(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
+    Some(if is_web { decoded(path) } else { path.to_owned() })
+}
+
+/// `text` with its percent-encoded bytes decoded, or as it is if they are not UTF-8.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let code = part.get(..2).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => bytes.extend([&[byte], &part.as_bytes()[2..]].concat()),
+            None => bytes.extend([b"%", part.as_bytes()].concat()),
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
 /// Whether an object is a picture by its name.
 fn is_picture(object: &Object, formats: &[Format]) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
@@ -47,13 +70,22 @@ fn is_picture(object: &Object, formats: &[Format]) -> bool {
 }
 
 impl Stored {
-    /// Number of pictures among `objects`, which lie below `url`.
-    pub(in crate::source) fn count(url: &str, objects: &[Object], formats: &[Format]) -> usize {
+    /// Number of pictures among `objects`, which lie below `url`, and the folders of those that do
+    /// not lie directly below it.
+    pub(in crate::source) fn survey<'o>(
+        url: &str,
+        objects: &'o [Object],
+        formats: &[Format],
+    ) -> (usize, BTreeSet<&'o str>) {
         let root = format!("{}/", url.trim_end_matches('/'));
-        let hidden = |object: &&Object| {
-            object.url.strip_prefix(&root).is_none_or(|path| path.split('/').any(|part| part.starts_with('.')))
-        };
-        objects.iter().filter(|object| is_picture(object, formats) && !hidden(object)).count()
+        let hidden = |path: &&str| path.split('/').any(|part| part.starts_with('.'));
+        let pictures = objects.iter().filter(|object| is_picture(object, formats));
+        let (mut count, mut folders) = (0, BTreeSet::new());
+        for path in pictures.filter_map(|object| object.url.strip_prefix(&root)).filter(|path| !hidden(path)) {
+            count += 1;
+            folders.extend(path.rsplit_once('/').map(|(folder, _)| folder));
+        }
+        (count, folders)
     }
 
     /// The pictures among `objects`, all of which lie below `url`.
@@ -62,7 +94,7 @@ impl Stored {
     /// If there is none.
     pub(in crate::source) fn of(url: &str, objects: Vec<Object>, remote: Remote, formats: Vec<Format>) -> Result<Self> {
         let root = format!("{}/", url.trim_end_matches('/'));
-        let below = |object: &Object| object.url.strip_prefix(&root).map(str::to_owned);
+        let below = |object: &Object| path_below(&root, &object.url);
         let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
         let count = objects.len();
         // Also a folder without pictures is a class.
@@ -175,5 +207,24 @@ impl Source for Stored {
 
     fn kind(&self) -> &'static str {
         "folder"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_urls_of_web_servers_are_decoded() {
+        for (url, path) in [
+            ("https://h/set/c%202/e%27%2541.jpg", "c 2/e'%41.jpg"),
+            ("HTTP://h/set/%C3%BC/100%.jpg", "ü/100%.jpg"),
+            ("http://h/set/%ff/%4", "%ff/%4"),
+            ("s3://h/set/c%202/a.jpg", "c%202/a.jpg"),
+            ("hf://h/set/c 2/a%.jpg", "c 2/a%.jpg"),
+        ] {
+            let root = &url[..url.find("/set/").unwrap() + 5];
+            assert_eq!(path_below(root, url).as_deref(), Some(path), "{url}");
+        }
     }
 }

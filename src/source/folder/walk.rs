@@ -15,6 +15,9 @@ pub(super) struct Listing {
     pub(super) others: Others,
 }
 
+/// The file that marks a folder as a cache of the crate `warpfeed-stores`.
+const CACHE: &str = "warpfeed-cache";
+
 /// A name as text. If it is not UTF-8, the text is lossy, and the file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
@@ -117,6 +120,11 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
         {
             listing.images.push(Name::new(&name));
         } else {
+            if name == CACHE {
+                let cause =
+                    "this folder is the cache of a loader, whose files would be samples: move it out of the data set";
+                return Err(Error::in_source(cause).at_path(path));
+            }
             listing.others.push(extension);
         }
     }

@@ -61,7 +61,7 @@ impl Column {
 }
 
 /// Uses of columns that the user chose.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::source) struct Wanted {
     pub(in crate::source) picture: Option<String>,
     pub(in crate::source) label: Option<String>,

@@ -25,6 +25,8 @@ pub(in crate::source) struct Learner {
     /// Number of integers, and of values that are no numbers.
     integers: usize,
     texts: usize,
+    /// Integers that begin with zeros, such as `007`, each with the first row and its text.
+    padded: HashMap<i64, (usize, String)>,
     /// The first row with a mark for a missing value, before any text.
     missing: Option<usize>,
     /// The last row that was seen, plus 1.
@@ -73,6 +75,9 @@ impl Learner {
         self.integers += usize::from(is_integer);
         if self.text.is_none() {
             if is_integer {
+                if let Some(number) = padded(value) {
+                    self.padded.entry(number).or_insert_with(|| (row, value.to_owned()));
+                }
                 return;
             }
             if is_missing(value) {
@@ -92,6 +97,28 @@ impl Learner {
     /// of them are then class names.
     pub(in crate::source) fn mixed(&self) -> Option<(usize, usize, usize)> {
         self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
+    }
+
+    /// The first two labels, with their rows, that are the same integer with other zeros before it:
+    /// `007` and `07`. They may be two classes. `again` is that of [`labels`](Learner::labels).
+    pub(in crate::source) fn alike(
+        &self,
+        again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
+    ) -> Option<[(usize, String); 2]> {
+        if self.text.is_some() || self.padded.is_empty() {
+            return None;
+        }
+        let mut found = None;
+        again(self.rows, &mut |row, value| {
+            let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+            let first = value.parse().ok().filter(|_| digits && found.is_none()).and_then(|n| self.padded.get(&n));
+            if let Some((other, text)) = first.filter(|(_, text)| text != value) {
+                let mut both = [(*other, text.clone()), (row, value.to_owned())];
+                both.sort();
+                found = Some(both);
+            }
+        });
+        found
     }
 
     fn name(&mut self, row: usize, value: &str) {
@@ -162,6 +189,12 @@ impl Labels {
             }
         }
     }
+}
+
+/// The integer in `value`, if it is digits with zeros before them.
+fn padded(value: &str) -> Option<i64> {
+    let is_padded = value.len() > 1 && value.starts_with('0') && value.bytes().all(|byte| byte.is_ascii_digit());
+    value.parse().ok().filter(|_| is_padded)
 }
 
 /// Parses an integer, also in the form of a float, such as `3.0`.

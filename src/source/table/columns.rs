@@ -7,6 +7,7 @@ use crate::format::field_of_file;
 use crate::source::file::is_below;
 use crate::source::record::whole;
 use crate::source::sample::{Lacks, MAX_FIELDS};
+use crate::source::stored::is_url;
 
 /// Default names of the column of pictures. The first one in this list that a table has is used.
 const PICTURES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
@@ -43,7 +44,7 @@ pub(super) struct Field {
 
 impl Columns {
     /// Decides the use of each column of `names`. `first` holds the first value of each column, if
-    /// any. `is_file` says whether a path is that of a file.
+    /// any, and `texts` the first texts. `is_file` says whether a path is that of a file.
     ///
     /// # Errors
     /// If the table lacks a column that the options name, if two columns have one name, or if there
@@ -51,6 +52,7 @@ impl Columns {
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],
+        texts: &[Vec<String>],
         is_file: impl Fn(&str) -> Result<bool>,
         options: &TableOptions,
     ) -> Result<Self> {
@@ -104,12 +106,26 @@ impl Columns {
                 continue;
             }
             let value = first.get(column).and_then(Option::as_ref);
-            let may_be = |value: &str| is_below(value) && Path::new(value).extension().is_some();
-            let path = value.filter(|(cell, text)| *cell == Cell::Text && may_be(text));
-            if path.map_or(Ok(false), |(_, path)| is_file(path))? {
+            let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
+            let paths = texts.get(column).filter(|texts| !texts.is_empty() && texts.iter().all(may_be));
+            let paths = paths.filter(|_| value.is_some_and(|(cell, _)| *cell == Cell::Text));
+            let mut exists = false;
+            for path in paths.into_iter().flatten() {
+                exists = exists || is_below(path) && is_file(path)?;
+            }
+            if exists {
                 files.push((column, stem(name)));
                 guessed.push(column);
                 continue;
+            }
+            if let Some(paths) = paths.filter(|paths| paths.iter().all(|path| is_picture_file(path) && !is_url(path))) {
+                tracing::warn!(
+                    "column {name:?} has names of pictures, such as {:?}, but none of the first {} is a file below the \
+                     folder of the table: it is read as text; TableOptions can name the folder of the files, or the \
+                     column",
+                    paths[0],
+                    paths.len(),
+                );
             }
             fields.push(field(column, name, value));
         }

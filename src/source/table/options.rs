@@ -79,7 +79,8 @@ impl TableOptions {
 
     /// Adds a column with the paths of further files, such as masks. A sample gets the file's bytes
     /// as the field `<column>.<extension>`: `mask.png`. Other columns hold such paths if their
-    /// first value is the path of a file below the folder.
+    /// first 32 values are paths with an extension, and at least one is that of a file below the
+    /// folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());
@@ -107,6 +108,18 @@ impl TableOptions {
     pub fn headerless(mut self) -> Self {
         self.headerless = true;
         self
+    }
+
+    /// The first option that only describes tables, if one is set.
+    pub(in crate::source) fn of_tables_only(&self) -> Option<&'static str> {
+        let set = [
+            ("root", self.root.is_some()),
+            ("file", !self.files.is_empty()),
+            ("gather", !self.gathered.is_empty()),
+            ("delimiter", self.delimiter.is_some()),
+            ("headerless", self.headerless),
+        ];
+        set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
 
     /// The uses of columns, for formats whose columns have types.

@@ -4,6 +4,9 @@ use super::syntax::Syntax;
 /// Maximum number of columns of a table. In JSON lines, the distinct keys of all rows are columns.
 const MOST_COLUMNS: usize = 4096;
 
+/// Number of values that decide whether a column has paths.
+pub(super) const LOOKED_AT: usize = 32;
+
 /// Result of one pass over the text.
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
@@ -11,6 +14,8 @@ pub(super) struct Scan {
     pub(super) starts: Vec<usize>,
     /// The first value of each column.
     pub(super) first: Vec<Option<(Cell, String)>>,
+    /// The first texts of each column, at most [`LOOKED_AT`].
+    pub(super) texts: Vec<Vec<String>>,
     /// The first bad row, and its error.
     pub(super) bad: Option<(usize, String)>,
     pub(super) bad_rows: usize,
@@ -23,7 +28,8 @@ pub(super) struct Scan {
 /// closed in the wrong place, or never, swallows the rows up to there. An unbounded number of
 /// columns makes each row slower than the last.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
-    let mut scan = Scan { names: Vec::new(), starts: Vec::new(), first: Vec::new(), bad: None, bad_rows: 0 };
+    let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };
     let (mut cells, mut start) = (Cells::default(), 0);
     let mut header = matches!(syntax, Syntax::Csv(_));
     loop {
@@ -61,6 +67,10 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
             continue;
         }
         scan.first.resize(scan.names.len(), None);
+        scan.texts.resize(scan.names.len(), Vec::new());
+        for (column, texts) in scan.texts.iter_mut().enumerate().filter(|(_, texts)| texts.len() < LOOKED_AT) {
+            texts.extend(cells.filled(column).filter(|text| syntax.is_list(text) == Cell::Text).map(str::to_owned));
+        }
         for (column, first) in scan.first.iter_mut().enumerate().filter(|(_, first)| first.is_none()) {
             let (cell, bytes) = cells.get(column);
             *first = match cell {

@@ -54,10 +54,12 @@ use crate::source::{Classes, Sample, Source};
 /// delimiters, line ends and doubled quotes. Empty lines are ignored. An empty label cell means
 /// that the sample has no label.
 ///
-/// **Files.** A column that is chosen by its name or its first value may only lead to files below
+/// **Files.** A column that is chosen by its name or its values may only lead to files below
 /// the table's folder or [`TableOptions::root`]: an absolute path, or one with `..`, is a bad
 /// sample. A column that [`TableOptions::picture`] or [`TableOptions::file`] names may lead
-/// anywhere. Only regular files of up to 2 GiB are read.
+/// anywhere. Only regular files of up to 2 GiB are read. If the paths of a column lack the extension
+/// of a picture, as in `image_id,label`, and the first 32 name files with one extension, this is
+/// the extension of all of them.
 ///
 /// **Quotes.** A cell is quoted if its first character is a quote. It may span lines, and ends with
 /// a quote before a delimiter, a line end or the end of the file. A quoted cell that ends elsewhere
@@ -88,6 +90,8 @@ pub struct Table {
     columns: Columns,
     labels: Option<Labels>,
     formats: Vec<Format>,
+    /// Columns whose paths lack an extension, with it and its dot.
+    endings: Vec<(usize, String)>,
     /// The files of the rows, if they are in a store.
     stored: Option<Stored>,
 }
@@ -125,7 +129,7 @@ impl Table {
             let place = row_start(text.as_bytes(), place);
             Error::in_source(cause).at_line(path, line_of(text.as_bytes(), place))
         })?;
-        let Scan { names, mut starts, first, bad, bad_rows } = scanned;
+        let Scan { names, mut starts, first, texts, bad, bad_rows } = scanned;
         starts.shrink_to_fit();
         let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
         if let Some((row, cause)) = bad {
@@ -147,10 +151,18 @@ impl Table {
             true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
             false => Ok(!is_url(cell) && Path::new(&root).join(cell).is_file()),
         };
-        let columns = Columns::new(names, &first, is_file, options);
+        let columns = Columns::new(names, &first, &texts, &is_file, options);
         let columns = columns.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+        let mut endings = Vec::new();
+        for column in columns.picture.into_iter().chain(columns.files.iter().map(|(column, _)| *column)) {
+            let values = texts.get(column).map_or(&[][..], Vec::as_slice);
+            let found = ending(values, &is_file, &formats);
+            let found = found.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
+            endings.extend(found.map(|ending| (column, ending)));
+        }
         let file = path.to_owned();
-        let mut table = Table { file, root, text, starts, syntax, columns, labels: None, formats, stored: None };
+        let (labels, stored) = (None, None);
+        let mut table = Table { file, root, text, starts, syntax, columns, labels, formats, endings, stored };
         table.learn((classes, lenient), &first, options.label.is_some())?;
         table.find_files(&first, below, stores).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         Ok(table)
@@ -186,7 +198,7 @@ impl Table {
             let parsed = self.parse(row, &mut cells).is_ok();
             urls.extend(columns.iter().map(|&column| {
                 let cell = cells.filled(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
-                Some(url_of(&self.root, cell))
+                Some(url_of(&self.root, cell) + self.ending(column, cell))
             }));
         }
         self.stored = Some(Stored::of(&urls, columns.len(), below, stores)?);
@@ -252,6 +264,17 @@ impl Table {
                 counted(texts, "is text", "are text"),
                 self.line(row),
             );
+        }
+        if let Some([one, other]) = learner.alike(&again).filter(|_| !listed) {
+            return Err(Error::config(format!(
+                "column {:?}: {:?} and {:?} in line {} are one integer: write one class with the same digits everywhere, \
+                 and several classes as text, such as \"c007\"",
+                self.columns.names[column],
+                one.1,
+                other.1,
+                self.line(other.0),
+            ))
+            .at_line(&self.file, self.line(one.0)));
         }
         let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
         if let Some(unknown) = unknown.filter(|_| !lenient) {
@@ -325,10 +348,25 @@ impl Table {
     }
 
     /// Writes the full path of a cell to `page`.
-    fn locate(&self, page: &mut Page<'_>, cell: &str) -> Range<usize> {
+    fn locate(&self, page: &mut Page<'_>, column: usize, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = page.push(root.as_bytes()).start;
-        start..page.push(cell.as_bytes()).end
+        page.push(cell.as_bytes());
+        start..page.push(self.ending(column, cell).as_bytes()).end
+    }
+
+    /// What the path `cell` of `column` lacks to be that of a file.
+    fn ending(&self, column: usize, cell: &str) -> &str {
+        let ending = self.endings.iter().find(|(other, _)| *other == column);
+        ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
+    }
+
+    /// Splits the path `cell` of `column` into the part before its extension, and the extension.
+    fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
+        match self.ending(column, cell) {
+            "" => extension(cell),
+            ending => (cell.strip_prefix("./").unwrap_or(cell), &ending[1..]),
+        }
     }
 
     /// The path in the cell of `column`.
@@ -352,10 +390,11 @@ impl Table {
         }
         if let Some(stored) = &self.stored {
             let place = self.paths().position(|other| other == column).expect("a column of paths");
-            let mut bytes = Vec::new();
-            return Ok(page.push(stored.read(row, place, &url_of(&self.root, cell), &mut bytes)?));
+            let (url, mut bytes) = (url_of(&self.root, cell) + self.ending(column, cell), Vec::new());
+            let read = stored.read(row, place, &url, &mut bytes);
+            return Ok(page.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));
         }
-        let path = self.locate(page, cell);
+        let path = self.locate(page, column, cell);
         page.read(path.clone()).map_err(|e| self.unread(page.text(path), row, &e))
     }
 
@@ -369,9 +408,9 @@ impl Table {
         let Columns { names, picture, files, fields, gathered, .. } = &self.columns;
         let mut made = Gathered { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
         let path = |column: usize| self.path_in(cells, row, column);
-        let shown = picture.map(path).transpose()?;
+        let shown = picture.map(|column| Ok::<_, Error>((path(column)?, column))).transpose()?;
         made.key = match shown {
-            Some(path) => page.push(extension(path).0.as_bytes()),
+            Some((path, column)) => page.push(self.split(column, path).0.as_bytes()),
             None => {
                 let mut digits = ArrayString::<20>::new();
                 write!(digits, "{row}").expect("a number has at most 20 digits");
@@ -406,7 +445,7 @@ impl Table {
                 continue;
             }
             let path = path(*column)?;
-            let extension = extension(path).1;
+            let extension = self.split(*column, path).1;
             let start = page.push(stem.as_bytes()).start;
             page.push(b".");
             let end = match format::field_of_file(extension, &self.formats) {
@@ -420,8 +459,8 @@ impl Table {
             let bytes = self.file(page, row, *column, path)?;
             made.fields.push((Name::Made(start..end), bytes));
         }
-        if let Some((path, column)) = shown.zip(*picture) {
-            let name = format::field_of_file(extension(path).1, &self.formats).unwrap_or("img");
+        if let Some((path, column)) = shown {
+            let name = format::field_of_file(self.split(column, path).1, &self.formats).unwrap_or("img");
             let bytes = self.file(page, row, column, path)?;
             made.fields.insert(0, (Name::Known(name), bytes));
         }
@@ -452,6 +491,45 @@ fn row_start(text: &[u8], start: usize) -> usize {
 fn extension(path: &str) -> (&str, &str) {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
+}
+
+/// Whether a path has an extension of files that samples have.
+fn is_whole(path: &str, formats: &[Format]) -> bool {
+    let end = extension(path).1;
+    format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
+}
+
+/// The extension of a picture, with its dot, that the paths `values` lack to be those of files.
+///
+/// # Errors
+/// If they lead to files with several extensions. The errors of `is_file`.
+fn ending(values: &[String], is_file: impl Fn(&str) -> Result<bool>, formats: &[Format]) -> Result<Option<String>> {
+    let mut found: Vec<(String, &String)> = Vec::new();
+    let known: Vec<&str> =
+        format::FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
+    for value in values.iter().filter(|value| !is_whole(value, formats)) {
+        if is_file(value)? {
+            continue;
+        }
+        for end in &known {
+            for end in [format!(".{end}"), format!(".{}", end.to_uppercase())] {
+                if is_file(&format!("{value}{end}"))? {
+                    if !found.iter().any(|(other, _)| *other == end) {
+                        found.push((end, value));
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    match &found[..] {
+        [] => Ok(None),
+        [(end, _)] => Ok(Some(end.clone())),
+        [(one, first), (two, second), ..] => Err(Error::config(format!(
+            "the paths have no extension, and {first}{one} and {second}{two} both are files: write the paths with their \
+             extensions"
+        ))),
+    }
 }
 
 fn is(path: &Path, extensions: &[&str]) -> bool {
@@ -528,18 +606,21 @@ impl Source for Table {
         let Some(column) = self.columns.picture else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();
         let parsed = self.parse(index, &mut cells);
-        let key = parsed.and_then(|()| Ok(extension(self.path_in(&cells, index, column)?).0.to_owned()));
+        let key = parsed.and_then(|()| Ok(self.split(column, self.path_in(&cells, index, column)?).0.to_owned()));
         CELLS.set(cells);
         key
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
         let mut cells = Cells::default();
-        let path = self.columns.picture.filter(|_| self.parse(index, &mut cells).is_ok());
-        let path = path.and_then(|column| cells.filled(column));
+        let column = self.columns.picture.filter(|_| self.parse(index, &mut cells).is_ok());
+        let path = column.and_then(|column| {
+            let cell = cells.filled(column)?;
+            Some(format!("{cell}{}", self.ending(column, cell)))
+        });
         Some(match path {
             None => self.file.clone(),
-            Some(path) if self.stored.is_some() => url_of(&self.root, path).into(),
+            Some(path) if self.stored.is_some() => url_of(&self.root, &path).into(),
             Some(path) => Path::new(&self.root).join(path),
         })
     }

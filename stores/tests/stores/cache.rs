@@ -581,3 +581,16 @@ fn a_cache_with_a_lower_limit_shrinks_by_a_bounded_number_of_blocks_for_each_wri
     assert!(left[2..].iter().all(|&left| left <= 1), "{left:?}");
     check(folder.path()).unwrap();
 }
+
+#[test]
+fn a_cache_in_a_data_set_is_not_a_class_of_it() {
+    let set = tempfile::tempdir().unwrap();
+    for class in ["cat", "dog"] {
+        std::fs::create_dir(set.path().join(class)).unwrap();
+        std::fs::write(set.path().join(class).join("1.jpg"), b"x").unwrap();
+    }
+    let inside = set.path().join("cache");
+    Cache::open(&inside, 1 << 20).unwrap();
+    let e = warpfeed::source::open(set.path()).err().unwrap();
+    assert!(e.cause().contains("the cache of a loader") && e.path() == Some(&inside), "{e}");
+}

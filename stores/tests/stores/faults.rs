@@ -1,14 +1,16 @@
 //! Promise: samples and batches from a server with faults are those of the files. The 50 random
 //! schedules refuse, cut and delay answers, give them wrong lengths or ranges, or stay silent, with
-//! and without a cache. Expired credentials and a changed object are errors with their cause.
+//! and without a cache. Expired credentials and a changed object are errors with their cause. What
+//! another attempt cannot mend fails within seconds, and says what to do.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::support::{SOUND, Server};
 use warpfeed::pack::Pack;
-use warpfeed::source::{Lookahead, Memory, Options, OwnedSample, Place, Source, open};
+use warpfeed::source::{Lookahead, Memory, Object, Options, OwnedSample, Place, Source, open};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
@@ -113,4 +115,39 @@ fn fifty_schedules_of_faults_of_a_server_lose_nothing_and_change_no_byte() {
     });
     let happened = happened.iter().map(|times| times.load(Ordering::SeqCst)).collect::<Vec<_>>();
     assert!(happened.iter().all(|&times| times > 5), "each fault happens: {happened:?}");
+}
+
+#[test]
+fn a_server_that_cannot_serve_a_data_set_fails_within_seconds_and_says_why() {
+    let (server, address) = Server::start();
+    let answer = |status: &str, headers: &str, body: &str| {
+        format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
+    };
+    let script = |target: &str, answer: String| server.scripts.lock().unwrap().insert(target.to_owned(), vec![answer]);
+    for name in ["gzip", "whole"] {
+        server.put(&format!("/set/{name}.tar"), vec![0; 4096]);
+    }
+    script("/set/circle.tar", answer("302 Found", "Location: /set/circle.tar\r\n", ""));
+    let range = "ETag: \"v0\"\r\nContent-Range: bytes 0-4095/4096\r\n";
+    let packed = answer("206 Partial Content", &format!("{range}Content-Encoding: gzip\r\n"), "packed");
+    script("GET /set/gzip.tar", packed);
+    script("GET /set/whole.tar", answer("200 OK", "ETag: \"v0\"\r\n", "everything"));
+    for (name, words) in [
+        ("circle", "redirects this URL in a circle"),
+        ("gzip", "the server compresses its answers (gzip)"),
+        ("whole", "does not support byte ranges: use another server"),
+    ] {
+        let begun = Instant::now();
+        let url = format!("{address}/set/{name}.tar");
+        let store = warpfeed_stores::all().into_iter().find(|(scheme, _)| *scheme == "http").unwrap().1;
+        // A tar is read whole while it is opened.
+        let object = Object { url: url.clone(), len: 4096, tag: Some("\"v0\"".into()), server: None };
+        let read = store.read(&object, 0, &mut [0; 4096]).unwrap_err();
+        let opened = Options::new().stores(warpfeed_stores::all()).open(&url).err().unwrap();
+        for e in [read, opened] {
+            assert!(e.cause().contains(words) && !e.is_transient(), "{name}: {e}");
+            assert!(e.path().unwrap().to_str() == Some(&url), "{e}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {:?}", begun.elapsed());
+    }
 }

@@ -1,13 +1,28 @@
 //! Promise: a listing of the Hugging Face hub is whole or an error. Refusals and cut pages are
 //! asked for again, circles and pages that are not listings are refused by name, and the token
-//! stays on the hub. All requests of a process ask for one commit.
+//! stays on the hub. All requests of a process ask for one commit. A folder or a table of the hub
+//! has the samples, keys and classes of the same one on this machine, whatever its names are.
 #![allow(unsafe_code)]
 
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use crate::process::own_process;
 use crate::support::Server;
-use warpfeed::source::{Options, Source, Stop};
+use warpfeed::source::{Concat, Options, OwnedSample, Source, Stop, open};
+
+/// The hub of the test of this process, and its address.
+static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
+    let (server, address) = Server::start();
+    // SAFETY: the only test of this process, and the servers read no variable.
+    unsafe {
+        std::env::set_var("HF_ENDPOINT", &address);
+        std::env::set_var("HF_TOKEN", "hf_secret");
+    }
+    (server, address)
+});
 
 /// A complete answer with this body, and a link to the next page.
 fn page(body: &str, next: Option<&str>) -> String {
@@ -27,13 +42,8 @@ fn files(names: &[&str]) -> String {
 #[test]
 fn a_listing_of_the_hub_is_whole_or_an_error() {
     own_process!(a_listing_of_the_hub_is_whole_or_an_error);
-    let (server, address) = Server::start();
+    let (server, address) = &*HUB;
     let (other, elsewhere) = Server::start();
-    // SAFETY: the only test of this process, and the servers read no variable.
-    unsafe {
-        std::env::set_var("HF_ENDPOINT", &address);
-        std::env::set_var("HF_TOKEN", "hf_secret");
-    }
     let options = Options::new().stores(warpfeed_stores::all());
     let commit = page(r#"{"sha":"c1"}"#, None);
     let tree = |name: &str| format!("/api/datasets/o/{name}/tree/c1/train?recursive=true");
@@ -97,7 +107,7 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
     let pages = vec![(tree("away"), vec![page(&one, Some(&format!("{elsewhere}/page2")))])];
     assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);
     let told = |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
-    assert_eq!((told(&server), told(&other)), (true, false));
+    assert_eq!((told(server), told(&other)), (true, false));
 
     // The branch moves after the first request. A table and its files are of one commit all the
     // same.
@@ -132,4 +142,91 @@ fn a_listing_of_the_hub_is_whole_or_an_error() {
     assert!(stop.during(|| set("never", vec![commit.clone()], pages)).is_err());
     // Its attempts alone would take more than a minute.
     assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+/// Puts the files below `folder` on the hub, as `place` in `commit` of the data set `name`.
+fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder: &Path, place: &str) {
+    fn files(folder: &Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = format!("{below}/{}", path.file_name().unwrap().to_str().unwrap());
+            if path.is_dir() { files(&path, &name, found) } else { found.push((name, fs::read(path).unwrap())) }
+        }
+    }
+    let mut found = Vec::new();
+    files(folder, place, &mut found);
+    let listed: Vec<_> = found
+        .iter()
+        .map(|(path, bytes)| format!(r#"{{"type":"file","path":"{path}","size":{}}}"#, bytes.len()))
+        .collect();
+    let sha = format!(r#"{{"sha":"{commit}"}}"#);
+    server.put(&format!("/api/datasets/o/{name}/revision/{revision}"), sha.into_bytes());
+    server
+        .put(&format!("/api/datasets/o/{name}/tree/{commit}/{place}"), format!("[{}]", listed.join(",")).into_bytes());
+    for (path, bytes) in found {
+        server.put(&format!("/datasets/o/{name}/resolve/{commit}/{path}"), bytes);
+    }
+}
+
+fn samples(source: &dyn Source) -> Vec<OwnedSample> {
+    let read = |index| OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap();
+    (0..source.len()).map(read).collect()
+}
+
+#[test]
+fn a_folder_of_the_hub_has_the_names_classes_and_order_of_the_same_local_folder() {
+    own_process!(a_folder_of_the_hub_has_the_names_classes_and_order_of_the_same_local_folder);
+    let (server, _) = &*HUB;
+    let folder = tempfile::tempdir().unwrap();
+    let names = [
+        "c 2/e'%41.jpg",
+        "c1/#1.jpg",
+        "c1/a b.png",
+        "x y/q?.jpg",
+        "x!y/plus+&=.jpg",
+        "ü/é.jpg",
+        "100%/a.jpg",
+        "a#b/deep er/1.jpg",
+        "q?r/1.jpg",
+        "c%202/@.jpg",
+    ]; // fmt: skip
+    for name in names {
+        fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+        fs::write(folder.path().join(name), name).unwrap();
+    }
+    let rows: String = names.iter().map(|name| format!("{name},{}\n", name.split('/').next().unwrap())).collect();
+    fs::write(folder.path().join("t 1.csv"), format!("path,label\n{rows}")).unwrap();
+    let options = Options::new().stores(warpfeed_stores::all());
+    for place in ["train", "my folder", "a%23b", "q?r#1", "50%/p%2520c"] {
+        publish(server, "odd", ("main", "c1"), folder.path(), place);
+        for file in ["", "/t 1.csv"] {
+            let url = format!("hf://datasets/o/odd/{place}{file}");
+            let local = open(folder.path().join(file.trim_start_matches('/'))).unwrap();
+            let hub = options.open(&url).unwrap();
+            assert_eq!(hub.classes(), local.classes(), "{url}");
+            assert_eq!(samples(&*hub), samples(&*local), "{url}");
+            let joined = Concat::by_class_name(vec![local.clone(), hub]).unwrap();
+            assert_eq!(joined.classes(), local.classes(), "{url}");
+        }
+    }
+}
+
+#[test]
+fn a_revision_of_the_hub_may_have_slashes() {
+    own_process!(a_revision_of_the_hub_may_have_slashes);
+    let (server, _) = &*HUB;
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new().stores(warpfeed_stores::all());
+    for (revision, commit) in [("main", "c1"), ("refs/pr/1", "c2"), ("refs/convert/parquet", "c3"), ("fix#1", "c4")] {
+        fs::write(folder.path().join("a.jpg"), commit).unwrap();
+        publish(server, "revised", (revision, commit), folder.path(), "train");
+    }
+    for (revision, commit) in
+        [("", "c1"), ("@refs/pr/1", "c2"), ("@refs%2Fpr%2F1", "c2"), ("@refs/convert/parquet", "c3"), ("@fix#1", "c4")]
+    {
+        let source = options.open(format!("hf://datasets/o/revised{revision}/train")).unwrap();
+        assert_eq!(samples(&*source)[0].as_sample().unwrap().image().unwrap().1, commit.as_bytes(), "{revision}");
+    }
+    let seen = server.seen.lock().unwrap();
+    assert!(seen.iter().any(|request| request.contains("/revised/revision/refs%2Fpr%2F1 ")), "{seen:?}");
 }

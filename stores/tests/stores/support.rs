@@ -42,6 +42,18 @@ pub struct Server {
 /// The first number that is not the number of a fault.
 pub const SOUND: u64 = 10;
 
+/// The text of a percent-encoded part of an address.
+pub fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let code = after.get(..2).filter(|_| *first == b'%');
+        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
 /// The answer with a fault, and whether the connection stays open. `body` begins at `start` of `len`
 /// bytes.
 fn faulty(
@@ -218,6 +230,9 @@ impl Server {
             format!("HTTP/1.1 {status}\r\n{time}\r\nContent-Length: {len}\r\n{more}\r\n").into_bytes()
         };
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        // The hub's addresses are encoded.
+        let of_hub = ["/api/datasets/", "/datasets/"].iter().any(|start| path.starts_with(start));
+        let path = &*if of_hub { decoded(path) } else { path.to_owned() };
         if query.contains("list-type=2") {
             let xml = self.listing(path, query);
             return ([head("200 OK", "", xml.len()), xml.into_bytes()].concat(), true);

@@ -1,0 +1,91 @@
+"""Promise: an option for opening a data set that has no effect is an error, and so is a data set whose
+labels the program cannot get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warpfeed
+from conftest import bmp
+from warpfeed import Augment, Concat, ConfigError, Loader, TableOptions, WarpfeedError
+
+PIXELS = Augment.resize(8, 8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("cat", "dog"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        (tmp_path / "set" / name / "1.bmp").write_bytes(bmp(8, 8, (9, 9, 9)))
+    (tmp_path / "t.csv").write_text("where,label\nset/cat/1.bmp,0\nset/dog/1.bmp,1\n")
+    return tmp_path / "set"
+
+
+class Source:
+    """Two pictures of a folder, with these labels."""
+
+    def __init__(self, folder: Path, *labels: int) -> None:
+        self.bytes, self.labels = (folder / "cat" / "1.bmp").read_bytes(), labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[bytes, int]:
+        return self.bytes, self.labels[index]
+
+
+def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path: Path) -> None:
+    table, columns, source = tmp_path / "t.csv", TableOptions(picture="where"), Source(folder, 0, 1)
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (folder, {"table": columns}, "table describes columns"),
+        (source, {"table": columns}, "table describes columns"),
+        (Concat([folder, folder]), {"table": columns}, "table describes columns"),
+        ([(folder, 0.5), (source, 0.5)], {"table": columns}, "table describes columns"),
+        (table, {"index": True, "table": columns}, "index=True keeps the listing"),
+        (source, {"index": True}, "index=True keeps the listing"),
+        (folder, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps what is read from URLs"),
+        (source, {"cache_bytes": 1 << 20}, "cache_bytes: the cache keeps what is read from URLs"),
+        (Concat([folder]), {"cache_refresh": True}, "cache_refresh: the cache keeps what is read from URLs"),
+        ("s3://bucket/train", {"cache_refresh": True}, "cache_refresh needs cache_bytes"),
+    ]
+    for data, options, words in cases:
+        with pytest.raises(ConfigError) as error:
+            Loader(data, augment=PIXELS, **options)
+        assert words in str(error.value), (data, options)
+    for data, options, words in [(folder, {"table": columns}, "table describes"), (source, {"index": True}, "index=True")]:
+        with pytest.raises(ConfigError) as error:
+            warpfeed.pack(data, tmp_path / "p.tar", **options)
+        assert words in str(error.value)
+
+
+def test_one_of_several_data_sets_may_use_an_option_for_opening(folder: Path, tmp_path: Path) -> None:
+    columns = TableOptions(picture="where")
+    joined = Concat([tmp_path / "t.csv", folder], keep_labels=True)
+    mixture = [(tmp_path / "t.csv", 0.5), (folder, 0.5)]
+    for data, options in [(joined, {}), (mixture, {"keep_labels": True})]:
+        with Loader(data, augment=PIXELS, batch_size=2, table=columns, index=True, **options) as loader:
+            assert sum(len(labels) for _, labels in loader) == 4
+    with Loader(tmp_path / "t.csv", augment=PIXELS, table=columns) as loader:
+        assert [labels.tolist() for _, labels in loader] == [[0, 1]]
+
+
+def test_a_flat_folder_without_labels_is_an_error_on_opening(folder: Path) -> None:
+    flat = folder / "cat"
+    for options in ({}, {"soft_labels": (2, 0.1)}):
+        with pytest.raises(ConfigError, match="pass unlabelled=True to read them as -1, or without="):
+            Loader(flat, augment=PIXELS, **options)
+    with Loader(flat, augment=PIXELS, unlabelled=True) as loader:
+        assert [labels.tolist() for _, labels in loader] == [[-1]]
+    with Loader(flat, augment=PIXELS, without="label") as loader:
+        assert [list(batch) for batch in loader] == [["image"]]
+    # A batch of more fields has a label only if its samples have one.
+    with Loader(flat, views=[PIXELS, PIXELS]) as loader:
+        assert [list(batch) for batch in loader] == [["views"]]
+
+
+def test_a_label_below_zero_names_its_sample(folder: Path) -> None:
+    with Loader(Source(folder, 0, -49), augment=PIXELS) as loader, pytest.raises(WarpfeedError) as error:
+        next(iter(loader))
+    assert "sample 1" in str(error.value) and "label -49 is below zero" in str(error.value)
