@@ -379,6 +379,8 @@ fn replace_faulty(full: &mut Full) {
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
         full.meta_mut(place).shown = full.meta(donor).shown;
+        let texts = full.meta(donor).texts().to_vec();
+        full.meta_mut(place).replace_texts(&texts);
         full.header_mut().entries[place].valid = false;
     }
 }

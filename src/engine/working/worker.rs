@@ -70,6 +70,7 @@ impl Worker {
         part.range().for_each(|place| {
             let meta = part.meta(place);
             meta.key.clear();
+            meta.clear_texts();
             meta.damaged = 0;
             meta.shown = Rect::default();
         });
