@@ -67,7 +67,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
         let name: String = name.extract()?;
         if !matches!(
             &*name,
-            "data" | "order" | "max_queued" | "geometry" | "cache_dir" | "cache_bytes" | "cache_refresh"
+            "data" | "order" | "max_queued" | "geometry" | "cache_dir" | "cache_bytes" | "cache_refresh" | "masks"
         ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
                 // Their errors name the call or the field.
@@ -82,17 +82,22 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
 /// A loader of a path, of a source, or of a list of these with proportions.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
+    let masks = options.get_item("masks")?.map(|masks| masks.extract::<PathBuf>()).transpose()?;
+    let with_masks = |loader: Loader| match masks {
+        Some(masks) => loader.masks(masks),
+        None => loader,
+    };
     // Only a list is a mixture: a Python source of pictures and labels looks like a list of pairs,
     // too.
     let Ok(parts) = data.cast::<PyList>() else {
         return Ok(match data.extract::<PathBuf>() {
-            Ok(path) => Loader::new(path).stores(stores(options)?),
+            Ok(path) => with_masks(Loader::new(path).stores(stores(options)?)),
             Err(_) => Loader::source(source::of(data, &opening)?),
         });
     };
     // The loader opens paths itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
-        return Ok(Loader::mixture(paths).stores(stores(options)?));
+        return Ok(with_masks(Loader::mixture(paths).stores(stores(options)?)));
     }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> =
@@ -134,6 +139,9 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     }
     if let Some(indexed) = options.get_item("index")? {
         opening = opening.index(indexed.extract()?);
+    }
+    if let Some(masks) = options.get_item("masks")? {
+        opening = opening.masks(masks.extract::<PathBuf>().map_err(|e| of_option("masks", &masks, e))?);
     }
     if let Some(columns) = options.get_item("table")? {
         opening = opening.table(source::columns(&columns)?);
