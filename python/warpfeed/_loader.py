@@ -623,7 +623,9 @@ class Loader:
                         raise
                     absent[name] = e
             if "image" not in names and self._spares_image:
-                absent["image"] = KeyError("image: the data set has no pictures; a table's column of paths is table=TableOptions(picture=...)")
+                absent["image"] = KeyError(
+                    "image: the data set has no pictures; table=TableOptions(picture=...) names a column of paths"
+                )
         if isinstance(fields, dict):
             fields.update(texts)
         if self._views and isinstance(fields, dict):

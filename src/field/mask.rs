@@ -120,8 +120,8 @@ impl Mask {
         self
     }
 
-    /// Value of pixels that belong to no class. It is allowed beside [`classes`](Mask::classes), and
-    /// replaces every value or color without a number in [`map`](Mask::map) or
+    /// Value of pixels that belong to no class. It is allowed beside [`classes`](Mask::classes),
+    /// and replaces every value or color without a number in [`map`](Mask::map) or
     /// [`colors`](Mask::colors).
     #[must_use]
     pub fn ignore(mut self, value: i64) -> Self {

@@ -5,8 +5,8 @@
 //! 3. `label`: [`Label`], the class as an integer, and as a row of shares.
 //! 4. `numbers`: [`Numbers`], an array of one shape.
 //! 5. `rows`: [`Rows`], a varying number of rows per sample, padded, with a count.
-//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` takes the nearest pixels, and `values` says
-//!    what stored values become.
+//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` takes the nearest pixels, and `values`
+//!    says what stored values become.
 //! 7. `map`: [`Map`], floats per pixel, such as depth.
 //! 8. `boxes`: [`Boxes`], with their classes, masks and key points. `corners` defines the formats
 //!    of boxes, `columns` reads one number per box, and `segments` draws COCO's outlines and run

@@ -2,7 +2,9 @@
 
 use super::values::Meaning;
 use crate::batch::Element;
-use crate::decode::{Frame, Pass, Png, Size};
+#[cfg(feature = "formats")]
+use crate::decode::Size;
+use crate::decode::{Frame, Pass, Png};
 use crate::error::{Error, Result};
 use crate::source::Npy;
 use crate::transform::Plan;
@@ -84,6 +86,7 @@ impl Sampler {
     }
 
     /// Samples decoded values of the picture's size.
+    #[cfg(feature = "formats")]
     pub(super) fn values<T: Integer>(&mut self, values: &[u32], size: Size, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);

@@ -8,10 +8,10 @@ use crate::source::Value;
 /// A text per sample, such as a caption: no array, but one string per sample, which
 /// [`BatchInfo::texts`](crate::BatchInfo::texts) returns.
 ///
-/// The sample's field is UTF-8, such as `caption.txt`, or a column of a table. The text is delivered
-/// as it is stored, of any length, with the line break at its end if there is one. Typed numbers are
-/// delivered as decimal text. Bytes that are not UTF-8, and arrays, are an error. Texts stay on the
-/// host, also for batches on a device. The augmentation does not change them.
+/// The sample's field is UTF-8, such as `caption.txt`, or a column of a table. The text is
+/// delivered as it is stored, of any length, with the line break at its end if there is one. Typed
+/// numbers are delivered as decimal text. Bytes that are not UTF-8, and arrays, are an error. Texts
+/// stay on the host, also for batches on a device. The augmentation does not change them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;

@@ -87,13 +87,13 @@ impl Options {
     }
 
     /// Takes the masks of a folder of pictures from another folder. The mask of `a/1.jpg` is
-    /// `a/1.png` there, or `.npy`, `.tif`, `.gif`, `.bmp` or `.webp`, and becomes the sample's field
-    /// `mask`, which [`field::Mask`](crate::field::Mask) reads. A relative path begins in the folder
-    /// that holds the folder of pictures. A `*` in its last part stands for the name of a picture,
-    /// as in `train_masks/*_mask`.
+    /// `a/1.png` there, or `.npy`, `.tif`, `.gif`, `.bmp` or `.webp`, and becomes the sample's
+    /// field `mask`, which [`field::Mask`](crate::field::Mask) reads. A relative path begins in the
+    /// folder that holds the folder of pictures. A `*` in its last part stands for the name of a
+    /// picture, as in `train_masks/*_mask`.
     ///
-    /// A picture without a mask is a bad sample. Masks without a picture are left out, and a warning
-    /// counts them. Other data sets than folders refuse this option.
+    /// A picture without a mask is a bad sample. Masks without a picture are left out, and a
+    /// warning counts them. Other data sets than folders refuse this option.
     ///
     /// ```no_run
     /// use warpfeed::source::Options;

@@ -1,6 +1,6 @@
-//! Promise: a field of texts delivers one string per sample as it is stored, whatever its length, for
-//! every number of workers and every epoch, also for skipped samples and packed sets. Bytes that are
-//! not text are an error.
+//! Promise: a field of texts delivers one string per sample as it is stored, whatever its length,
+//! for every number of workers and every epoch, also for skipped samples and packed sets. Bytes
+//! that are not text are an error.
 
 use crate::follow::picture;
 use crate::support::no_hang;

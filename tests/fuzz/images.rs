@@ -5,8 +5,10 @@ use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat, RgbImage};
 
+#[cfg(feature = "formats")]
+use super::Indexed;
 use super::raw::npy_header;
-use super::{Codecs, Indexed, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
+use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
 /// Pixel limit, which no generated picture reaches.
@@ -228,6 +230,7 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
 
 /// Checks that a damaged mask of another format is an error or has as many values as its header
 /// says.
+#[cfg(feature = "formats")]
 fn indexed(pictures: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let file = random.mutated(pictures, &WORDS);
@@ -240,12 +243,14 @@ fn indexed(pictures: &[Vec<u8>], seed: u64) -> bool {
     true
 }
 
+#[cfg(feature = "formats")]
 #[test]
 fn indexed_masks() {
     let pictures = pictures();
     fuzz::briefly("indexed_masks", |seed| indexed(&pictures, seed));
 }
 
+#[cfg(feature = "formats")]
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn indexed_masks_for_long() {

@@ -1,6 +1,6 @@
-//! Promise: masks in another folder belong to the pictures of the same name, at any depth. A missing
-//! mask is an error that names its file, masks without a picture are counted, and packing keeps the
-//! masks.
+//! Promise: masks in another folder belong to the pictures of the same name, at any depth. A
+//! missing mask is an error that names its file, masks without a picture are counted, and packing
+//! keeps the masks.
 
 use std::fs;
 use std::path::Path;

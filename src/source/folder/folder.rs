@@ -56,9 +56,9 @@ impl Folder {
         Self::with(path.as_ref(), &Options::new())
     }
 
-    /// As [`open`](Folder::open), with the formats and masks of `options`. If they ask for an index,
-    /// the listing comes from the index next to the folder if it is current. Otherwise the folder is
-    /// listed, and the index is written.
+    /// As [`open`](Folder::open), with the formats and masks of `options`. If they ask for an
+    /// index, the listing comes from the index next to the folder if it is current. Otherwise the
+    /// folder is listed, and the index is written.
     pub(in crate::source) fn with(path: &Path, options: &Options) -> Result<Self> {
         let (formats, indexed) = (options.formats.clone(), options.indexed);
         let Some(root) = path.to_str() else {

@@ -117,8 +117,8 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
 
-    /// Opens the set at `path` like [`open`](Voc::open), but takes the edges of boxes as they are in
-    /// the files: for programs that count pixels from 0.
+    /// Opens the set at `path` like [`open`](Voc::open), but takes the edges of boxes as they are
+    /// in the files: for programs that count pixels from 0.
     ///
     /// # Errors
     /// The errors of [`open`](Voc::open).
