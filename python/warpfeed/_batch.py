@@ -163,8 +163,12 @@ class FieldBatch(_Facts, dict[str, Any]):
         return self.get("image")
 
     def __missing__(self, name: str) -> Any:
+        absent = self._absent.get(name)
+        if isinstance(absent, KeyError):
+            # A new one: the traceback of a kept exception would keep this batch.
+            raise KeyError(*absent.args)
         # The error for labels that are missing in the data set.
-        raise self._absent.get(name) or KeyError(name)
+        raise absent or KeyError(name)
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)
