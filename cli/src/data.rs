@@ -19,6 +19,9 @@ pub(crate) struct DataArgs {
     /// Cache the listing of a folder in the file FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
+    /// Folder with the masks of a folder of pictures, next to it; a * stands for a picture's name
+    #[arg(long, value_name = "FOLDER")]
+    masks: Option<PathBuf>,
     /// Column with the image paths (tables only) [default: path, file, image, filename, file_name
     /// or img]
     #[arg(long, value_name = "COLUMN")]
@@ -126,6 +129,9 @@ impl DataArgs {
         table = self.file_column.iter().fold(table, TableOptions::file);
         table = self.gather.iter().fold(table, |table, (field, columns)| table.gather(field, columns));
         let mut options = Options::new().table(table).index(self.index).stores(stores);
+        if let Some(masks) = &self.masks {
+            options = options.masks(masks);
+        }
         if let Some(list) = &self.classes {
             options = options.classes(Classes::read(list)?);
         }

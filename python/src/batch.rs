@@ -90,6 +90,12 @@ impl Batch {
         of!(&self.delivered, batch => batch.keys().map(str::to_owned).collect())
     }
 
+    /// The text of each sample in the field `name`.
+    fn texts(&self, name: &str) -> Vec<String> {
+        let texts = of!(&self.delivered, batch => batch.texts(name).map(|texts| texts.map(str::to_owned).collect()));
+        texts.unwrap_or_else(|| vec![String::new(); self.__len__()])
+    }
+
     /// The part (x, y, width, height) of each image that shows its picture.
     fn shown(&self) -> Vec<(u32, u32, u32, u32)> {
         of!(&self.delivered, batch => batch.shown().map(|of| (of.x, of.y, of.width, of.height)).collect())

@@ -491,6 +491,11 @@ impl Core {
         self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().classes().to_vec()), closed()))
     }
 
+    /// The data set's own number of each class, by label.
+    fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
+        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().category_ids()), closed()))
+    }
+
     /// Sample `id` as it is stored.
     fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
         self.process.check().raised(py)?;

@@ -4,7 +4,7 @@ use pyo3::types::PyDict;
 use warpfeed::Dtype;
 use warpfeed::batch::Layout;
 use warpfeed::field::{
-    BoxFormat, Boxes, FieldKind, Geometry, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows, Tokens,
+    BoxFormat, Boxes, FieldKind, Geometry, Image, Label, Map, Mask, MultiHot, Numbers, Points, Rows, Text, Tokens,
 };
 
 use crate::error::of_option;
@@ -68,6 +68,10 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
             points.into()
         }
         "boxes" => boxes(&described)?.into(),
+        "text" => match described.text("of")? {
+            Some(name) => Text::new().of(name).into(),
+            None => Text::new().into(),
+        },
         "tokens" => tokens(&described)?.into(),
         "multi_hot" => multi_hot(&described)?.into(),
         other => return Err(PyTypeError::new_err(format!("no kind of field {other:?}"))),
@@ -104,6 +108,17 @@ fn mask(described: &Described<'_>) -> PyResult<Mask> {
     }
     if let Some(classes) = described.value("classes")? {
         mask = mask.classes(classes);
+    }
+    if let Some(value) = described.value("ignore")? {
+        mask = mask.ignore(value);
+    }
+    let values: Vec<(i64, i64)> = described.value("map")?;
+    if !values.is_empty() {
+        mask = mask.map(values);
+    }
+    let colors: Vec<([u8; 3], i64)> = described.value("colors")?;
+    if !colors.is_empty() {
+        mask = mask.colors(colors);
     }
     Ok(mask)
 }

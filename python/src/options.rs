@@ -75,6 +75,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
                 | "cache_bytes"
                 | "cache_refresh"
                 | "index"
+                | "masks"
                 | "table"
         ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
@@ -118,6 +119,9 @@ fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Load
     loader = loader.stores(stores(options)?);
     if let Some(indexed) = options.get_item("index")? {
         loader = loader.index(indexed.extract()?);
+    }
+    if let Some(masks) = options.get_item("masks")? {
+        loader = loader.masks(masks.extract::<PathBuf>().map_err(|e| of_option("masks", &masks, e))?);
     }
     if let Some(columns) = options.get_item("table")? {
         loader = loader.table(source::columns(&columns).map_err(|e| of_option("table", &columns, e))?);
@@ -164,6 +168,9 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     }
     if let Some(indexed) = options.get_item("index")? {
         opening = opening.index(indexed.extract()?);
+    }
+    if let Some(masks) = options.get_item("masks")? {
+        opening = opening.masks(masks.extract::<PathBuf>().map_err(|e| of_option("masks", &masks, e))?);
     }
     if let Some(columns) = options.get_item("table")? {
         opening = opening.table(source::columns(&columns)?);

@@ -24,6 +24,11 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
         let opening = opening.clone();
         return aside(py, move |_| opening.open_part(path));
     }
+    let joined = data.get_type().name().is_ok_and(|name| name == "Concat");
+    if opening.has_masks() && !joined {
+        let cause = "masks=...: only the path of a folder of pictures has masks in another folder";
+        return Err(PyTypeError::new_err(cause));
+    }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return described(describe.call0()?.cast::<PyDict>()?, opening);
     }
@@ -98,7 +103,10 @@ fn described(set: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Sou
             let mapped: bool = get("mmap")?.extract()?;
             aside(py, move |_| shared(Tokens::with(path, kind, (length, stride), mapped)))
         }
-        "voc" => aside(py, move |_| shared(Voc::open(path))),
+        "voc" => {
+            let from_zero: bool = get("from_zero")?.extract()?;
+            aside(py, move |_| shared(if from_zero { Voc::from_zero(path) } else { Voc::open(path) }))
+        }
         other => Err(PyTypeError::new_err(format!("no set {other:?}"))),
     }
 }

@@ -48,7 +48,7 @@ const OPTIONS: [&str; 36] = [
 ]; // fmt: skip
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 42] = [
+const NAMES: [(&str, &str); 44] = [
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
@@ -88,7 +88,9 @@ const NAMES: [(&str, &str); 42] = [
     ("Augment::", "Augment."),
     ("Rows::", "Rows."),
     ("Boxes::", "Boxes."),
+    ("MultiHot::separator(", "MultiHot(separator="),
     ("MultiHot::", "MultiHot."),
+    ("Mask::colors gives each color its number", "Mask(classes={(128, 0, 0): 1}) gives each color its number"),
     ("Mask::", "Mask."),
     ("TableOptions::", "TableOptions."),
 ];

@@ -21,7 +21,8 @@ from ._decoder import Decoded, Decoder, Pending
 from ._error import ConfigError, MissingError, StorageError, TimedOutError, WarpfeedError
 from ._fields import Boxes, Geometry
 from ._fields import Image as Image
-from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows, TokenIds
+from ._fields import Label, Map, Mask, MultiHot, Numbers, Points, Rows, Text, TokenIds
+from ._geometry import boxes_to_source
 from ._joined import Joined
 from ._loader import Loader
 from ._pack import merge, pack, pack_progress
@@ -64,6 +65,7 @@ __all__ = [
     "Stats",
     "StorageError",
     "TableOptions",
+    "Text",
     "Tensor",
     "TimedOutError",
     "TokenIds",
@@ -72,6 +74,7 @@ __all__ = [
     "WarpfeedError",
     "Yolo",
     "__version__",
+    "boxes_to_source",
     "merge",
     "pack",
     "pack_progress",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable, SupportsIndex, overload
 
 if TYPE_CHECKING:
     from ._delivery import Delivery
@@ -11,11 +11,32 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Collated", "FieldBatch"]
 
 
+#: The fields of a batch that is a pair.
+_NAMES = ("image", "label")
+
+
 class _Facts:
-    """Properties of a batch besides its fields."""
+    """Properties that a batch of either form has."""
 
     _native: Any = None
     _delivery: Delivery | None = None
+
+    @property
+    def images(self) -> Any:
+        """The images."""
+        return self._named("image")
+
+    @property
+    def labels(self) -> Any:
+        """The labels, (N)."""
+        return self._named("label")
+
+    def _named(self, name: str) -> Any:
+        fields: Any = self
+        try:
+            return fields[name]
+        except KeyError:
+            raise AttributeError(f"the batch has no field {name!r}") from None
 
     def _known(self) -> Any:
         if self._native is None:
@@ -105,7 +126,8 @@ def facts_of(native: Any) -> Any:
 
 
 class Batch(_Facts, tuple[Any, ...]):
-    """A batch of images and labels: ``images, labels = batch``."""
+    """A batch of images and labels: ``images, labels = batch``. ``batch["image"]`` and ``batch["label"]``
+    are the same, as in a batch with more fields."""
 
     def __new__(cls, fields: Iterable[Any] = (), native: Any = None, delivery: Delivery | None = None) -> Batch:
         made = super().__new__(cls, fields)
@@ -115,22 +137,24 @@ class Batch(_Facts, tuple[Any, ...]):
     def __reduce__(self) -> tuple[object, ...]:
         return tuple, (tuple(self),)
 
-    @property
-    def images(self) -> Any:
-        """The images."""
-        return self[0]
+    @overload
+    def __getitem__(self, at: SupportsIndex | str, /) -> Any: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> tuple[Any, ...]: ...
+    def __getitem__(self, at: SupportsIndex | str | slice, /) -> Any:
+        if isinstance(at, str):
+            if at not in _NAMES:
+                raise KeyError(f"{at!r}: this batch has the fields 'image' and 'label'")
+            at = _NAMES.index(at)
+        return super().__getitem__(at)
 
     def _images(self) -> Any:
         return self[0]
 
-    @property
-    def labels(self) -> Any:
-        """The labels, (N)."""
-        return self[1]
-
 
 class FieldBatch(_Facts, dict[str, Any]):
-    """A batch with fields besides images and labels, by name."""
+    """A batch with fields besides images and labels, by name. ``batch.images`` and ``batch.labels`` are
+    ``batch["image"]`` and ``batch["label"]``, as in a batch of only these two."""
 
     def __init__(
         self, fields: Any = (), native: Any = None, absent: Any = None, delivery: Delivery | None = None
@@ -143,9 +167,9 @@ class FieldBatch(_Facts, dict[str, Any]):
         return self.get("image")
 
     def __missing__(self, name: str) -> Any:
-        # The error for labels that are missing in the data set. It is a copy, because the frames of an
-        # exception that was raised hold this batch.
         absent = self._absent.get(name)
+        # The error for labels or images that are missing in the data set. It is a copy, because the
+        # frames of an exception that was raised hold this batch.
         raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -53,7 +53,7 @@ class Decoded:
     @property
     def geometry(self) -> Any:
         """Where each picture lies in its image, (n, 2, 3) f32, as the field :class:`Geometry`; 0 for a bad
-        picture. Boxes of the image are mapped back by ``(corner - matrix[:, 2]) / matrix.diagonal()``.
+        picture. :func:`boxes_to_source` maps boxes of the images back.
 
         Raises:
             ConfigError: for a decoder without ``geometry=True``.

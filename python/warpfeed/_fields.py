@@ -8,6 +8,7 @@ is its encoding: ``x.npy``, ``x.json``, ``x.txt``, and without a suffix a little
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
@@ -15,13 +16,22 @@ from ._error import ConfigError
 from ._options import dtype_name, texts
 from ._types import Dtype
 
-__all__ = ["Boxes", "Geometry", "Image", "Label", "Map", "Mask", "MultiHot", "Numbers", "Points", "Rows", "TokenIds"]
+__all__ = [
+    "Boxes", "Geometry", "Image", "Label", "Map", "Mask", "MultiHot", "Numbers", "Points", "Rows", "Text", "TokenIds"
+]  # fmt: skip
 
 Pairs = Sequence[tuple[int, int]]
 
 
 def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
     return tuple((int(one), int(other)) for one, other in pairs)
+
+
+def _whole(what: str, number: Any) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"classes of a mask: {what} is {number!r}; want a whole number") from None
 
 
 def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
@@ -63,8 +73,7 @@ class Geometry:
     ``<name>.size``, (N, 2) i32, the height and width of the upright picture.
 
     The matrix maps (x, y, 1) of the picture to (x, y) of the image, in pixels from the edges, with
-    crop, resize, padding and flips. A box of the image is mapped back by
-    ``(corner - matrix[:, 2]) / matrix.diagonal()``; after a flip the corners trade places.
+    crop, resize, padding and flips. :func:`boxes_to_source` maps boxes of the image back.
     """
 
     def _describe(self) -> dict[str, Any]:
@@ -129,23 +138,50 @@ class Mask:
     """An integer per pixel of the picture, such as a class, (N, H, W). Resizing takes the nearest.
 
     The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (grey of 1 to 16
-    bits, or the indices of a palette) or ``mask.npy`` (booleans or integers).
+    bits, or the indices of a palette), ``mask.npy`` (booleans or integers), ``mask.tif``,
+    ``mask.gif``, ``mask.bmp`` (indices of a palette) or ``mask.webp`` (lossless).
+
+    ::
+
+        Mask("i64", classes={0: 0, 255: 1})                               # 255 becomes class 1
+        Mask("i64", classes={(0, 0, 0): 0, (128, 0, 0): 1}, ignore=255)   # colors of RGB masks
 
     Args:
         dtype: an integer type. A value that it cannot hold is an error.
         of: the sample's field, if its name differs from the batch's.
         fill: the value where the picture does not cover the output (``Augment.letterbox``).
-        classes: makes values other than 0 to ``classes`` - 1 and ``fill`` an error.
+        classes: a number makes values other than 0 to ``classes`` - 1, ``fill`` and ``ignore`` an error.
+            A dict maps stored values, or colors (red, green, blue), to the values of the batch.
+            What it does not map is an error, unless ``ignore`` is set.
+        ignore: the value of pixels that belong to no class. With a dict of ``classes`` it replaces
+            everything that is not in the dict.
     """
 
     dtype: Dtype
     of: str | None = None
     fill: int = 0
-    classes: int | None = None
+    classes: int | Mapping[Any, int] | Sequence[tuple[Any, int]] | None = None
+    ignore: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, Mapping):
+            # Fields are hashable, and a dict may change later.
+            object.__setattr__(self, "classes", tuple(self.classes.items()))
 
     def _describe(self) -> dict[str, Any]:
-        described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "classes": self.classes}
-        return {"kind": "mask", **described}
+        values: list[tuple[int, int]] = []
+        colors: list[tuple[tuple[int, int, int], int]] = []
+        counted = self.classes is None or not hasattr(self.classes, "__iter__")
+        for stored, value in () if counted else self.classes:  # type: ignore[union-attr]
+            if hasattr(stored, "__iter__"):
+                red, green, blue = (_whole("a color", part) for part in stored)
+                colors.append(((red, green, blue), _whole("a class", value)))
+            else:
+                values.append((_whole("a value", stored), _whole("a class", value)))
+        if not counted and not values and not colors:
+            raise ConfigError("classes={}: a map of the values of a mask needs at least one of them")
+        described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore}
+        return {"kind": "mask", **described, "classes": self.classes if counted else None, "map": values, "colors": colors}
 
 
 @dataclass(frozen=True)
@@ -289,8 +325,8 @@ class MultiHot:
     Args:
         classes: names of the classes, or their number.
         dtype: element type of the row.
-        separator: the character between two labels of a text. The default is a comma, or white
-            space between numbers without commas.
+        separator: the character between two labels of a text, such as ``"|"`` or ``";"``; ``" "`` is any
+            white space. The default is a comma, or white space between numbers without commas.
     """
 
     classes: Sequence[str] | int
@@ -304,6 +340,23 @@ class MultiHot:
     def _describe(self) -> dict[str, Any]:
         classes = self.classes if isinstance(self.classes, int) else list(self.classes)
         return {"kind": "multi_hot", "classes": classes, "dtype": dtype_name(self.dtype), "separator": self.separator}
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text per sample, such as a caption: a list of N ``str``, also in batches on a device.
+
+    The sample's field is UTF-8, such as ``caption.txt``, or a column of a table. It is delivered as it
+    is stored, of any length. ``Rows.bytes`` delivers the bytes of a text as an array.
+
+    Args:
+        of: the sample's field, if its name differs from the batch's.
+    """
+
+    of: str | None = None
+
+    def _describe(self) -> dict[str, Any]:
+        return {"kind": "text", "of": self.of}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ._batch import Batch, Collated, FieldBatch, facts_of
 from ._buckets import Buckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._fields import Image, Map, TokenIds, check_images, check_none_follows
+from ._fields import Image, Map, Text, TokenIds, check_images, check_none_follows
 from ._function import Function
 from ._given import mixture
 from ._numbers import Chosen
@@ -145,6 +145,10 @@ class Loader:
             the data set has.
         classes_file: a file with the names of the classes: one name per line, or a JSON list.
         table: meaning of a table's columns; an error for a data set without columns.
+        masks: the folder with the masks of a folder of pictures, next to it: for ``"CamVid/train"``,
+            ``masks="trainannot"`` is ``CamVid/trainannot``. The mask of ``a/1.jpg`` is ``a/1.png`` there, or
+            ``.npy``, ``.tif``, ``.gif``, ``.bmp`` or ``.webp``, and becomes the field ``mask`` for
+            :class:`Mask`. A ``*`` in the last part stands for the name of a picture: ``"masks/*_mask"``.
         index: keeps the listing of a folder of this machine in the file ``<folder>.warpfeed-index`` next to
             it; an error for other data sets.
         fields: more fields by name: ``{"emb": Numbers("f32", [768]), "boxes": Boxes(100)}``.
@@ -243,6 +247,7 @@ class Loader:
         classes: Sequence[str] | None = None,
         classes_file: _options.Path | None = None,
         table: TableOptions | None = None,
+        masks: _options.Path | None = None,
         index: bool = False,
         fields: Mapping[str, Any] | None = None,
         annotations_follow: Literal["stored", "upright"] | None = None,
@@ -349,6 +354,8 @@ class Loader:
         self._pictures = {"image", *self._views, *pictures, *maps}
         # Labels that the program did not ask for may be missing in a batch with more fields.
         self._wants_label = unlabelled or soft_labels is not None or "label" in (fields or {})
+        # A data set without pictures has no images, unless they are left out anyway.
+        self._spares_image = not views and "image" not in ([without] if isinstance(without, str) else without)
         # Whether the run was compared with that of another rank.
         self._compared = False
         # Whether this process has a given share of the samples, has asked for one, or neither.
@@ -538,6 +545,12 @@ class Loader:
         return list(self._core.classes())
 
     @property
+    def category_ids(self) -> list[int]:
+        """The data set's own number of each class: the category ids of COCO, which its evaluation needs;
+        ``category_ids[k]`` is that of class k. Empty if the data set has no such numbers."""
+        return list(self._core.category_ids())
+
+    @property
     def class_to_idx(self) -> dict[str, int]:
         """Label of each class, as in torchvision's ``ImageFolder``."""
         return {name: label for label, name in enumerate(self.classes)}
@@ -648,9 +661,10 @@ class Loader:
     def _made(self, native: Any) -> Any:
         """Converts a native batch for the program."""
         names, facts = native.fields(), facts_of(native)
+        texts = {name: native.texts(name) for name, kind in self._kinds.items() if isinstance(kind, Text)}
         absent: dict[str, Exception] = {}
         fields: Fields
-        if names == ["image", "label"]:
+        if names == ["image", "label"] and not texts:
             fields = (self._field(native, "image"), self._field(native, "label"))
         else:
             fields = {}
@@ -662,6 +676,12 @@ class Loader:
                         raise
                     # Without its frames and its context, which hold this batch.
                     absent[name] = copy_of(e)
+            if "image" not in names and self._spares_image:
+                absent["image"] = KeyError(
+                    "image: the data set has no pictures; table=TableOptions(picture=...) names a column of paths"
+                )
+        if isinstance(fields, dict):
+            fields.update(texts)
         if self._views and isinstance(fields, dict):
             fields = {"views": [fields.pop(name) for name in self._views], **fields}
         if self._transforms:

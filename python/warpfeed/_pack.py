@@ -37,6 +37,7 @@ def pack(
     mmap: bool = True,
     index: bool = False,
     table: TableOptions | None = None,
+    masks: _options.Path | None = None,
 ) -> dict[str, Any]:
     """Packs a data set into an LMDB (``train.lmdb``) or tar shards (``train.tar``).
 
@@ -75,7 +76,7 @@ def pack(
         keys: packs only the samples with these keys, in the order of ``data``.
         progress: called a few times a second with the finished and the total number of samples. An
             exception ends the packing, as Ctrl-C does.
-        mmap, index, table: as for :class:`Loader`.
+        mmap, index, table, masks: as for :class:`Loader`.
 
     Returns:
         The numbers of the run: ``samples``, ``bytes``, ``paths``, ``refused``, ``damaged`` and

@@ -51,6 +51,7 @@ class Voc:
 
     The files count pixels from 1, and the last pixel belongs to the box. So 1 is subtracted from
     the left and upper edges, as in Detectron2: xmin 1 becomes 0, and xmax does not change.
+    ``from_zero=True`` takes all edges as they are, for programs that count pixels from 0.
 
     The fields are ``boxes`` with ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`, and
     ``mask`` for :class:`Mask`, whose 0 is the background, c + 1 the class c of the boxes, and 255
@@ -58,9 +59,10 @@ class Voc:
     """
 
     path: Path
+    from_zero: bool = False
 
     def _describe_source(self) -> dict[str, Any]:
-        return {"kind": "voc", "path": os.fspath(self.path)}
+        return {"kind": "voc", "path": os.fspath(self.path), "from_zero": self.from_zero}
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,42 @@ pub(crate) struct SampleInfo {
     pub(crate) replaced: Option<u64>,
     /// Number of its pictures that were decoded although they are damaged.
     pub(crate) damaged: u32,
+    /// Its texts by the name of the field. They keep their memory from batch to batch.
+    texts: Vec<(String, String)>,
+}
+
+/// Maximum bytes of a text whose memory is kept.
+const KEPT: usize = 1 << 16;
+
+impl SampleInfo {
+    /// Forgets the texts of an earlier sample.
+    pub(crate) fn clear_texts(&mut self) {
+        for (_, text) in &mut self.texts {
+            text.clear();
+            text.shrink_to(KEPT);
+        }
+    }
+
+    pub(crate) fn set_text(&mut self, name: &str, text: &str) {
+        match self.texts.iter_mut().find(|(known, _)| known == name) {
+            Some((_, of)) => text.clone_into(of),
+            None => self.texts.push((name.to_owned(), text.to_owned())),
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.texts.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
+    }
+
+    /// Takes the texts of the sample that replaces this one.
+    pub(crate) fn replace_texts(&mut self, donor: &[(String, String)]) {
+        self.clear_texts();
+        donor.iter().for_each(|(name, text)| self.set_text(name, text));
+    }
+
+    pub(crate) fn texts(&self) -> &[(String, String)] {
+        &self.texts
+    }
 }
 
 /// Maxima over the pictures of a batch that a device decodes, which determine the launch sizes.
@@ -111,6 +147,14 @@ impl BatchInfo {
     /// that of its replacement.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.key.as_str())
+    }
+
+    /// The text of each sample in the field `name`, if that is a field of
+    /// [`Text`](crate::field::Text). The text of a failed sample that is not replaced is empty.
+    pub fn texts<'a>(&'a self, name: &'a str) -> Option<impl ExactSizeIterator<Item = &'a str>> {
+        let samples = &self.samples[..self.len()];
+        let is_known = samples.iter().any(|sample| sample.text(name).is_some());
+        is_known.then(|| samples.iter().map(move |sample| sample.text(name).unwrap_or_default()))
     }
 
     /// Whether each sample counts. False for padding ([`LastBatch::Pad`](crate::LastBatch::Pad)),

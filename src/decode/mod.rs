@@ -94,7 +94,7 @@
 // Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `image` decodes the
 // other formats with the `image` crate and converts them to RGB. `orientation` turns pictures
 // upright by their EXIF tag, for all formats, and `frame` their annotations. `raw` reads pixels
-// that are not encoded, `png` reads masks, and `stored` reads maps. `group` decodes several
+// that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group` decodes several
 // pictures together. `condition` is the judgement of `check`, and `info` what a header tells.
 // `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread
 // keep.
@@ -105,6 +105,8 @@ mod frame;
 mod group;
 #[cfg(feature = "formats")]
 mod image;
+#[cfg(feature = "formats")]
+mod indexed;
 mod info;
 pub(crate) mod jpeg;
 mod options;
@@ -122,6 +124,8 @@ pub use condition::Condition;
 pub use frame::{Exif, Frame, Oriented};
 pub use group::decode_group;
 pub(crate) use group::{MAX_GROUP, MAX_IMAGES, MAX_PLANNED};
+#[cfg(feature = "formats")]
+pub(crate) use indexed::Indexed;
 pub use info::{Info, JpegInfo};
 #[cfg(test)]
 pub(crate) use jpeg::Turn;
@@ -129,7 +133,7 @@ pub(crate) use jpeg::{Bitstream, Grid};
 use options::Options;
 pub use picture::{Codec, Job, Picture};
 pub use pixels::{Pixels, Rect, Size};
-pub(crate) use png::{Pass, Png, Scratch as PngScratch};
+pub(crate) use png::{ONE_NUMBER, Pass, Png, Scratch as PngScratch};
 pub use raw::RawRgb;
 pub(crate) use scratch::{keep, release};
 pub use standard::check;

@@ -7,7 +7,7 @@ use super::mask::Mask;
 use super::segments::Segments;
 use super::skeleton::Skeleton;
 use crate::batch::Dtype;
-use crate::decode::Oriented;
+use crate::decode::{ONE_NUMBER, Oriented};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
@@ -42,7 +42,8 @@ pub struct Annotations {
     pub points: usize,
     /// Number of labelled points of all boxes.
     pub labelled_points: usize,
-    /// Number of pixels of each value of the mask. `None` if the sample has no mask.
+    /// Number of pixels of each value of the mask. `None` if the sample has no mask, or one of
+    /// colors.
     pub mask: Option<BTreeMap<i64, u64>>,
 }
 
@@ -63,11 +64,18 @@ impl Annotations {
             found.read_boxes(sample, picture)?;
         }
         if Mask::is_in(sample, "mask") {
-            let mut pixels = BTreeMap::new();
-            for value in Mask::new(Dtype::I64).whole("mask", sample, picture)? {
-                *pixels.entry(value).or_default() += 1;
+            match Mask::new(Dtype::I64).whole("mask", sample, picture) {
+                Ok(values) => {
+                    let mut pixels = BTreeMap::new();
+                    values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
+                    found.mask = Some(pixels);
+                }
+                // A mask of colors is valid, and only the program knows what they mean.
+                Err(e) if e.cause().ends_with(ONE_NUMBER) => {
+                    Mask::new(Dtype::I64).colors([]).whole("mask", sample, picture)?;
+                }
+                Err(e) => return Err(e),
             }
-            found.mask = Some(pixels);
         }
         Ok(found)
     }

@@ -177,7 +177,7 @@ impl Fields {
             let images = made.images.len();
             return Err(Error::config(format!("{images} images per sample; at most {MAX_IMAGES} are possible")));
         }
-        if arrays.is_empty() {
+        if arrays.is_empty() && made.members().next().is_none() {
             return Err(Error::config("every field is left out; a batch needs at least one"));
         }
         // A mixed image is written when the batch is full, so its effects on values wait until
@@ -202,8 +202,11 @@ impl Fields {
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
-        if let Some((_, (field, _))) = twice {
-            return Err(Error::config(format!("duplicate field {:?}", field.name)));
+        // A field without an array is a text.
+        let texts = made.members().filter(|member| member.arrays == 0).map(|member| &member.name);
+        let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
+        if let Some(name) = twice.map(|(_, (field, _))| &field.name).or(text) {
+            return Err(Error::config(format!("duplicate field {name:?}")));
         }
         // A device computes its own rows of shares, so they need not cross the bus.
         if device.is_some() {

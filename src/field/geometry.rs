@@ -9,8 +9,8 @@ use crate::transform::Plan;
 ///
 /// The matrix maps (x, y, 1) of the picture to (x, y) of the image, both in pixels from the edges:
 /// a box of 0 to the width spans all pixels. It contains the crop, the resize, the padding and the
-/// flips. To map a prediction back, subtract the last column and divide by the diagonal; the other
-/// two numbers are 0.
+/// flips. [`box_to_picture`](Geometry::box_to_picture) maps a box of the image back. For other
+/// predictions, subtract the last column and divide by the diagonal; the other two numbers are 0.
 ///
 /// A sample with a geometric effect, such as a rotation, is an error: a matrix does not describe
 /// what such an effect cuts off.
@@ -30,6 +30,26 @@ impl Geometry {
     /// The geometry of the sample's image.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Maps a box of the image (left, upper, right and lower edge in pixels) back to the picture.
+    /// `matrix` is the sample's part of the field. After a flip the edges trade places, so that left
+    /// is below right again. The box may extend beyond the picture.
+    ///
+    /// ```
+    /// use warpfeed::field::Geometry;
+    ///
+    /// // A picture of 100 by 80 pixels, mirrored, in the middle of an image of 64 by 64.
+    /// let matrix = [-0.64, 0.0, 64.0, 0.0, 0.64, 6.4];
+    /// let [left, top, right, bottom] = Geometry::box_to_picture(&matrix, [0.0, 6.4, 32.0, 57.6]);
+    /// assert!((left - 50.0).abs() < 1e-4 && top.abs() < 1e-4);
+    /// assert!((right - 100.0).abs() < 1e-4 && (bottom - 80.0).abs() < 1e-4);
+    /// ```
+    pub fn box_to_picture(matrix: &[f32; 6], corners: [f32; 4]) -> [f32; 4] {
+        let [a, _, x, _, d, y] = *matrix;
+        let [left, top, right, bottom] = corners;
+        let ((x1, x2), (y1, y2)) = (((left - x) / a, (right - x) / a), ((top - y) / d, (bottom - y) / d));
+        [x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)]
     }
 }
 
@@ -110,8 +130,12 @@ mod tests {
             let want = clipped.corners;
             let have = [x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)];
             assert!(have.iter().zip(want).all(|(have, want)| (have - want).abs() < 1e-3), "{have:?} {want:?} {plan:?}");
-            let back = ((x1 - f64::from(x)) / f64::from(a), (y1 - f64::from(y)) / f64::from(d));
-            assert!((back.0 - left).abs() < 1e-2 && (back.1 - top).abs() < 1e-2);
+            let back = Geometry::box_to_picture(&matrix(&plan), clipped.corners.map(|edge| edge as f32));
+            let from = [left, top, left + 1.0, top + 1.0];
+            assert!(
+                back.iter().zip(from).all(|(have, want)| (f64::from(*have) - want).abs() < 2e-2),
+                "{back:?} {from:?}"
+            );
         }
         assert!(boxes > 150, "{boxes}");
     }

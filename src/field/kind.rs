@@ -256,6 +256,11 @@ impl<'a> Place<'a> {
         self.row.bytes(self.first + array)
     }
 
+    /// Delivers `text` as the sample's text of the field `name`.
+    pub(super) fn set_text(&mut self, name: &str, text: &str) {
+        self.row.meta().set_text(name, text);
+    }
+
     /// Notes whether the sample has a label, and what to do if it has none.
     pub(super) fn set_labelled(&mut self, labelled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();

@@ -2,22 +2,37 @@ use std::cell::RefCell;
 
 use super::encoded::{Encoded, Encoding};
 use super::sampler::{Integer, Plane, Sampler};
+use super::values::{Meaning, ValueMap};
 use super::{Input, Kind, Pastes, Place};
 use crate::batch::{Dtype, Field};
+#[cfg(feature = "formats")]
+use crate::decode::Indexed;
 use crate::decode::{Oriented, Png, PngScratch, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
 
+/// Endings of the names of masks, in the order of the search.
+const ENDS: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
+
 /// A mask, (N, H, W): one integer per pixel of the sample's picture, such as its class. It is
 /// cropped, resized and flipped with the picture.
 ///
-/// The batch field `mask` reads the sample's field `mask`, `mask.png` or `mask.npy`. A PNG is grey
-/// with 1 to 16 bits, or has a palette, whose indices are the values. It may be interlaced. An
-/// `.npy` contains booleans or integers of shape (height, width). An RGB PNG is refused, because
-/// its colours are not classes. Other formats are refused because most of them do not keep the
-/// values.
+/// The batch field `mask` reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
+/// `mask.gif`, `mask.bmp` or `mask.webp`. A PNG is grey with 1 to 16 bits, or has a palette, whose
+/// indices are the values. It may be interlaced. An `.npy` contains booleans or integers of shape
+/// (height, width). A TIFF is grey, or has a palette of 8 bits. GIF and BMP give the indices of
+/// their palette, and a lossless WebP its grey. JPEG and lossy WebP are refused, because they do
+/// not keep values.
+///
+/// [`map`](Mask::map) gives stored values other numbers. A picture of RGB is refused unless
+/// [`colors`](Mask::colors) gives each color a number.
+///
+/// The masks of [`Voc`](crate::source::Voc) contain classes. If the loader renumbers classes
+/// ([`Loader::classes`](crate::Loader::classes), [`by_class_name`](crate::Loader::by_class_name)),
+/// the mask has the new numbers: class c is c + 1. 0 and 255 stay. Masks of other sets do not
+/// change.
 ///
 /// Resizing takes the nearest pixel, bit for bit as torchvision's v2 does for a `Mask`
 /// (`InterpolationMode.NEAREST`). Values never mix. Random erasing, jitter and your own transforms
@@ -45,12 +60,14 @@ pub struct Mask {
     dtype: Dtype,
     fill: i64,
     classes: Option<u32>,
+    ignore: Option<i64>,
+    map: ValueMap,
 }
 
 impl Mask {
     /// Masks of an integer `dtype`. A value that it cannot hold is an error.
     pub fn new(dtype: Dtype) -> Self {
-        Mask { of: None, dtype, fill: 0, classes: None }
+        Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default() }
     }
 
     /// Reads the sample's field `name` instead of the one with the batch field's name.
@@ -69,11 +86,46 @@ impl Mask {
         self
     }
 
-    /// Makes values outside 0 to `classes` - 1 an error. The value of [`fill`](Mask::fill) is
-    /// allowed, so 255 can mark pixels to ignore.
+    /// Makes values outside 0 to `classes` - 1 an error. The values of [`fill`](Mask::fill) and
+    /// [`ignore`](Mask::ignore) are allowed, so 255 can mark pixels to ignore.
     #[must_use]
     pub fn classes(mut self, classes: u32) -> Self {
         self.classes = Some(classes);
+        self
+    }
+
+    /// Replaces stored values, such as 255 by 1. A value that is not mapped is an error, unless
+    /// [`ignore`](Mask::ignore) is set. Renumbered classes are mapped by their new numbers.
+    ///
+    /// ```
+    /// # use warpfeed::{Dtype, field::Mask};
+    /// let mask = Mask::new(Dtype::I64).map([(0, 0), (255, 1)]);
+    /// ```
+    #[must_use]
+    pub fn map(mut self, values: impl IntoIterator<Item = (i64, i64)>) -> Self {
+        self.map.add_numbers(values);
+        self
+    }
+
+    /// Reads masks of RGB, and gives each color its number. A palette or grey counts by its colors,
+    /// too. A color without a number is an error, unless [`ignore`](Mask::ignore) is set.
+    ///
+    /// ```
+    /// # use warpfeed::{Dtype, field::Mask};
+    /// let mask = Mask::new(Dtype::I64).colors([([0, 0, 0], 0), ([128, 0, 0], 1)]).ignore(255);
+    /// ```
+    #[must_use]
+    pub fn colors(mut self, colors: impl IntoIterator<Item = ([u8; 3], i64)>) -> Self {
+        self.map.add_colors(colors);
+        self
+    }
+
+    /// Value of pixels that belong to no class. It is allowed beside [`classes`](Mask::classes),
+    /// and replaces every value or color without a number in [`map`](Mask::map) or
+    /// [`colors`](Mask::colors).
+    #[must_use]
+    pub fn ignore(mut self, value: i64) -> Self {
+        self.ignore = Some(value);
         self
     }
 
@@ -81,8 +133,12 @@ impl Mask {
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
-        let Some(&(name, value)) = ["", ".png", ".npy"].iter().find_map(|end| ended(end)) else {
-            return Err(Error::in_source(format!("no mask {name:?} among {:?}", sample.names())));
+        let Some(&(name, value)) = ENDS.iter().find_map(|end| ended(end)) else {
+            return Err(Error::in_source(format!(
+                "no mask {name:?} among {:?}; its ending is one of {}",
+                sample.names(),
+                ENDS[1..].join(", ")
+            )));
         };
         Ok(Encoded::new(name, value, Encoding::Npy))
     }
@@ -108,6 +164,15 @@ impl Kind for Mask {
                 "field {name:?}: a fill of {fill} for a mask of {dtype}, which holds {least} to {most}"
             )));
         }
+        if let Some(ignore) = self.ignore.filter(|ignore| !(least..=most).contains(ignore)) {
+            let dtype = self.dtype.name();
+            return Err(Error::config(format!(
+                "field {name:?}: a value of {ignore} to ignore, for a mask of {dtype}, which holds {least} to {most}"
+            )));
+        }
+        let (first, last) = self.range();
+        let allows = |new: i64| new == self.fill || self.ignore == Some(new) || (first..=last).contains(&new);
+        self.map.check(allows).map_err(|cause| Error::config(format!("field {name:?}: {cause}")))?;
         let shape = vec![output.height as usize, output.width as usize];
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape }])
     }
@@ -131,7 +196,9 @@ impl Kind for Mask {
     fn memory(&self, input: &Input<'_>) -> u64 {
         let plan = input.picture();
         let other = input.pasted().map_or(0, |_| plan.output.area());
-        (plan.warped_area() + other) * self.dtype.bytes() as u64
+        let decoded = std::iter::once(input.sample).chain(input.tiles().iter().map(|tile| tile.sample));
+        let decoded = decoded.map(|sample| self.decoded_memory(input.name, sample)).max().unwrap_or(0);
+        (plan.warped_area() + other) * self.dtype.bytes() as u64 + decoded
     }
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
@@ -171,11 +238,11 @@ impl Mask {
     fn place(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
-            Dtype::U8 => self.put::<u8>(&field, plan, to),
-            Dtype::U16 => self.put::<u16>(&field, plan, to),
-            Dtype::I16 => self.put::<i16>(&field, plan, to),
-            Dtype::I32 => self.put::<i32>(&field, plan, to),
-            _ => self.put::<i64>(&field, plan, to),
+            Dtype::U8 => self.put::<u8>(&field, sample, plan, to),
+            Dtype::U16 => self.put::<u16>(&field, sample, plan, to),
+            Dtype::I16 => self.put::<i16>(&field, sample, plan, to),
+            Dtype::I32 => self.put::<i32>(&field, sample, plan, to),
+            _ => self.put::<i64>(&field, sample, plan, to),
         };
         written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }
@@ -191,30 +258,74 @@ impl Mask {
         let mut values = vec![0_i64; size.area() as usize];
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         plan.oriented = picture;
-        let put = self.put::<i64>(&field, (&plan, true), bytemuck::cast_slice_mut(&mut values));
+        let put = self.put::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
         put.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
         Ok(values)
     }
 
-    fn put<T: Integer>(&self, field: &Encoded<'_>, (plan, fills): (&Plan, bool), to: &mut [u8]) -> Result<()> {
+    /// Whether the mask is decoded as a picture, not by this module's own readers.
+    fn is_decoded(&self, field: &Encoded<'_>) -> bool {
+        let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
+        self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
+    }
+
+    /// Bytes of memory that decoding the mask of a sample takes, if it is decoded as a picture.
+    #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
+    fn decoded_memory(&self, name: &str, sample: &Sample<'_>) -> u64 {
+        // `place` reports the errors.
+        #[cfg(feature = "formats")]
+        if let Ok(field) = self.find(name, sample)
+            && self.is_decoded(&field)
+            && let Ok(picture) = Indexed::open(field.bytes, self.map.is_of_colors())
+        {
+            return picture.memory();
+        }
+        0
+    }
+
+    fn put<T: Integer>(
+        &self,
+        field: &Encoded<'_>,
+        sample: &Sample<'_>,
+        (plan, fills): (&Plan, bool),
+        to: &mut [u8],
+    ) -> Result<()> {
         thread_local! {
             static SAMPLER: RefCell<(Sampler, PngScratch)> = RefCell::default();
         }
-        let (least, most) = self.range();
+        let ((least, most), ignore) = (self.range(), self.ignore);
+        let meaning = Meaning::of(sample, field.name, &self.map, ignore)?;
         let to = bytemuck::cast_slice_mut::<_, T>(to);
         let fill = self.fill;
         SAMPLER.with_borrow_mut(|(sampler, scratch)| {
+            if self.is_decoded(field) {
+                #[cfg(feature = "formats")]
+                if field.encoding != Encoding::Typed && Indexed::matches(field.bytes) && !Npy::matches(field.bytes) {
+                    let picture = Indexed::open(field.bytes, self.map.is_of_colors())?;
+                    let (size, mut values) = (picture.size(), Vec::new());
+                    // The size is compared before the pixels are decoded.
+                    let frame = plan.frame(Some(size))?;
+                    picture.read(&mut values)?;
+                    let mut plane = Plane { plan, frame, to, fill, fills, least, most, ignore, meaning };
+                    return sampler.values(&values, size, &mut plane);
+                }
+                let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
+                return Err(Error::decode(format!(
+                    "a mask that begins with {start:?} ({} bytes in all); {}",
+                    field.bytes.len(),
+                    if self.map.is_of_colors() {
+                        "colors are read from PNG, TIFF, GIF, BMP and WebP"
+                    } else if cfg!(feature = "formats") {
+                        "PNG, npy, TIFF, GIF, BMP and WebP are read"
+                    } else {
+                        "this build of warpfeed lacks the Cargo feature \"formats\", and reads PNG and npy"
+                    }
+                )));
+            }
             if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
                 let png = Png::open(field.bytes, scratch)?;
                 let frame = plan.frame(Some(png.size()))?;
-                return sampler.png(png, &mut Plane { plan, frame, to, fill, fills, least, most });
-            }
-            if field.encoding != Encoding::Typed && !Npy::matches(field.bytes) {
-                let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
-                return Err(Error::decode(format!(
-                    "a mask that begins with {start:?} ({} bytes in all); PNG and npy are read",
-                    field.bytes.len()
-                )));
+                return sampler.png(png, &mut Plane { plan, frame, to, fill, fills, least, most, ignore, meaning });
             }
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
@@ -223,7 +334,7 @@ impl Mask {
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;
-            sampler.npy(&npy, &mut Plane { plan, frame, to, fill, fills, least, most })
+            sampler.npy(&npy, &mut Plane { plan, frame, to, fill, fills, least, most, ignore, meaning })
         })
     }
 }

@@ -5,7 +5,8 @@
 //! 3. `label`: [`Label`], the class as an integer, and as a row of shares.
 //! 4. `numbers`: [`Numbers`], an array of one shape.
 //! 5. `rows`: [`Rows`], a varying number of rows per sample, padded, with a count.
-//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` takes the nearest pixels.
+//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` takes the nearest pixels, and `values`
+//!    says what stored values become.
 //! 7. `map`: [`Map`], floats per pixel, such as depth.
 //! 8. `boxes`: [`Boxes`], with their classes, masks and key points. `corners` defines the formats
 //!    of boxes, `columns` reads one number per box, and `segments` draws COCO's outlines and run
@@ -14,9 +15,10 @@
 //! 10. `annotations`: [`Annotations`], boxes, masks and points of one sample, without a loader.
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
 //! 12. `tokens`: [`Tokens`], windows of tokens with their documents.
-//! 13. `fields`: all fields of a loader.
-//! 14. `geometry`: [`Geometry`], where the picture lies in the image.
-//! 15. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
+//! 13. `text`: [`Text`], one string per sample.
+//! 14. `fields`: all fields of a loader.
+//! 15. `geometry`: [`Geometry`], where the picture lies in the image.
+//! 16. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
 //!
 //! Masks, boxes and points lie in the coordinates of the sample's picture and follow its crop,
 //! resize, flip and padding. They equal torchvision's v2 with `tv_tensors`.
@@ -61,7 +63,9 @@ mod rows;
 mod sampler;
 mod segments;
 mod skeleton;
+mod text;
 mod tokens;
+mod values;
 
 pub use annotations::Annotations;
 pub use boxes::Boxes;
@@ -82,6 +86,7 @@ pub use numbers::Numbers;
 pub(crate) use pasted::{NOTHING, Pasted};
 pub use points::Points;
 pub use rows::Rows;
+pub use text::Text;
 pub use tokens::Tokens;
 
 #[cfg(test)]

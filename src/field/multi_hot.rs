@@ -72,8 +72,8 @@ impl MultiHot {
         self
     }
 
-    /// Character between two labels of a text. The default is a comma, or white space between
-    /// numbers.
+    /// Character between two labels of a text, such as `'|'` or `';'`. A space is any white space.
+    /// The default is a comma, or white space between numbers.
     #[must_use]
     pub fn separator(mut self, separator: char) -> Self {
         self.separator = Some(separator);
@@ -86,9 +86,24 @@ impl MultiHot {
         match (self.numbers.get(text), text.parse::<i64>()) {
             (Some(&place), _) => Ok(place),
             (None, Ok(number)) => self.number(number),
-            (None, Err(_)) if self.numbers.is_empty() => Err(format!("has the label {text:?}, which is not a number")),
-            (None, Err(_)) => Err(format!("has the class {text:?}, which is not in the list of {classes} classes")),
+            (None, Err(_)) => {
+                let advice = self.other_separator(text).map_or(String::new(), |separator| {
+                    format!("; if {separator:?} separates labels, use MultiHot::separator({separator:?})")
+                });
+                Err(match self.numbers.is_empty() {
+                    true => format!("has the label {text:?}, which is not a number{advice}"),
+                    false => format!("has the class {text:?}, which is not in the list of {classes} classes{advice}"),
+                })
+            }
         }
+    }
+
+    /// A character that cuts `text`, which is no label, into labels.
+    fn other_separator(&self, text: &str) -> Option<char> {
+        let is_label = |part: &str| self.numbers.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
+        ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {
+            Some(separator) != self.separator && text.contains(separator) && text.split(separator).all(is_label)
+        })
     }
 
     fn number(&self, number: i64) -> Result<usize, String> {
@@ -103,6 +118,9 @@ impl MultiHot {
         }
         let numbers = || text.split_whitespace().all(|part| part.parse::<i64>().is_ok());
         if self.separator.is_none() && !text.contains(',') && numbers() {
+            return text.split_whitespace().try_for_each(|part| self.place(part).map(&mut mark));
+        }
+        if self.separator == Some(' ') {
             return text.split_whitespace().try_for_each(|part| self.place(part).map(&mut mark));
         }
         text.split(self.separator.unwrap_or(',')).try_for_each(|part| self.place(part.trim()).map(&mut mark))

@@ -1,6 +1,9 @@
 //! Samples the nearest pixels of a mask.
 
+use super::values::Meaning;
 use crate::batch::Element;
+#[cfg(feature = "formats")]
+use crate::decode::Size;
 use crate::decode::{Frame, Pass, Png};
 use crate::error::{Error, Result};
 use crate::source::Npy;
@@ -37,6 +40,10 @@ pub(super) struct Plane<'a, T> {
     /// Least and greatest other value.
     pub(super) least: i64,
     pub(super) most: i64,
+    /// A further value that is allowed.
+    pub(super) ignore: Option<i64>,
+    /// What the stored values become, if they change.
+    pub(super) meaning: Option<Meaning<'a>>,
 }
 
 /// Scratch that is kept from mask to mask.
@@ -74,6 +81,18 @@ impl Sampler {
             if passes.peek().is_some() {
                 png.read(pass.rows(size) - rows)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Samples decoded values of the picture's size.
+    #[cfg(feature = "formats")]
+    pub(super) fn values<T: Integer>(&mut self, values: &[u32], size: Size, plane: &mut Plane<'_, T>) -> Result<()> {
+        plane.fill_around();
+        plane.columns(Pass::WHOLE, &mut self.columns);
+        for (at, source) in plane.rows(Pass::WHOLE) {
+            let row = &values[source as usize * size.width as usize..][..size.width as usize];
+            plane.row(at, &self.columns, (0, u32::MAX.into()), |column| row[column as usize].into())?;
         }
         Ok(())
     }
@@ -153,6 +172,11 @@ impl<'a, T: Integer> Plane<'a, T> {
     /// Writes row `at` of the output, or column `at` if the mask is transposed, from a stored row.
     /// `value` returns the row's values, which are within `bounds`.
     fn row(&mut self, at: u32, columns: &[(u32, u32)], bounds: (i64, i64), value: impl Fn(u32) -> i64) -> Result<()> {
+        if let Some(mut meaning) = self.meaning.take() {
+            let written = self.changed_row(at, columns, |column| meaning.of_value(value(column)));
+            self.meaning = Some(meaning);
+            return written;
+        }
         let (width, shown) = (self.plan.output.width as usize, self.plan.shown());
         if self.frame.is_transposed() {
             let column = &mut self.to[at as usize..];
@@ -169,19 +193,46 @@ impl<'a, T: Integer> Plane<'a, T> {
         if self.least <= bounds.0 && bounds.1 <= self.most {
             return Ok(());
         }
-        let wrong = |value: i64| value != self.fill && !(self.least..=self.most).contains(&value);
-        match columns.iter().find(|(_, column)| wrong(value(*column))) {
+        match columns.iter().find(|(_, column)| !self.allows(value(*column))) {
             None => Ok(()),
-            Some(&(other, column)) => {
-                let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
-                let (least, most) = (self.least, self.most);
-                Err(Error::in_source(format!(
-                    "the value {} at column {}, row {}; {least} to {most} are allowed",
-                    value(column),
-                    self.plan.column(x).unwrap_or(0),
-                    self.plan.row(y).unwrap_or(0),
-                )))
-            }
+            Some(&(other, column)) => Err(self.refused(value(column), at, other)),
         }
+    }
+
+    /// Writes row `at` as [`row`](Plane::row) does. `value` returns what a stored value becomes.
+    fn changed_row(
+        &mut self,
+        at: u32,
+        columns: &[(u32, u32)],
+        mut value: impl FnMut(u32) -> Result<i64>,
+    ) -> Result<()> {
+        let width = self.plan.output.width as usize;
+        for &(other, column) in columns {
+            let new = value(column).map_err(|e| {
+                let place = self.place(at, other);
+                Error::new(e.kind(), format!("{place}: {}", e.cause()))
+            })?;
+            if !self.allows(new) {
+                return Err(self.refused(new, at, other));
+            }
+            let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
+            self.to[y as usize * width + x as usize] = T::of(new);
+        }
+        Ok(())
+    }
+
+    fn allows(&self, value: i64) -> bool {
+        value == self.fill || self.ignore == Some(value) || (self.least..=self.most).contains(&value)
+    }
+
+    fn refused(&self, value: i64, at: u32, other: u32) -> Error {
+        let (place, least, most) = (self.place(at, other), self.least, self.most);
+        Error::in_source(format!("the value {value} at {place}; {least} to {most} are allowed"))
+    }
+
+    /// The place in the picture of element `other` of row `at`, for messages.
+    fn place(&self, at: u32, other: u32) -> String {
+        let (x, y) = if self.frame.is_transposed() { (at, other) } else { (other, at) };
+        format!("column {}, row {}", self.plan.column(x).unwrap_or(0), self.plan.row(y).unwrap_or(0))
     }
 }

@@ -76,7 +76,9 @@ impl Loader {
 
     /// Removes a default field: `image` or `label`. Without `image` the loader does not decode
     /// pictures, [`augment`](Loader::augment) has no effect, and options of images such as
-    /// [`normalize`](Loader::normalize) are errors.
+    /// [`normalize`](Loader::normalize) are errors. A data set that
+    /// [knows](crate::source::Source::has_pictures) that it has no pictures, such as a table of
+    /// numbers, needs no `without("image")` if fields are added.
     ///
     /// ```no_run
     /// use warpfeed::field::Rows;
@@ -140,6 +142,13 @@ impl Loader {
     pub fn unlabelled(mut self, unlabelled: bool) -> Self {
         self.unlabelled = unlabelled;
         self
+    }
+
+    /// Whether the field `image` may be left out if the data set has no pictures: other fields were
+    /// added, and this one was not asked for.
+    pub(super) fn spare_image(&self) -> bool {
+        let asked = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
+        !asked && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
     }
 
     /// Opens the data set now if the rows of shares need the number of its classes.

@@ -80,6 +80,9 @@ impl Input {
     ) -> Result<(Arc<dyn Source>, Option<Proportions>)> {
         match self {
             Input::Path(path) => Ok((options.open_part(path)?, None)),
+            Input::Source(_) if options.has_masks() => Err(Error::config(
+                "masks: the data set is open already; give the folder of masks to the call that opens it",
+            )),
             Input::Source(source) => Ok((options.number(source)?, None)),
             Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture is empty")),
             Input::Mixture(parts) => {

@@ -68,6 +68,10 @@ impl Loader {
             .lenient(matches!(self.on_error, OnError::Skip { .. }))
             .index(self.indexed)
             .with_stores(self.stores.clone());
+        let options = match &self.masks {
+            Some(masks) => options.masks(masks),
+            None => options,
+        };
         #[cfg(feature = "tables")]
         let options = options.table(self.table.clone());
         Ok(match self.classes.open()? {
@@ -97,13 +101,19 @@ impl Loader {
         if device.is_some() && format.channels == 1 {
             return Err(Error::config("channels(1) on a device, which makes images of 3: use .host() for images of 1"));
         }
-        let (kinds, augment) = (self.fields()?, &self.pictures.augment);
+        let (mut kinds, augment) = (self.fields()?, &self.pictures.augment);
         let views = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment());
         let forms = Forms::of([augment].into_iter().chain(views));
-        let made = forms.epochs().map(|epoch| Fields::new(&kinds, self.label(), format, (augment, epoch), device));
-        let (fields, arrays): (Vec<_>, Vec<_>) = made.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let moved = self.pictures.moves_pixels && !self.pictures.transforms.is_empty();
-        fields[0].check(augment, moved)?;
+        let label = self.label();
+        let make = |kinds: &[(String, FieldKind)], augment: &Augment| {
+            let made = forms.epochs().map(|epoch| Fields::new(kinds, label, format, (augment, epoch), device));
+            let (fields, arrays): (Vec<_>, Vec<_>) = made.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            fields[0].check(augment, moved)?;
+            Ok::<_, Error>((fields, arrays))
+        };
+        let (mut fields, mut arrays) = make(&kinds, augment)?;
+        let image = self.spare_image();
 
         let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
         let pictures = self.pictures;
@@ -116,6 +126,11 @@ impl Loader {
         }
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
+        }
+        if image && source.has_pictures() == Some(false) {
+            tracing::info!("the data set has no pictures, so the batches have no field \"image\"");
+            kinds.retain(|(name, _)| name != "image");
+            (fields, arrays) = make(&kinds, &pictures.augment)?;
         }
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
         known::check_names(&kinds, &*source).map_err(named)?;

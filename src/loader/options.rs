@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::input::{DataSet, Input, Opened};
@@ -40,7 +40,7 @@ use crate::transform::Augment;
 ///
 /// | purpose | options |
 /// |---|---|
-/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
+/// | data | [`new`](Loader::new), [`source`](Loader::source), [`mixture`](Loader::mixture), [`by_class_name`](Loader::by_class_name), [`keep_labels`](Loader::keep_labels), [`classes`](Loader::classes), [`classes_file`](Loader::classes_file), [`table`](Loader::table), [`masks`](Loader::masks), [`index`](Loader::index), [`store`](Loader::store), [`stores`](Loader::stores), [`codec`](Loader::codec) |
 /// | which samples | [`split`](Loader::split), [`split_by_class`](Loader::split_by_class), [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced), [`repeat`](Loader::repeat) |
 /// | in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`order`](Loader::order), [`seed`](Loader::seed), [`resume`](Loader::resume) |
 /// | batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`last_batch`](Loader::last_batch), [`rank`](Loader::rank), [`distributed`](Loader::distributed), [`local_world_size`](Loader::local_world_size) |
@@ -63,6 +63,7 @@ pub struct Loader {
     #[cfg(feature = "tables")]
     pub(super) table: TableOptions,
     pub(super) indexed: bool,
+    pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
     pub(super) batch: Share,
     pub(super) place: Place,
@@ -167,6 +168,20 @@ impl Loader {
         self
     }
 
+    /// Takes the masks of a folder of pictures from another folder, next to it; see
+    /// [`source::Options::masks`](crate::source::Options::masks). [`field::Mask`](crate::field::Mask)
+    /// reads them.
+    ///
+    /// ```
+    /// # use warpfeed::{Dtype, Loader, field::Mask};
+    /// let loader = Loader::new("CamVid/train").masks("trainannot"); // CamVid/trainannot
+    /// let loader = loader.without("label").field("mask", Mask::new(Dtype::I64).fill(11));
+    /// ```
+    pub fn masks(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.masks = Some(folder.into());
+        self
+    }
+
     /// Sets the meaning of a table's columns. Data sets without columns refuse it; see
     /// [`source::Options::table`](crate::source::Options::table).
     ///
@@ -190,6 +205,7 @@ impl Loader {
             #[cfg(feature = "tables")]
             table: TableOptions::new(),
             indexed: false,
+            masks: None,
             stores: Stores::default(),
             batch: Share::Rank(32),
             place: Place::Given { rank: 0, world: 1 },

@@ -3,7 +3,8 @@
 //! 1. `driver`: [`Pack`] puts every sample of a source into a writer, or packs a part of a set.
 //! 2. `run`: reads and recodes samples on several threads, in order. `prepare`: one sample.
 //! 3. `bad`: images that could not be recoded or are damaged. `report`: what a run counts.
-//! 4. `recode`: [`Recode`], the treatment of images. `renumber`: new numbers for class fields.
+//! 4. `recode`: [`Recode`], the treatment of images. `renumber`: new numbers for class fields and
+//!    masks.
 //! 5. `jpeg`: [`repack_jpeg`], which rewrites a JPEG losslessly for fast crops.
 //! 6. [`LmdbWriter`]: one LMDB database.
 //! 7. [`TarWriter`]: one tar file, or numbered shards. `shard`: one shard. `member`: a sample's

@@ -79,7 +79,7 @@ impl Prepared {
                 (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
             } else {
                 self.bytes.extend_from_slice(bytes);
-                renumber(&sample, name, &mut self.bytes[start..])?;
+                renumber(&sample, name, &mut self.bytes, start)?;
             }
             self.fields.push((stored_as.to_owned(), start..self.bytes.len()));
         }

@@ -1,19 +1,33 @@
+use std::io::Cursor;
+
+use crate::decode::{Png, PngScratch};
 use crate::error::{Error, Result};
 use crate::source::Npy;
 use crate::source::Sample;
 
-/// Renumbers the classes in `bytes`, the sample's field `name`, as the source renumbers the label.
-/// The names of class fields end in `.class` before the extension of the encoding. Negative numbers
-/// mean no class and stay unchanged.
+/// Renumbers the classes in `bytes[start..]`, the sample's field `name`, as the source renumbers
+/// the label. The names of class fields end in `.class` before the extension of the encoding.
+/// Negative numbers mean no class and stay unchanged. Masks whose values are classes change, too.
 ///
 /// # Errors
-/// If a class has no new number, or the field is not a NumPy array of `int64`. Another type might
-/// not hold the new number.
-pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut [u8]) -> Result<()> {
-    let stem = [".npy", ".json", ".txt"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-    if !stem.ends_with(".class") || !sample.is_relabelled() {
+/// If a class has no new number, or the field is not a NumPy array of `int64`, or a PNG mask.
+/// Another type might not hold the new number.
+pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, start: usize) -> Result<()> {
+    if !sample.is_relabelled() {
         return Ok(());
     }
+    let stem = [".npy", ".json", ".txt", ".png"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    if let Some(first) = sample.first_class_of_mask(stem)? {
+        let renumbered = mask(sample, first, &bytes[start..])
+            .map_err(|e| Error::new(e.kind(), format!("field {name:?}: {}", e.cause())))?;
+        bytes.truncate(start);
+        bytes.extend_from_slice(&renumbered);
+        return Ok(());
+    }
+    if !stem.ends_with(".class") {
+        return Ok(());
+    }
+    let bytes = &mut bytes[start..];
     let start = match Npy::read(bytes) {
         Ok(npy) if (npy.kind, npy.size, npy.big_endian) == (b'i', 8, false) && name.ends_with(".npy") => npy.start,
         _ => {
@@ -27,4 +41,65 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut [u8]) -> Res
         *number = new.to_le_bytes();
     }
     Ok(())
+}
+
+/// Rewrites a PNG mask whose classes begin at `first`. The color of a class moves with its number.
+fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
+    if !Png::matches(bytes) {
+        return Err(Error::in_source("the classes of a mask can be renumbered only in PNG"));
+    }
+    let new = |old: u8| {
+        let new = sample.mask_value(old.into(), first)?;
+        u8::try_from(new).map_err(|_| Error::in_source(format!("class {new} in a mask, whose values end at 255")))
+    };
+    let mut scratch = PngScratch::default();
+    let mut png = Png::open(bytes, &mut scratch)?;
+    if png.is_wide() {
+        return Err(Error::in_source("the classes of a mask can be renumbered only if it has at most 8 bits"));
+    }
+    let size = png.size();
+    let (width, mut values) = (size.width as usize, vec![0; size.area() as usize]);
+    let mut known = [None; 256];
+    for pass in png.passes() {
+        png.begin(pass);
+        for row in 0..pass.rows(size) {
+            png.read(1)?;
+            let y = (pass.y + row * pass.down) as usize;
+            let to = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
+            for (to, &old) in to.zip(png.values()) {
+                let place = &mut known[usize::from(old)];
+                *to = match *place {
+                    Some(new) => new,
+                    None => *place.insert(new(old)?),
+                };
+            }
+        }
+    }
+    let failed = |e: png::EncodingError| Error::in_source(format!("png: {e}"));
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, size.width, size.height);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_color(png::ColorType::Grayscale);
+    if let Some(old) = palette(bytes)? {
+        let mut palette = old.clone();
+        palette.resize(3 * 256, 0);
+        for (value, color) in (0..=u8::MAX).zip(old.as_chunks::<3>().0) {
+            if let Ok(new) = new(value) {
+                palette[3 * usize::from(new)..][..3].copy_from_slice(color);
+            }
+        }
+        encoder.set_color(png::ColorType::Indexed);
+        encoder.set_palette(palette);
+    }
+    let mut writer = encoder.write_header().map_err(failed)?;
+    writer.write_image_data(&values).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    Ok(out)
+}
+
+/// The palette of a PNG, if it has one.
+fn palette(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    let failed = |e| Error::in_source(format!("png: {e}"));
+    let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(failed)?;
+    Ok(reader.info().palette.as_deref().map(<[u8]>::to_vec))
 }

@@ -379,10 +379,11 @@ fn replace_faulty(full: &mut Full) {
             full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
         }
         let (entry, of) = (full.header().entries[donor], full.meta(donor));
-        let (key, shown) = (of.key.clone(), of.shown);
+        let (key, shown, texts) = (of.key.clone(), of.shown, of.texts().to_vec());
         let lost = std::mem::replace(&mut full.header_mut().entries[place], Entry { valid: false, ..entry });
         let meta = full.meta_mut(place);
         (meta.key, meta.shown) = (key, shown);
+        meta.replace_texts(&texts);
         // A donor that a device left to the host may fail later, and then another one comes here.
         meta.replaced.get_or_insert(lost.sample);
     }

@@ -12,6 +12,7 @@
 //! | `boxes.image_size.txt` | width and height in pixels of the annotated picture, if the set declares them |
 //! | `boxes.units.txt` | `relative`: coordinates are fractions of the picture's width and height. Without it they are pixels |
 //! | `mask.png` | a class for each pixel |
+//! | `mask.first_class.txt` | value of class 0 in the mask. Smaller values and 255 are no classes |
 //! | `image_id.txt` | the picture's id, if it differs from the name |
 //!
 //! Arrays and outlines are typed [values](Value). `pack` writes them as files of these names.

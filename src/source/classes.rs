@@ -136,6 +136,20 @@ impl Classes {
     }
 }
 
+/// The own number of each of the `classes` in the data sets `parts`. Empty if a class has none or
+/// several.
+pub(super) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
+    let mut ids = HashMap::new();
+    for part in parts {
+        for (name, id) in part.classes().iter().zip(part.category_ids()) {
+            if ids.insert(name.clone(), id).is_some_and(|other| other != id) {
+                return Vec::new();
+            }
+        }
+    }
+    classes.iter().map(|name| ids.get(name).copied()).collect::<Option<_>>().unwrap_or_default()
+}
+
 /// A source whose labels are numbered by a list.
 struct Numbered {
     source: Arc<dyn Source>,
@@ -202,6 +216,14 @@ impl Source for Numbered {
 
     fn classes(&self) -> &[String] {
         self.classes.names()
+    }
+
+    fn has_pictures(&self) -> Option<bool> {
+        self.source.has_pictures()
+    }
+
+    fn category_ids(&self) -> Vec<i64> {
+        category_ids(self.classes.names(), std::iter::once(&self.source))
     }
 
     fn kind(&self) -> &'static str {

@@ -3,6 +3,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::classes::category_ids;
 use super::hash::Hash;
 use super::relabel::Relabel;
 use super::{Follow, Lookahead, Place, Sample, Source};
@@ -247,6 +248,17 @@ impl Source for Concat {
 
     fn classes(&self) -> &[String] {
         &self.classes
+    }
+
+    /// Unknown if only some of the parts have pictures.
+    fn has_pictures(&self) -> Option<bool> {
+        let mut known = self.parts.iter().map(|part| part.has_pictures());
+        let first = known.next()??;
+        known.all(|other| other == Some(first)).then_some(first)
+    }
+
+    fn category_ids(&self) -> Vec<i64> {
+        category_ids(&self.classes, self.parts.iter())
     }
 
     /// Those of all parts, if each part knows its own.

@@ -222,7 +222,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         extensions: &[],
         is_folder: |_| false, // `folder_or_shards`
         is_file: |_, _| false,
-        open: |path, options| Ok(Arc::new(Folder::with_formats(path, options.formats.clone(), options.indexed)?)),
+        open: |path, options| Ok(Arc::new(Folder::with(path, options)?)),
         open_url: Some(|url, options| {
             Ok(Arc::new(StoredFolder::open(url, options.stores.of(url)?, options.formats.clone())?))
         }),
@@ -322,7 +322,7 @@ pub(super) fn open_folder(path: &Path, options: &Options) -> Result<Arc<dyn Sour
         return format.open(path, options);
     }
     let tars = tar::tars_in(path)?.len();
-    let folder = Folder::with_formats(path, options.formats.clone(), options.indexed);
+    let folder = Folder::with(path, options);
     if tars == 0
         && folder.is_err()
         && let Some(opened) = of_files(path, None, options)
@@ -516,7 +516,7 @@ fn voc(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         "annotations",
         "a Pascal VOC data set",
         path,
-        super::Voc::with_formats(path, options.formats.clone())?
+        super::Voc::with_formats(path, options.formats.clone(), 1.0)?
     )
 }
 

@@ -61,7 +61,18 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.as_os_str().is_empty() {
         return Err(Error::config("the path of the data set is empty"));
     }
-    let format = options.format.as_deref().map(DataFormat::named).transpose()?;
+    let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
+    if options.masks.is_some() {
+        if matches!(Location::of(path), Location::Url(_)) {
+            let cause = "masks are read from folders of this machine; copy the set, or pack it, which keeps the masks";
+            return Err(Error::config(cause).at_path(path));
+        }
+        // A folder with masks beside it may look like another format, such as YOLO with `labels`.
+        if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || path.is_file() {
+            return Err(Error::config("masks in another folder need a folder of pictures; this is something else")
+                .at_path(path));
+        }
+    }
     match (Location::of(path), format) {
         (Location::Url(url), Some(format)) => format.open_url(&url, options),
         (Location::Url(url), None) => at_url::open_at(&url, options),

@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,6 +27,7 @@ pub struct Options {
     #[cfg(feature = "tables")]
     pub(super) table: TableOptions,
     pub(super) indexed: bool,
+    pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
     pub(super) format: Option<String>,
     /// The part of a file that the path names, such as `train` in `all.lmdb/train`.
@@ -57,6 +58,7 @@ impl Default for Options {
             #[cfg(feature = "tables")]
             table: TableOptions::new(),
             indexed: false,
+            masks: None,
             stores: Stores::default(),
             format: None,
             part: None,
@@ -97,6 +99,27 @@ impl Options {
     #[must_use]
     pub fn index(mut self, indexed: bool) -> Self {
         self.indexed = indexed;
+        self
+    }
+
+    /// Takes the masks of a folder of pictures from another folder. The mask of `a/1.jpg` is
+    /// `a/1.png` there, or `.npy`, `.tif`, `.gif`, `.bmp` or `.webp`, and becomes the sample's
+    /// field `mask`, which [`field::Mask`](crate::field::Mask) reads. A relative path begins in the
+    /// folder that holds the folder of pictures. A `*` in its last part stands for the name of a
+    /// picture, as in `train_masks/*_mask`.
+    ///
+    /// A picture without a mask is a bad sample. Masks without a picture are left out, and a
+    /// warning counts them. Other data sets than folders refuse this option.
+    ///
+    /// ```no_run
+    /// use warpfeed::source::Options;
+    ///
+    /// let camvid = Options::new().masks("trainannot").open("CamVid/train")?; // CamVid/trainannot
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    #[must_use]
+    pub fn masks(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.masks = Some(folder.into());
         self
     }
 
@@ -215,6 +238,11 @@ impl Options {
             Some(classes) => classes.number_if(source, self.lenient),
             None => Ok(source),
         }
+    }
+
+    /// Whether [`masks`](Options::masks) was called.
+    pub fn has_masks(&self) -> bool {
+        self.masks.is_some()
     }
 
     /// Whether there is a list of classes.

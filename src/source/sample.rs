@@ -9,6 +9,12 @@ use crate::format;
 /// Maximum number of fields of a sample.
 pub(super) const MAX_FIELDS: usize = 16;
 
+/// Ending of the field that says at which number the classes in a mask begin.
+const FIRST_CLASS_OF_MASK: &str = ".first_class.txt";
+
+/// Value of mask pixels without a class.
+const VOID: u8 = 255;
+
 /// Maximum number of nested sources that renumber the classes of a sample.
 const MAX_RELABELS: usize = 4;
 
@@ -170,6 +176,37 @@ impl<'a> Sample<'a> {
     /// If the class has no number there. The message names it.
     pub fn class(&self, number: i64) -> Result<i64> {
         self.renumbered(number, 0)
+    }
+
+    /// Number of the first class in the mask `stem`, such as 1 in Pascal VOC; `None` if the values
+    /// of the mask are not classes of the source.
+    ///
+    /// # Errors
+    /// If the field that says so is not a number.
+    pub(crate) fn first_class_of_mask(&self, stem: &str) -> Result<Option<i64>> {
+        let says = |name: &str| name.strip_prefix(stem) == Some(FIRST_CLASS_OF_MASK);
+        let Some((name, value)) = self.fields().iter().find(|(name, _)| says(name)) else { return Ok(None) };
+        let text = std::str::from_utf8(value.memory()).ok();
+        let number =
+            text.and_then(|text| text.trim().parse().ok()).filter(|first| (0..=i64::from(VOID)).contains(first));
+        number.map(Some).ok_or_else(|| Error::in_source(format!("field {name:?} is not a number from 0 to {VOID}")))
+    }
+
+    /// Converts a value of a mask whose classes begin at `first` to the numbering of the loader, as
+    /// [`class`](Sample::class). Smaller values and 255 are no classes and stay.
+    ///
+    /// # Errors
+    /// Those of [`class`](Sample::class), and if the new value would be 255.
+    pub(crate) fn mask_value(&self, value: i64, first: i64) -> Result<i64> {
+        if value < first || value == i64::from(VOID) {
+            return Ok(value);
+        }
+        let new = self.class(value - first)?.saturating_add(first);
+        if new == i64::from(VOID) {
+            let class = new - first;
+            return Err(Error::in_source(format!("class {class} would be {VOID} in the mask, which marks no class")));
+        }
+        Ok(new)
     }
 
     fn renumbered(&self, number: i64, done: usize) -> Result<i64> {

@@ -191,6 +191,22 @@ pub trait Source: Send + Sync {
         &[]
     }
 
+    /// The data set's own number of each class, by label: the category ids of
+    /// [`Coco`](super::Coco), which its evaluation needs. Empty by default, for sets without such
+    /// numbers, and if a class has none.
+    fn category_ids(&self) -> Vec<i64> {
+        Vec::new()
+    }
+
+    /// Whether samples have pictures, if the source knows it without reading samples. `None`, the
+    /// default, if it does not.
+    ///
+    /// A loader with further fields has no field `image` if its source has no pictures, unless the
+    /// field was asked for.
+    fn has_pictures(&self) -> Option<bool> {
+        None
+    }
+
     /// Names of the fields that samples may have besides the picture, if the source knows them
     /// without reading samples. `None`, the default, if it does not.
     ///
@@ -271,6 +287,14 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn classes(&self) -> &[String] {
         (**self).classes()
+    }
+
+    fn category_ids(&self) -> Vec<i64> {
+        (**self).category_ids()
+    }
+
+    fn has_pictures(&self) -> Option<bool> {
+        (**self).has_pictures()
     }
 
     fn fields(&self) -> Option<Vec<String>> {

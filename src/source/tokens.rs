@@ -323,6 +323,10 @@ impl Source for Tokens {
         Some(self.held[self.place(index).0].path.clone())
     }
 
+    fn has_pictures(&self) -> Option<bool> {
+        Some(false)
+    }
+
     fn fields(&self) -> Option<Vec<String>> {
         Some(vec!["tokens.npy".to_owned()])
     }

@@ -5,6 +5,8 @@ use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat, RgbImage};
 
+#[cfg(feature = "formats")]
+use super::Indexed;
 use super::raw::npy_header;
 use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
@@ -224,6 +226,36 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
         assert_eq!(found, expected, "seed {seed}");
     }
     true
+}
+
+/// Checks that a damaged mask of another format is an error or has as many values as its header
+/// says.
+#[cfg(feature = "formats")]
+fn indexed(pictures: &[Vec<u8>], seed: u64) -> bool {
+    let random = &mut Random::new(seed);
+    let file = random.mutated(pictures, &WORDS);
+    let Ok(mask) = Indexed::open(&file, random.below(2) == 0) else { return false };
+    let (size, mut values) = (mask.size(), vec![7]);
+    if size.area() > MOST || mask.read(&mut values).is_err() {
+        return false;
+    }
+    assert_eq!(values.len() as u64, size.area());
+    true
+}
+
+#[cfg(feature = "formats")]
+#[test]
+fn indexed_masks() {
+    let pictures = pictures();
+    fuzz::briefly("indexed_masks", |seed| indexed(&pictures, seed));
+}
+
+#[cfg(feature = "formats")]
+#[test]
+#[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
+fn indexed_masks_for_long() {
+    let pictures = pictures();
+    fuzz::for_long("indexed_masks", |seed| indexed(&pictures, seed));
 }
 
 #[test]

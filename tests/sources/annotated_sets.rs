@@ -416,8 +416,9 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!((train.kind(), train.len(), train.classes().len()), ("voc", 2, 20));
     let (b, a) = (sample(&*train, 0), sample(&*train, 1));
     assert_eq!(names(&b), ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "png"]);
-    let fields = ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "mask.png", "png"];
-    assert_eq!(names(&a), fields);
+    let fields = ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt"];
+    assert_eq!(names(&a), [&fields[..], &["mask.first_class.txt", "mask.png", "png"]].concat());
+    assert_eq!(text(&a, "mask.first_class.txt"), "1");
     assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     // 1 is subtracted from the left and the upper edge.
     assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));
@@ -427,6 +428,8 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(samples(&*open(at("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
     let all = Voc::open(at("")).unwrap();
     assert_eq!((all.len(), sample(&all, 0)), (3, a.clone()));
+    let from_zero = sample(&Voc::from_zero(at("ImageSets/Main/train.txt")).unwrap(), 1);
+    assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
     // User-defined classes.
     fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
@@ -439,7 +442,7 @@ fn voc_returns_the_content_of_its_files() {
     // Only masks.
     fs::remove_dir_all(at("Annotations")).unwrap();
     let masks = Voc::open(at("")).unwrap();
-    assert_eq!(names(&sample(&masks, 0)), ["mask.png", "png"]);
+    assert_eq!(names(&sample(&masks, 0)), ["mask.first_class.txt", "mask.png", "png"]);
 }
 
 #[test]

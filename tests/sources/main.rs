@@ -21,6 +21,7 @@ mod classes;
 mod closing;
 mod corrupt;
 mod folder_index;
+mod folder_masks;
 mod formats;
 #[cfg(feature = "hdf5")]
 mod hdf5;

@@ -17,3 +17,7 @@ mod reader;
 
 pub(crate) use inflate::Scratch;
 pub(crate) use reader::{Pass, Png};
+
+/// Why a picture of several channels is not a mask.
+pub(crate) const ONE_NUMBER: &str =
+    "a mask has one number per pixel: grey, or palette indices; Mask::colors gives each color its number";

@@ -1,6 +1,6 @@
 use super::chunk::chunk;
 use super::inflate::{Inflated, Scratch};
-use crate::decode::Size;
+use crate::decode::{ONE_NUMBER, Size};
 use crate::error::{Error, Result};
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
@@ -83,8 +83,7 @@ impl<'a> Png<'a> {
             _ => return Err(wrong(&format!("colour type {colour}, which does not exist"))),
         };
         if let Some(channels) = channels {
-            let cause = "a mask has one number per pixel: grey, or palette indices";
-            return Err(Error::decode(format!("png of {channels}: {cause}")));
+            return Err(Error::decode(format!("png of {channels}: {ONE_NUMBER}")));
         }
         let known = matches!((colour, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
         if size.area() == 0 || !known || compression != 0 || filter != 0 || interlace > 1 {

@@ -533,6 +533,12 @@ impl<B> Batches<B> {
         self.shared().recipe.source.classes()
     }
 
+    /// The data set's own number of each class, by label; see
+    /// [`Source::category_ids`](crate::source::Source::category_ids).
+    pub fn category_ids(&self) -> Vec<i64> {
+        self.shared().recipe.source.category_ids()
+    }
+
     /// The source.
     pub fn source(&self) -> &Arc<dyn Source> {
         &self.shared().recipe.source

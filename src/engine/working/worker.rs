@@ -70,6 +70,7 @@ impl Worker {
         part.range().for_each(|place| {
             let meta = part.meta(place);
             meta.key.clear();
+            meta.clear_texts();
             (meta.damaged, meta.replaced) = (0, None);
             meta.shown = Rect::default();
         });

@@ -32,6 +32,7 @@ mod ranks;
 mod repairs;
 mod sizes;
 mod stored;
+mod texts;
 
 /// A drawn picture as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {

@@ -297,6 +297,10 @@ impl Source for Arrow {
         Some(self.locate(index).0.path.clone())
     }
 
+    fn has_pictures(&self) -> Option<bool> {
+        Some(self.columns.picture().is_some())
+    }
+
     fn fields(&self) -> Option<Vec<String>> {
         Some(self.columns.field_names())
     }

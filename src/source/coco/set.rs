@@ -311,6 +311,10 @@ impl Source for Coco {
         &self.set.classes
     }
 
+    fn category_ids(&self) -> Vec<i64> {
+        self.set.categories.clone()
+    }
+
     fn fields(&self) -> Option<Vec<String>> {
         // Without boxes, a sample needs no columns of them.
         if self.set.annotations.is_empty() {

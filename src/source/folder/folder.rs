@@ -1,10 +1,12 @@
 use std::path::{Path, PathBuf};
 
 use super::index;
+use super::masks::Masks;
 use super::names::Names;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::source::file::{self, FIRST_READ, read_whole};
+use crate::source::options::Options;
 use crate::source::slashes::slashed;
 use crate::source::{Sample, Source};
 
@@ -38,6 +40,8 @@ pub struct Folder {
     names: Names,
     /// Picture formats in addition to the built-in ones.
     formats: Vec<Format>,
+    /// Masks in another folder.
+    masks: Option<Masks>,
 }
 
 impl Folder {
@@ -49,13 +53,14 @@ impl Folder {
     /// no picture. The last error lists the extensions that were looked for and the files that were
     /// found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with_formats(path.as_ref(), Vec::new(), false)
+        Self::with(path.as_ref(), &Options::new())
     }
 
-    /// As [`open`](Folder::open), and includes files of `formats`. With `indexed`, the listing
-    /// comes from the index next to the folder if it is current. Otherwise the folder is listed,
-    /// and the index is written.
-    pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>, indexed: bool) -> Result<Self> {
+    /// As [`open`](Folder::open), with the formats and masks of `options`. If they ask for an
+    /// index, the listing comes from the index next to the folder if it is current. Otherwise the
+    /// folder is listed, and the index is written.
+    pub(in crate::source) fn with(path: &Path, options: &Options) -> Result<Self> {
+        let (formats, indexed) = (options.formats.clone(), options.indexed);
         let Some(root) = path.to_str() else {
             return Err(Error::in_source("the folder's path is not UTF-8").at_path(path));
         };
@@ -75,13 +80,24 @@ impl Folder {
             let (count, first) = (names.bad.len(), names.path(names.bad[0]));
             tracing::warn!("{}: {count} names are not UTF-8, the first is {first:?}", path.display());
         }
-        Ok(Folder { root, names, formats })
+        let masks = match &options.masks {
+            Some(masks) => Some(Masks::find(&beside(path, masks), &names)?),
+            None => None,
+        };
+        Ok(Folder { root, names, formats, masks })
     }
 
     /// The folders of the pictures, below the data set, if there are class folders.
     pub(in crate::source) fn class_folders(&self) -> impl Iterator<Item = &str> {
         self.names.class_folders()
     }
+}
+
+/// The path `other`, which begins in the folder that holds `path`.
+fn beside(path: &Path, other: &Path) -> PathBuf {
+    // `.` and `x/..` have no name of their own.
+    let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
+    path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
 }
 
 impl Source for Folder {
@@ -111,7 +127,15 @@ impl Source for Folder {
             .and_then(|mut file| read_whole(&mut file, scratch, 0))
             .map_err(|e| Error::io(format!("{}{path}", self.root), &e))?;
 
-        let sample = Sample::new(key).with_field(field, &scratch[..len])?;
+        let mut sample = Sample::new(key);
+        if let Some(masks) = &self.masks {
+            let (name, file) = masks.of(index, path)?;
+            let end = file::open(&file)
+                .and_then(|mut opened| read_whole(&mut opened, scratch, len))
+                .map_err(|e| Error::io(file, &e))?;
+            sample = sample.with_field(name, &scratch[len..end])?;
+        }
+        let sample = sample.with_field(field, &scratch[..len])?;
         Ok(match self.names.labels.get(index) {
             Some(&label) => sample.with_label(label.into()),
             None => sample,
@@ -128,7 +152,8 @@ impl Source for Folder {
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        Some(self.names.hash().end())
+        let hash = self.names.hash();
+        Some(self.masks.as_ref().map_or(hash, |masks| masks.add_to(hash)).end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

@@ -4,11 +4,13 @@
 //! 2. `names`: the pictures of a folder, their labels and classes.
 //! 3. `index`: a file next to the folder that keeps them.
 //! 4. `folder`: [`Folder`], the source.
-//! 5. `stored`: pictures below a URL of a store.
+//! 5. `masks`: masks in another folder.
+//! 6. `stored`: pictures below a URL of a store.
 
 #[allow(clippy::module_inception)]
 mod folder;
 mod index;
+mod masks;
 mod names;
 mod stored;
 mod walk;

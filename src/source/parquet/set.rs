@@ -451,6 +451,10 @@ impl Source for Parquet {
         Some(self.part(index).input.file.path.clone())
     }
 
+    fn has_pictures(&self) -> Option<bool> {
+        Some(self.columns.picture().is_some())
+    }
+
     fn fields(&self) -> Option<Vec<String>> {
         Some(self.columns.field_names())
     }

@@ -631,6 +631,10 @@ impl Source for Table {
         Some(self.columns.stems().map(str::to_owned).collect())
     }
 
+    fn has_pictures(&self) -> Option<bool> {
+        Some(self.columns.picture.is_some())
+    }
+
     fn classes(&self) -> &[String] {
         match &self.labels {
             Some(Labels::Names { classes, .. }) => classes,

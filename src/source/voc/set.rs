@@ -60,6 +60,7 @@ const CLASSES: [&str; 20] = [
 /// - **Boxes**, if the set has `Annotations`: `boxes.npy`, (n, 4) f32, left, upper, right and lower
 ///   edge in pixels. The files count pixels from 1, and the last pixel belongs to the box. So **1
 ///   is subtracted from the left and upper edge**, and width is right minus left, as in Detectron2.
+///   [`from_zero`](Voc::from_zero) subtracts nothing.
 ///   `boxes.class.npy`, (n) i64, and `boxes.difficult.npy`, (n) u8.
 /// - **Classes**: the names in all files of `Annotations`, sorted. If all of them are classes of
 ///   Pascal VOC, its 20 classes are used. So every list of a set has the same numbers.
@@ -67,8 +68,9 @@ const CLASSES: [&str; 20] = [
 ///   [`field::Boxes`](crate::field::Boxes) compares it with the size of the picture. If EXIF turns
 ///   the picture and the stored pixels were annotated, the boxes are turned too.
 /// - **Masks**: `mask.png` from `SegmentationClass`, if the picture has one. 0 is the background,
-///   class c of the boxes is c + 1, and 255 marks outlines without a class. A list in
-///   `ImageSets/Segmentation` requires masks.
+///   class c of the boxes is c + 1, and 255 marks outlines without a class. Classes that a loader
+///   renumbers have their new numbers in the masks, too. A list in `ImageSets/Segmentation`
+///   requires masks.
 ///
 /// **Bad annotations.** A missing or bad file is an error of the sample, with the file and the
 /// line. So is a box that exceeds its picture by more than a pixel or a hundredth of the side,
@@ -112,10 +114,21 @@ impl Voc {
     /// If the path is neither, a folder cannot be listed, there are no pictures, or two pictures
     /// differ only in the extension. Reading a bad sample returns its error.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with_formats(path.as_ref(), Vec::new())
+        Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
 
-    pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>) -> Result<Self> {
+    /// Opens the set at `path` like [`open`](Voc::open), but takes the edges of boxes as they are
+    /// in the files: for programs that count pixels from 0.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Voc::open).
+    pub fn from_zero(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(path.as_ref(), Vec::new(), 0.0)
+    }
+
+    /// Opens a set whose pictures may also have the `formats`, and whose first pixel has the number
+    /// `first`.
+    pub(in crate::source) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
         let (folder, list) = match voc_of_list(path) {
             Some(folder) => (folder, Some(path)),
             None => (path.to_owned(), None),
@@ -147,7 +160,7 @@ impl Voc {
             return Err(Error::in_source("no pictures").at_path(path));
         }
         let annotated = folder.join(ANNOTATIONS).is_dir();
-        let found = if annotated { annotations(&folder.join(ANNOTATIONS))? } else { BTreeMap::new() };
+        let found = if annotated { annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
         let classes = classes(&found);
         let masked = masks(&folder.join(MASKS))?;
         let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
@@ -201,7 +214,7 @@ impl Voc {
 }
 
 /// Reads all files of a folder of annotations. Keys are file names without the extension.
-fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
+fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let paths: Vec<PathBuf> = entries
         .map(|entry| entry.map(|entry| entry.path()).map_err(|e| Error::io(folder, &e)))
@@ -210,7 +223,7 @@ fn annotations(folder: &Path) -> Result<BTreeMap<String, Result<Objects>>> {
     let read = |path: &PathBuf| {
         let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { return Ok(None) };
         let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
-        Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text)).map_err(|e| e.at_path(path)))))
+        Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text, first)).map_err(|e| e.at_path(path)))))
     };
     Ok(in_parallel(&paths, read)?.into_iter().flatten().collect())
 }
@@ -258,6 +271,7 @@ impl Source for Voc {
         }
         parts.image_size(item.size);
         if item.mask {
+            parts.keep("mask.first_class.txt", "1");
             parts.file("mask.png", &[&self.masks, key, ".png"])?;
         }
         parts.file(field, &[&self.pictures, &item.name])?;

@@ -17,11 +17,11 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Reads the text of a file.
+    /// Reads the text of a file whose first pixel has the number `first`.
     ///
     /// # Errors
     /// If it is not such a file, or a box exceeds the picture. The message has the line.
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();
         if top.tag_name().name() != "annotation" {
@@ -44,8 +44,8 @@ impl Objects {
                 return Err(at(format!("the {name} has no bndbox")));
             };
             let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| number(bndbox, edge));
-            // The first pixel is number 1, and the last one belongs to the box.
-            let edges = [left? - 1.0, top? - 1.0, right?, bottom?];
+            // If the first pixel is number 1, the last one belongs to the box.
+            let edges = [left? - first, top? - first, right?, bottom?];
             let [width, height] = size.unwrap_or([f64::INFINITY; 2]);
             check_box(edges, width, height, 1.0).map_err(|e| at(format!("the {name}: {}", e.cause())))?;
             let difficult = match child(object, "difficult") {
@@ -91,12 +91,12 @@ mod tests {
               <bndbox><xmin>1</xmin><ymin>1.5</ymin><xmax>20</xmax><ymax>10</ymax></bndbox></object>
             <object><bndbox><xmax>2</xmax><xmin>2</xmin><ymin>3</ymin><ymax>3</ymax></bndbox><name> a dog </name></object>
             </annotation>";
-        let objects = Objects::parse(text).unwrap();
+        let objects = Objects::parse(text, 1.0).unwrap();
         assert_eq!(objects.names, ["person", "a dog"]);
         assert_eq!(objects.edges, [[0.0, 0.5, 20.0, 10.0], [1.0, 2.0, 2.0, 3.0]], "the dog is one pixel");
         assert_eq!(objects.difficult, [1, 0]);
         assert_eq!(objects.size, Some((20, 10)));
-        assert!(Objects::parse("<annotation/>").unwrap().names.is_empty());
+        assert!(Objects::parse("<annotation/>", 1.0).unwrap().names.is_empty());
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
             (bndbox(["5", "1", "3", "2"]), "line 3: the cat: x from 4 to 3, the picture is 20 wide"),
             (bndbox(["1", "1", "3", "12"]), "line 3: the cat: y from 0 to 12, the picture is 10 high"),
         ] {
-            let cause = Objects::parse(&text).unwrap_err().cause().to_owned();
+            let cause = Objects::parse(&text, 1.0).unwrap_err().cause().to_owned();
             assert!(cause.contains(words), "{text}: {cause}");
         }
     }

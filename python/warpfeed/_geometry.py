@@ -1,0 +1,56 @@
+"""Maps boxes of an image back to its picture."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["boxes_to_source"]
+
+
+def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
+    """Maps boxes of the images, such as predictions, back to the pictures of the data set.
+
+    ::
+
+        loader = Loader("val", augment=Augment.letterbox(640), fields={"geo": Geometry()})
+        for batch in loader:
+            boxes = model(batch["image"])  # (N, M, 4), corners in pixels of the images
+            boxes = warpfeed.boxes_to_source(boxes, batch["geo"], batch["geo.size"])
+
+    Args:
+        boxes: left, upper, right and lower edges in pixels of the image: (N, M, 4) of a batch, or
+            (M, 4) of one sample. Arrays of NumPy, or tensors of torch on any device.
+        matrix: the field of :class:`Geometry`: (N, 2, 3), or (2, 3) of one sample.
+        size: its field ``<name>.size``, (N, 2) or (2): clips the boxes to their pictures. Without it
+            a box may extend beyond the picture.
+
+    Returns:
+        The boxes in pixels of the upright picture, in the shape and on the device of ``boxes``. After
+        a flip the edges trade places, so that left is below right again.
+    """
+    is_torch = type(boxes).__module__.partition(".")[0] == "torch"
+    xp: Any = import_module("torch" if is_torch else "numpy")
+    if not is_torch:
+        boxes, matrix = xp.asarray(boxes), xp.asarray(matrix)
+        if boxes.dtype.kind != "f":
+            boxes = boxes.astype("f4")
+    batched = len(matrix.shape) == 3
+    if tuple(matrix.shape[-2:]) != (2, 3) or tuple(boxes.shape[-1:]) != (4,) or len(boxes.shape) != 2 + batched:
+        raise ValueError(
+            f"boxes of {tuple(boxes.shape)} and a matrix of {tuple(matrix.shape)}: want (N, M, 4) and (N, 2, 3), or "
+            "(M, 4) and (2, 3)"
+        )
+    if batched and boxes.shape[0] != matrix.shape[0]:
+        raise ValueError(f"boxes of {boxes.shape[0]} samples, and matrices of {matrix.shape[0]}")
+    edges = []
+    for axis in (0, 1):
+        scale, shift = matrix[..., axis, axis, None], matrix[..., axis, 2, None]
+        one, other = (boxes[..., axis] - shift) / scale, (boxes[..., axis + 2] - shift) / scale
+        pair = [xp.minimum(one, other), xp.maximum(one, other)]
+        if size is not None:
+            # The size is height, width.
+            most = (size if is_torch else xp.asarray(size))[..., 1 - axis, None]
+            pair = [xp.minimum(xp.maximum(edge, 0 * edge), most + 0 * edge) for edge in pair]
+        edges.append(pair)
+    return xp.stack([edges[0][0], edges[1][0], edges[0][1], edges[1][1]], -1)

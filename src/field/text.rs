@@ -1,0 +1,74 @@
+use super::encoded;
+use super::{Input, Kind, Place};
+use crate::batch::Field;
+use crate::decode::Size;
+use crate::error::Result;
+use crate::source::Value;
+
+/// A text per sample, such as a caption: no array, but one string per sample, which
+/// [`BatchInfo::texts`](crate::BatchInfo::texts) returns.
+///
+/// The sample's field is UTF-8, such as `caption.txt`, or a column of a table. The text is
+/// delivered as it is stored, of any length, with the line break at its end if there is one. Typed
+/// numbers are delivered as decimal text. Bytes that are not UTF-8, and arrays, are an error. Texts
+/// stay on the host, also for batches on a device. The augmentation does not change them.
+///
+/// ```no_run
+/// use warpfeed::Loader;
+/// use warpfeed::field::Text;
+///
+/// let mut batches = Loader::new("captions.tar").without("label").field("caption", Text::new()).host()?;
+/// for batch in batches.epoch(0) {
+///     let batch = batch?;
+///     let captions: Vec<&str> = batch.texts("caption").expect("added above").collect();
+/// }
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+///
+/// [`Rows::bytes`](super::Rows::bytes) delivers the bytes of a text as an array.
+#[derive(Debug, Clone, Default)]
+pub struct Text {
+    of: Option<String>,
+}
+
+impl Text {
+    /// The text of the sample's field with the batch field's name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the sample's field `name` instead, such as the `label.txt` of text recognition.
+    #[must_use]
+    pub fn of(mut self, name: impl Into<String>) -> Self {
+        self.of = Some(name.into());
+        self
+    }
+}
+
+impl Kind for Text {
+    fn arrays(&self, _name: &str, _output: Size) -> Result<Vec<Field>> {
+        Ok(Vec::new())
+    }
+
+    fn reads(&self, name: &str) -> Vec<String> {
+        vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
+        let field = encoded::find(input.sample, self.of.as_deref().unwrap_or(input.name))?;
+        if matches!(field.value, Value::Numbers(_)) && !field.name.ends_with(".txt") {
+            return Err(field.error("is an array, not a text"));
+        }
+        let bytes = field.value.encoded(field.name);
+        let text = std::str::from_utf8(&bytes).map_err(|e| {
+            let at = e.valid_up_to();
+            field.error(format_args!("is not UTF-8 from byte {at} on, so it is not a text"))
+        })?;
+        place.set_text(input.name, text);
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! What the stored values of a mask become.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::source::Sample;
+
+/// New values by the value or color that is stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ValueMap {
+    new: HashMap<i64, i64>,
+    /// Whether the keys are colors, packed into 24 bits.
+    colors: bool,
+    /// The error of keys that do not go together, in words.
+    wrong: Option<String>,
+}
+
+/// A color as one number.
+fn packed([red, green, blue]: [u8; 3]) -> i64 {
+    i64::from(u32::from_be_bytes([0, red, green, blue]))
+}
+
+/// A stored value as users write it.
+fn shown(key: i64, colors: bool) -> String {
+    match (colors, key.to_be_bytes()) {
+        (true, [.., red, green, blue]) => format!("the color ({red}, {green}, {blue})"),
+        _ => format!("the value {key}"),
+    }
+}
+
+impl ValueMap {
+    pub(super) fn add_numbers(&mut self, values: impl IntoIterator<Item = (i64, i64)>) {
+        self.add(false, values.into_iter());
+    }
+
+    pub(super) fn add_colors(&mut self, values: impl IntoIterator<Item = ([u8; 3], i64)>) {
+        self.add(true, values.into_iter().map(|(color, new)| (packed(color), new)));
+    }
+
+    fn add(&mut self, colors: bool, values: impl Iterator<Item = (i64, i64)>) {
+        if !self.new.is_empty() && self.colors != colors {
+            self.wrong = Some("values and colors are both mapped; a mask has one of them".to_owned());
+        }
+        self.colors = colors;
+        for (key, new) in values {
+            if self.new.insert(key, new).is_some_and(|before| before != new) {
+                self.wrong = Some(format!("{} is mapped twice", shown(key, colors)));
+            }
+        }
+    }
+
+    /// Whether the keys are colors.
+    pub(super) fn is_of_colors(&self) -> bool {
+        self.colors
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.new.is_empty()
+    }
+
+    /// Checks the keys, and that `allows` each new value.
+    ///
+    /// # Errors
+    /// The cause in words.
+    pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
+        if let Some(wrong) = &self.wrong {
+            return Err(wrong.clone());
+        }
+        match self.new.iter().filter(|(_, new)| !allows(**new)).min() {
+            None => Ok(()),
+            Some((&key, new)) => {
+                Err(format!("{} is mapped to {new}, which the mask cannot have", shown(key, self.colors)))
+            }
+        }
+    }
+}
+
+/// What the stored values of one mask become: classes get the numbers of the loader, and then the
+/// values of the map apply.
+pub(super) struct Meaning<'a> {
+    /// The sample, and the value of its first class, if its classes are renumbered.
+    classes: Option<(&'a Sample<'a>, i64)>,
+    map: &'a ValueMap,
+    /// Value of all that is not in the map.
+    ignore: Option<i64>,
+    /// The last value and what it became: neighbours are mostly alike.
+    last: Option<(i64, i64)>,
+}
+
+impl<'a> Meaning<'a> {
+    /// That of the sample's mask in the field `name`. `None` if values stay as they are.
+    ///
+    /// # Errors
+    /// Those of [`Sample::first_class_of_mask`].
+    pub(super) fn of(
+        sample: &'a Sample<'a>,
+        name: &str,
+        map: &'a ValueMap,
+        ignore: Option<i64>,
+    ) -> Result<Option<Self>> {
+        let stem = name.strip_suffix(".png").or_else(|| name.strip_suffix(".npy")).unwrap_or(name);
+        let first = if sample.is_relabelled() { sample.first_class_of_mask(stem)? } else { None };
+        let classes = first.map(|first| (sample, first));
+        Ok((classes.is_some() || !map.is_empty()).then_some(Meaning { classes, map, ignore, last: None }))
+    }
+
+    /// What `stored` becomes.
+    ///
+    /// # Errors
+    /// If it is a class without a number in the loader, or is not in the map.
+    pub(super) fn of_value(&mut self, stored: i64) -> Result<i64> {
+        if let Some((last, new)) = self.last
+            && last == stored
+        {
+            return Ok(new);
+        }
+        let value = match self.classes {
+            Some((sample, first)) => sample.mask_value(stored, first)?,
+            None => stored,
+        };
+        let map = self.map;
+        let new = if map.is_empty() { Some(value) } else { map.new.get(&value).copied().or(self.ignore) };
+        let new = new.ok_or_else(|| {
+            let what = shown(value, map.colors);
+            Error::in_source(format!(
+                "{what} is not in the map of the mask: add it, or set ignore for all other values"
+            ))
+        })?;
+        self.last = Some((stored, new));
+        Ok(new)
+    }
+}

@@ -1,0 +1,334 @@
+//! Promise: the values of a mask mean the loader's classes. Pascal VOC's masks have the numbers of
+//! `classes` and of joined sets, as its boxes have, also after packing. A map gives values and
+//! colors the numbers that it says, and everything else is an error that names it. Masks of every
+//! format that keeps values are the same mask.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Cursor;
+use std::sync::Arc;
+
+use crate::annotated::{refused, set};
+use crate::follow::{npy, picture};
+use crate::support::no_hang;
+use warpfeed::decode::Size;
+use warpfeed::field::{Annotations, Boxes, Mask};
+use warpfeed::order::Rng;
+use warpfeed::pack::Pack;
+use warpfeed::source::{Classes, Concat, Memory, OwnedSample, Source, open};
+use warpfeed::{Augment, Dtype, Loader, OnError, Result};
+
+const SIDES: (u32, u32) = (20, 10);
+const SIZE: Size = Size { width: 20, height: 10 };
+
+/// A PNG of 8 bits with a palette, in which index i has the color (i, 2i, 3i).
+fn palette_png(values: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, width, height);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_palette((0..=255_u8).flat_map(|i| [i, i.wrapping_mul(2), i.wrapping_mul(3)]).collect::<Vec<_>>());
+    encoder.write_header().unwrap().write_image_data(values).unwrap();
+    out
+}
+
+/// Random values of 0, 1 to `classes`, and 255.
+fn values(classes: u8, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed, 3, 3);
+    let value = |rng: &mut Rng| match rng.below(u64::from(classes) + 2) as u8 {
+        last if last == classes + 1 => 255,
+        value => value,
+    };
+    (0..SIDES.0 * SIDES.1).map(|_| value(&mut rng)).collect()
+}
+
+/// A set of Pascal VOC with one box and a random mask per picture.
+fn voc(names: &[&str], pictures: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<u8>>) {
+    let mut files = Vec::new();
+    for (picture, name) in (0..pictures).map(|picture| (picture, names[picture % names.len()])) {
+        files.push((format!("JPEGImages/{picture}.png"), String::new()));
+        let object = format!(
+            "<object><name>{name}</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object>"
+        );
+        files.push((format!("Annotations/{picture}.xml"), format!("<annotation>\n{object}</annotation>")));
+    }
+    let root = set(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
+    fs::create_dir(root.path().join("SegmentationClass")).unwrap();
+    let masks: Vec<_> = (0..pictures).map(|picture| values(names.len() as u8, seed + picture as u64)).collect();
+    for (picture, mask) in masks.iter().enumerate() {
+        let file = root.path().join(format!("SegmentationClass/{picture}.png"));
+        fs::write(file, palette_png(mask, SIDES)).unwrap();
+    }
+    (root, masks)
+}
+
+/// The class of the box and the mask of each sample.
+fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
+    let loader = loader.without("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
+    let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
+    let mut all = Vec::new();
+    for batch in loader.field("mask", Mask::new(Dtype::I64)) {
+        let batch = batch?;
+        let classes = batch.field("boxes.class").unwrap().as_i64().unwrap().to_vec();
+        let masks = batch.field("mask").unwrap().as_i64().unwrap();
+        all.extend(classes.into_iter().zip(masks.chunks(200).map(<[i64]>::to_vec)));
+    }
+    Ok(all)
+}
+
+/// What a mask becomes if `old`'s classes are numbered by `new`, the plain way.
+fn renumbered(mask: &[u8], old: &[&str], new: &[&str]) -> Vec<i64> {
+    let number = |value: &u8| match *value {
+        0 | 255 => i64::from(*value),
+        value => new.iter().position(|name| *name == old[usize::from(value) - 1]).unwrap() as i64 + 1,
+    };
+    mask.iter().map(number).collect()
+}
+
+const SORTED: [&str; 3] = ["ant", "bee", "fox"];
+
+#[test]
+fn renumbered_classes_have_their_new_numbers_in_the_mask_as_in_the_boxes() {
+    no_hang(|| {
+        let (root, masks) = voc(&SORTED, 7, 0);
+        let list = ["fox", "zebra", "bee", "ant"];
+        let expected: Vec<_> = masks
+            .iter()
+            .enumerate()
+            .map(|(at, mask)| {
+                let class = list.iter().position(|name| *name == SORTED[at % 3]).unwrap() as i64;
+                (class, renumbered(mask, &SORTED, &list))
+            })
+            .collect();
+        let plain = delivered(Loader::new(root.path())).unwrap();
+        assert!(plain.iter().zip(&masks).all(|((_, found), mask)| *found == renumbered(mask, &SORTED, &SORTED)));
+        assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
+        // Packed with new numbers, and packed as it is and renumbered later.
+        let source = open(root.path()).unwrap();
+        let numbered = Classes::new(list).unwrap().number(source.clone()).unwrap();
+        for target in ["set.lmdb", "set.tar"] {
+            let target = root.path().join(target);
+            Pack::new(&*numbered).force(true).to(&target).unwrap();
+            assert_eq!(delivered(Loader::new(&target)).unwrap(), expected, "{}", target.display());
+            Pack::new(&*source).force(true).to(&target).unwrap();
+            assert_eq!(delivered(Loader::new(&target)).unwrap(), plain, "{}", target.display());
+            assert_eq!(delivered(Loader::new(&target).classes(list)).unwrap(), expected, "{}", target.display());
+        }
+    });
+}
+
+#[test]
+fn sets_that_are_joined_by_class_name_have_one_number_for_a_class_in_all_masks() {
+    no_hang(|| {
+        let (sets, join): ([&[&str]; 2], _) = ([&["ant", "bee"], &["bee", "fox"]], ["ant", "bee", "fox"]);
+        let roots = [voc(sets[0], 4, 10), voc(sets[1], 4, 20)];
+        let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
+        let found = delivered(Loader::source(Concat::by_class_name(parts).unwrap())).unwrap();
+        let expected = roots
+            .iter()
+            .zip(sets)
+            .flat_map(|((_, masks), names)| masks.iter().map(move |mask| renumbered(mask, names, &join)));
+        assert!(found.iter().map(|(_, mask)| mask.clone()).eq(expected));
+        // The color of a class follows its number into a packed mask.
+        let target = roots[0].0.path().join("joined.tar");
+        let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
+        let joined = Concat::by_class_name(parts).unwrap();
+        Pack::new(&joined).to(&target).unwrap();
+        let (packed, mut scratch) = (open(&target).unwrap(), Vec::new());
+        let sample = packed.read(4, &mut scratch).unwrap();
+        let picture = image::load_from_memory(&sample.field("mask.png").unwrap()).unwrap().to_rgb8();
+        let old = &roots[1].1[0];
+        assert!(picture.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors are those of before");
+        assert_eq!(delivered(Loader::new(&target)).unwrap(), found);
+    });
+}
+
+#[test]
+fn a_class_of_a_mask_that_is_not_in_the_list_is_an_error_and_other_masks_do_not_change() {
+    no_hang(|| {
+        let (root, masks) = voc(&SORTED, 3, 30);
+        let loader = || Loader::new(root.path()).without("label").augment(Augment::pass_through(SIDES.0, SIDES.1));
+        let only = loader().classes(["ant", "bee"]).on_error(OnError::Skip { max_skipped: 3 });
+        let mut batches = only.field("mask", Mask::new(Dtype::I64)).batch_size(3).host().unwrap();
+        drop(batches.epoch(0).next());
+        let fault = batches.faults()[0].error.to_string();
+        assert!(fault.contains("class \"fox\" is not in the list of classes") && fault.contains("mask.png"), "{fault}");
+        // Masks of a set whose labels have new numbers.
+        let sample = OwnedSample::new("a").label(1).field("rgb.npy", picture(SIZE));
+        let sample = sample.field("mask.png", palette_png(&masks[0], SIDES));
+        let set = Memory::new(vec![sample]).with_classes(["cat", "dog"]);
+        let loader = Loader::source(set).classes(["dog", "cat"]).augment(Augment::pass_through(SIDES.0, SIDES.1));
+        let batch = loader.field("mask", Mask::new(Dtype::U8)).into_iter().next().unwrap().unwrap();
+        assert_eq!(batch.labels().unwrap(), [0]);
+        assert_eq!(batch.field("mask").unwrap().bytes(), masks[0]);
+    });
+}
+
+/// The first batch's mask of one sample with this mask.
+fn one(name: &str, mask: Vec<u8>, kind: Mask) -> Result<Vec<i64>> {
+    let sample = OwnedSample::new("deep/x").field("rgb.npy", picture(SIZE));
+    let loader = Loader::source(Memory::new(vec![sample.field(name, mask)])).without("label");
+    let loader = loader.augment(Augment::pass_through(SIDES.0, SIDES.1)).field("mask", kind);
+    let batch = loader.into_iter().next().unwrap()?;
+    Ok(batch.field("mask").unwrap().as_i64().unwrap().to_vec())
+}
+
+#[test]
+fn a_map_gives_values_their_classes_and_any_other_value_is_an_error_with_its_place() {
+    let mask = values(3, 40);
+    let stored = || palette_png(&mask, SIDES);
+    let kind = || Mask::new(Dtype::I64);
+    let map = BTreeMap::from([(0_i64, 7_i64), (1, 0), (2, 7), (3, 1), (255, 255)]);
+    let expected: Vec<i64> = mask.iter().map(|&value| map[&i64::from(value)]).collect();
+    assert_eq!(one("mask.png", stored(), kind().map(map.clone())).unwrap(), expected);
+    let ignored: Vec<i64> = mask.iter().map(|&value| if value == 1 { 0 } else { 255 }).collect();
+    assert_eq!(one("mask.png", stored(), kind().map([(1, 0)]).ignore(255)).unwrap(), ignored);
+    let e = one("mask.png", stored(), kind().map([(0, 0), (1, 1), (3, 2), (255, 255)])).unwrap_err();
+    let at = mask.iter().position(|&value| value == 2).unwrap();
+    let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", at % 20, at / 20);
+    assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
+    // 255 marks pixels to ignore beside a number of classes, without being the fill.
+    assert!(one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
+    assert!(one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
+    // An array has the same values.
+    let array = npy("|u1", "(10, 20)", &mask);
+    assert_eq!(one("mask.npy", array, kind().map(map.clone())).unwrap(), expected);
+    for (kind, words) in [
+        (kind().map([(0, 9)]).classes(3), "the value 0 is mapped to 9, which the mask cannot have"),
+        (Mask::new(Dtype::U8).map([(0, 256)]), "is mapped to 256"),
+        (Mask::new(Dtype::U8).ignore(-1), "a value of -1 to ignore, for a mask of uint8"),
+        (kind().map([(0, 0), (0, 1)]), "the value 0 is mapped twice"),
+        (kind().map([(0, 0)]).colors([([0; 3], 0)]), "values and colors are both mapped"),
+    ] {
+        let e = one("mask.png", stored(), kind).unwrap_err();
+        assert!(e.cause().contains(words), "{e}");
+    }
+}
+
+#[test]
+fn colors_are_classes_in_every_format_that_has_them() {
+    let mask = values(3, 50);
+    let color = |value: u8| [value.wrapping_mul(40), 128, value];
+    let mut rgb = image::RgbImage::new(SIDES.0, SIDES.1);
+    rgb.pixels_mut().zip(&mask).for_each(|(pixel, &value)| pixel.0 = color(value));
+    let expected: Vec<i64> = mask.iter().map(|&value| if value == 255 { 9 } else { i64::from(value) }).collect();
+    let kind = || Mask::new(Dtype::I64).colors([0, 1, 2, 3].map(|value| (color(value), value.into())));
+    let encoded = |format| {
+        let mut out = Cursor::new(Vec::new());
+        rgb.write_to(&mut out, format).unwrap();
+        out.into_inner()
+    };
+    use image::ImageFormat::{Bmp, Png, Tiff, WebP};
+    for (name, format) in [("mask.png", Png), ("mask.bmp", Bmp), ("mask.tif", Tiff), ("mask.webp", WebP)] {
+        assert_eq!(one(name, encoded(format), kind().ignore(9)).unwrap(), expected, "{name}");
+        let e = one(name, encoded(format), kind()).unwrap_err();
+        let wrong = color(255);
+        let words = format!("the color ({}, {}, {}) is not in the map", wrong[0], wrong[1], wrong[2]);
+        assert!(e.cause().contains(&words), "{e}");
+        let sample = OwnedSample::new("x").field(name, encoded(format));
+        let found = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
+        assert!(found.mask.is_none(), "{name}: verify accepts colors, which have no numbers yet");
+        let e = one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
+        assert!(e.cause().contains("Mask::colors gives each color its number"), "{name}: {e}");
+    }
+    // A palette counts by its colors, too.
+    let by_color = Mask::new(Dtype::I64)
+        .colors([0, 1, 2, 3, 255].map(|i: u8| ([i, i.wrapping_mul(2), i.wrapping_mul(3)], i64::from(i) + 1)));
+    let expected: Vec<i64> = mask.iter().map(|&value| i64::from(value) + 1).collect();
+    assert_eq!(one("mask.png", palette_png(&mask, SIDES), by_color).unwrap(), expected);
+}
+
+/// A BMP of 8 bits with a palette that is unrelated to the indices.
+fn palette_bmp(values: &[u8]) -> Vec<u8> {
+    let start = 54 + 1024_u32;
+    let mut out = b"BM".to_vec();
+    out.extend((start + 200).to_le_bytes());
+    out.extend([0; 4]);
+    out.extend(start.to_le_bytes());
+    out.extend([40, 0, 0, 0, 20, 0, 0, 0, 10, 0, 0, 0, 1, 0, 8, 0]);
+    out.extend([0; 24]);
+    out.extend((0..1024).map(|i| (i * 37) as u8));
+    values.chunks(20).rev().for_each(|row| out.extend(row));
+    out
+}
+
+/// A TIFF of 8 bits with a palette.
+fn palette_tiff(values: &[u8], little: bool) -> Vec<u8> {
+    let short = |value: u16| if little { value.to_le_bytes() } else { value.to_be_bytes() };
+    let long = |value: u32| if little { value.to_le_bytes() } else { value.to_be_bytes() };
+    let entry = |tag: u16, kind: u16, count: u32, value: u32| {
+        let value = if kind == 3 { [short(value as u16), [0; 2]].concat() } else { long(value).to_vec() };
+        [&short(tag)[..], &short(kind), &long(count), &value].concat()
+    };
+    let colors: u32 = 8 + 2 + 9 * 12 + 4;
+    let pixels = colors + 3 * 256 * 2;
+    let mut out = if little { b"II*\0".to_vec() } else { b"MM\0*".to_vec() };
+    out.extend(long(8));
+    out.extend(short(9));
+    for (tag, kind, count, value) in [
+        (256, 4, 1, 20),
+        (257, 4, 1, 10),
+        (258, 3, 1, 8),
+        (259, 3, 1, 1),
+        (262, 3, 1, 3),
+        (273, 4, 1, pixels),
+        (278, 4, 1, 10),
+        (279, 4, 1, 200),
+    ] {
+        out.extend(entry(tag, kind, count, value));
+    }
+    out.extend([&short(320)[..], &short(3), &long(768), &long(colors)].concat());
+    out.extend(long(0));
+    out.extend((0..768_u16).flat_map(|i| short(i * 85)));
+    out.extend(values);
+    out
+}
+
+#[test]
+fn masks_of_every_format_that_keeps_values_are_the_same_mask() {
+    no_hang(|| {
+        let mask = values(3, 60);
+        let expected: Vec<i64> = mask.iter().map(|&value| value.into()).collect();
+        let kind = || Mask::new(Dtype::I64);
+        let encoded = |picture: image::DynamicImage, format| {
+            let mut out = Cursor::new(Vec::new());
+            picture.write_to(&mut out, format).unwrap();
+            out.into_inner()
+        };
+        let grey = || image::DynamicImage::from(image::GrayImage::from_raw(20, 10, mask.clone()).unwrap());
+        let deep =
+            image::ImageBuffer::<image::Luma<u16>, _>::from_raw(20, 10, mask.iter().map(|&v| v.into()).collect());
+        let mut gif = Vec::new();
+        // Colors that are unrelated to the indices.
+        let palette: Vec<u8> = (0..768).map(|i| (i * 37) as u8).collect();
+        let mut encoder = gif::Encoder::new(&mut gif, 20, 10, &palette).unwrap();
+        let frame = gif::Frame { width: 20, height: 10, buffer: mask.clone().into(), ..gif::Frame::default() };
+        encoder.write_frame(&frame).unwrap();
+        drop(encoder);
+        let masks = [
+            ("mask.gif", gif.clone()),
+            ("mask.bmp", palette_bmp(&mask)),
+            ("mask.tif", encoded(grey(), image::ImageFormat::Tiff)),
+            ("mask.tif", encoded(deep.unwrap().into(), image::ImageFormat::Tiff)),
+            ("mask.tiff", palette_tiff(&mask, true)),
+            ("mask.tif", palette_tiff(&mask, false)),
+            ("mask.webp", encoded(grey().to_rgb8().into(), image::ImageFormat::WebP)),
+            ("mask", gif),
+        ];
+        for (name, mask) in masks {
+            assert_eq!(one(name, mask.clone(), kind()).unwrap(), expected, "{name}");
+            // Each byte of the file is needed, or damage does not change the size or hang.
+            for cut in (0..mask.len().min(200)).chain([mask.len() - 1]) {
+                if let Ok(found) = one(name, mask[..cut].to_vec(), kind()) {
+                    assert_eq!(found.len(), 200, "{name} of {cut} bytes");
+                }
+            }
+        }
+        let jpeg = encoded(grey(), image::ImageFormat::Jpeg);
+        let e = refused(one("mask", jpeg, kind()));
+        assert!(e.cause().contains("jpeg does not keep the values of a mask"), "{e}");
+        let mut lossy = encoded(grey().to_rgb8().into(), image::ImageFormat::WebP);
+        lossy[12..16].copy_from_slice(b"VP8 ");
+        let e = refused(one("mask.webp", lossy, kind()));
+        assert!(e.cause().contains("lossy webp does not keep the values of a mask"), "{e}");
+    });
+}

@@ -1,0 +1,102 @@
+//! Promise: masks in another folder belong to the pictures of the same name, at any depth. A
+//! missing mask is an error that names its file, masks without a picture are counted, and packing
+//! keeps the masks.
+
+use std::fs;
+use std::path::Path;
+
+use crate::warnings::Warnings;
+use warpfeed::field::Mask;
+use warpfeed::pack::Pack;
+use warpfeed::source::{Options, Source, open};
+use warpfeed::{Augment, Dtype, Loader, OnError, Result};
+
+fn picture(path: &Path, value: u8) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    image::GrayImage::from_pixel(6, 4, image::Luma([value])).save(path).unwrap();
+}
+
+/// The key, the label and the mask's value of each sample.
+fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
+    let loader = loader.augment(Augment::pass_through(6, 4)).unlabelled(true).batch_size(2);
+    let mut all = Vec::new();
+    for batch in loader.field("mask", Mask::new(Dtype::U8)) {
+        let batch = batch.unwrap();
+        let masks = batch.field("mask").unwrap().bytes();
+        assert!(masks.chunks(24).all(|mask| mask.iter().all(|value| *value == mask[0])));
+        let rows = batch.keys().zip(batch.labels().unwrap()).zip(masks.chunks(24));
+        all.extend(rows.map(|((key, &label), mask)| (key.to_owned(), label, mask[0])));
+    }
+    all
+}
+
+#[test]
+fn a_picture_has_the_mask_of_its_name_in_flat_folders_and_in_class_folders() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    for (name, value) in [("a", 1), ("b.c", 2)] {
+        picture(&at(&format!("flat/train/{name}.png")), 0);
+        picture(&at(&format!("flat/trainannot/{name}.png")), value);
+        picture(&at(&format!("flat/others/{name}_mask.gif")), value + 10);
+    }
+    for (name, value) in [("cat/1", 3), ("dog/deep/2", 4)] {
+        picture(&at(&format!("deep/images/{name}.png")), 0);
+        picture(&at(&format!("deep/labels/{name}.BMP")), value);
+    }
+    let row = |key: &str, label, value| (key.to_owned(), label, value);
+    let flat = || Loader::new(at("flat/train"));
+    assert_eq!(delivered(flat().masks("trainannot")), [row("a", -1, 1), row("b.c", -1, 2)]);
+    assert_eq!(delivered(flat().masks(at("flat/trainannot"))), [row("a", -1, 1), row("b.c", -1, 2)]);
+    // YOLO's detector would take such folders.
+    let deep = Loader::new(at("deep/images")).masks("labels");
+    assert_eq!(delivered(deep), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)]);
+    let options = Options::new().masks("labels");
+    let source = options.open(at("deep/images")).unwrap();
+    assert_eq!(source.classes(), ["cat", "dog"]);
+    assert_ne!(source.fingerprint(), open(at("deep/images")).unwrap().fingerprint());
+    for target in ["set.tar", "set.lmdb"] {
+        Pack::new(&*source).to(at(target)).unwrap();
+        assert_eq!(delivered(Loader::new(at(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");
+    }
+    // A palette of grey in a GIF is not its indices, so only the names are compared.
+    let starred = Options::new().masks("others/*_mask").open(at("flat/train")).unwrap();
+    let mut scratch = Vec::new();
+    assert!((0..2).all(|index| starred.read(index, &mut scratch).unwrap().value("mask.gif").is_some()));
+}
+
+#[test]
+fn a_missing_mask_is_an_error_that_names_its_file_and_masks_without_a_picture_are_counted() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    for name in ["a", "b", "c"] {
+        picture(&at(&format!("train/{name}.png")), 0);
+    }
+    for name in ["a", "c", "x", "y"] {
+        picture(&at(&format!("masks/{name}.png")), 7);
+    }
+    let loader = || Loader::new(at("train")).masks("masks").without("label").augment(Augment::pass_through(6, 4));
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || Options::new().masks("masks").open(at("train")).unwrap());
+    let told = warnings.0.lock().unwrap();
+    assert!(told.iter().any(|text| text.contains("left out 2 masks without a picture, such as x.png")), "{told:?}");
+    let e = loader().field("mask", Mask::new(Dtype::U8)).into_iter().find_map(Result::err).unwrap();
+    assert_eq!((e.cause(), e.path(), e.sample()), ("the mask is missing", Some(&*at("masks/b.png")), Some(1)));
+    let skips = loader().field("mask", Mask::new(Dtype::U8)).on_error(OnError::Skip { max_skipped: 1 });
+    let batch = skips.into_iter().next().unwrap().unwrap();
+    assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true]);
+    // Pictures whose samples are listed without reading have the same keys.
+    let refused = |options: Options, path: &str| options.open(at(path)).err().unwrap().to_string();
+    let e = refused(Options::new().masks("mask"), "train");
+    assert!(e.contains("masks: no such folder; a relative path begins in the folder that holds"), "{e}");
+    fs::create_dir(at("none")).unwrap();
+    let e = refused(Options::new().masks("none"), "train");
+    assert!(e.contains("masks: no picture has one; a.png was looked for among 0 files"), "{e}");
+    fs::write(at("masks/a.npy"), "").unwrap();
+    let e = refused(Options::new().masks("masks"), "train");
+    assert!(e.contains("masks: \"a.npy\" and \"a.png\" have one name"), "{e}");
+    fs::write(at("set.csv"), "path\ntrain/a.png\n").unwrap();
+    let e = refused(Options::new().masks("masks"), "set.csv");
+    assert!(e.contains("need a folder of pictures"), "{e}");
+    let e = Loader::source(open(at("train")).unwrap()).masks("masks").host().unwrap_err();
+    assert!(e.cause().contains("the data set is open already"), "{e}");
+}
