@@ -122,11 +122,7 @@ impl Crop {
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
                 Plan::resized_crop(size, whole, output, Rect::full(shown))
             }
-            Crop::Letterbox => {
-                let fitted = geometry::fit_into(size, output);
-                let (x, y) = ((output.width - fitted.width) / 2, (output.height - fitted.height) / 2);
-                Plan::resized_crop(size, whole, output, Rect::new(x, y, fitted.width, fitted.height))
-            }
+            Crop::Letterbox => Plan::resized_crop(size, whole, output, geometry::letterboxed(size, output)),
             Crop::Jitter(factors) => {
                 let resized = geometry::jittered(size, output, *factors, MAX_SIDE, rng);
                 part_of(resized, geometry::corner_or_part(resized, output, rng))
