@@ -216,7 +216,7 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     let ((x, left, width), (y, top, height)) =
         (shared(x, size.width, output.width), shared(y, size.height, output.height));
     let plan = Plan::resized_crop(size, Rect::new(x, y, width, height), output, Rect::new(left, top, width, height));
-    Ok(Plan { border, ..plan })
+    Ok(Plan { border, bordered: true, ..plan })
 }
 
 #[cfg(test)]
