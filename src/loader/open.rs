@@ -118,6 +118,7 @@ impl Loader {
         }
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
         known::check_names(&kinds, &*source).map_err(named)?;
+        fields[0].check_labels(&*source)?;
         let processors = processors::processors(&rank);
         let workers = match pictures.workers {
             0 => processors.min(MOST_WORKERS),
