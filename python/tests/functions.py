@@ -20,6 +20,10 @@ def plain(image: np.ndarray, rng: Any) -> np.ndarray:
     return image
 
 
+def turned(image: np.ndarray, rng: Any) -> np.ndarray:
+    return np.ascontiguousarray(image[::-1, ::-1])
+
+
 def in_place(image: np.ndarray, rng: Any) -> np.ndarray:
     image[...] = 255 - image
     return image[::-1]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import warpfeed.collate
 from conftest import contents
+from functions import turned
 from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mask, Mix, RandomErasing
 
 OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": 3, "subset": range(24), "output": "numpy"}
@@ -296,6 +297,120 @@ def test_a_bicubic_evaluation_is_that_of_pillow(tmp_path: Any) -> None:
     assert difference.max() <= 2 and difference.mean() < 0.02
 
 
+class Drawn:
+    """Pictures of noise whose shorter sides are `side` in a third of them, and larger or smaller in the others."""
+
+    def __init__(self, side: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        shorter = [side, *(side if n % 3 == 0 else int(rng.integers(1, 3 * side)) for n in range(23))]
+        longer = [short + int(rng.integers(2)) * int(rng.integers(50)) for short in shorter]
+        sizes = [pair if rng.integers(2) else pair[::-1] for pair in zip(shorter, longer, strict=True)]
+        kinds = [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
+        # Black and white beside noise, so that the filter overshoots.
+        self.pictures = [np.where(rng.random(kind.shape) < 0.5, kind, kind // 128 * 255).astype(np.uint8) for kind in kinds]
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": self.pictures[index]}
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("filter", ["bicubic", "bilinear_exact", "nearest"])
+def test_evaluations_of_any_size_have_the_bits_of_torchvision(filter: Any, antialias: bool, torch: Any) -> None:
+    v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
+    mode = v2.InterpolationMode(filter.removesuffix("_exact"))
+    rng = np.random.default_rng(7)
+    for seed in range(12):
+        crop = int(rng.integers(1, 60))
+        shorter = crop + int(rng.integers(0, 20))
+        evaluate = v2.Compose([v2.Resize(shorter, mode, antialias=antialias), v2.CenterCrop(crop)])
+        data, augment = Drawn(shorter, seed), Augment.eval(shorter, crop).interpolation(filter).antialias(antialias)
+        (batch,) = Loader(data, augment=augment, batch_size=24, without=["label"], output="numpy", layout="nchw")
+        for picture, ours in zip(data.pictures, batch["image"], strict=True):
+            theirs = evaluate(torch.from_numpy(picture).permute(2, 0, 1).contiguous()).numpy()
+            assert (ours == theirs).all(), (picture.shape, shorter, crop, (ours != theirs).mean())
+
+
+@pytest.mark.parametrize("filter", ["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"])
+def test_pictures_that_have_their_size_already_are_only_cropped(filter: Any) -> None:
+    data = Drawn(40, 3)
+    same = [place for place, picture in enumerate(data.pictures) if min(picture.shape[:2]) == 40]
+    augments = [Augment.eval(40, 30), Augment.random_resize(30, 40, 41), Augment.center_crop(30)]
+    evaluated, resized, cropped = (
+        next(iter(Loader(
+            data, augment=augment.interpolation(filter), subset=same, batch_size=24, without=["label"], output="numpy"
+        )))["image"]
+        for augment in augments
+    )  # fmt: skip
+    assert len(same) >= 8 and (evaluated == cropped).all()
+    for picture, part in zip((data.pictures[place] for place in same), resized, strict=True):
+        windows = np.lib.stride_tricks.sliding_window_view(picture, part.shape)
+        assert (windows == part).all((-3, -2, -1)).any()
+    decoder = warpfeed.Decoder(max_batch=24, augment=augments[0].interpolation(filter), output="numpy")
+    assert (decoder.decode([data.pictures[place] for place in same]).images == cropped).all()
+
+
+def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, int, int, int]:
+    """Left and upper padding, and the size of the picture, as Ultralytics' LetterBox computes them."""
+    ratio = min(rows / height, columns / width)
+    wide, high = round(width * ratio), round(height * ratio)
+    across, down = (columns - wide) / 2, (rows - high) / 2
+    return round(across - 0.1), round(down - 0.1), wide, high
+
+
+def test_a_letterbox_has_the_size_and_place_of_ultralytics() -> None:
+    class Boxed:
+        def __len__(self) -> int:
+            return 400
+
+        @staticmethod
+        def size(index: int) -> tuple[int, int]:
+            height, width = np.random.default_rng(index).integers(20, 200, 2)
+            return int(height), int(width)
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            height, width = self.size(index)
+            return {"image": np.full((height, width, 3), 200, np.uint8), "boxes": np.array([[0, 0, width, height]], np.float32)}
+
+    for rows, columns in [(64, 64), (40, 71), (33, 48)]:
+        fields = {"boxes": Boxes(1), "geometry": warpfeed.Geometry()}
+        options: dict[str, Any] = {"without": ["label"], "output": "numpy", "batch_size": 400, "fields": fields}
+        (batch,) = Loader(Boxed(), augment=Augment.letterbox((rows, columns)).fill(1, 2, 3), **options)
+        for index, image in enumerate(batch["image"]):
+            left, top, wide, high = letterboxed(*Boxed.size(index), rows, columns)
+            shown = np.zeros((rows, columns), bool)
+            shown[top : top + high, left : left + wide] = True
+            assert (image[shown] == 200).all() and (image[~shown] == (1, 2, 3)).all(), (Boxed.size(index), rows, columns)
+            assert batch.sizes[index] == (high, wide)
+            assert np.allclose(batch["boxes"][index, 0], [left, top, left + wide, top + high], atol=1e-4)
+            assert np.allclose(batch["geometry"][index][:, 2], [left, top], atol=1e-4)
+
+
+def test_one_number_of_degrees_is_a_range_around_zero(mini: str) -> None:
+    plain = Augment.resize(32)
+    for one, two in [
+        (plain.affine(20), plain.affine((-20, 20))),
+        (plain.affine(rotate=20.0, shear_x=5, shear_y=3), plain.affine((-20, 20), None, None, (-5, 5), (-3, 3))),
+        (plain.affine(np.float32(20)), plain.affine(rotate=[-20, 20])),  # type: ignore[arg-type]
+    ]:
+        assert one == two and eval(repr(one)) == one
+    rotated, affine = (contents(Loader(mini, augment=augment, **OPTIONS)) for augment in (plain.rotate(20), plain.affine(20)))
+    assert rotated == affine
+    for call, words in [
+        (lambda: plain.affine("20"), "affine: rotate='20': want two numbers, or one number x"),
+        (lambda: plain.affine((1, 2, 3)), r"affine: rotate=\(1, 2, 3\): want two numbers"),
+        (lambda: plain.affine(translate=0.1), r"affine: translate=0.1: want two numbers$"),
+        (lambda: plain.affine(scale=2), r"affine: scale=2: want two numbers$"),
+        (lambda: plain.rotate((-10, 20)), r"rotate: degrees=\(-10, 20\): want one number; affine\(rotate="),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=words):
+            call()
+    with pytest.raises(ConfigError, match="affine: rotate of 20 to -20: needs -360 <= low <= high"):
+        Loader(mini, augment=plain.rotate(-20), **OPTIONS)
+
+
 def test_mixing_ends_with_its_epoch(mini: str) -> None:
     augment = Augment.train(32).mix(Mix.mixup(1.0)).from_epoch(1, Augment.train(32))
     loader = Loader(mini, augment=augment, soft_labels=(4, 0.0), **OPTIONS)
@@ -365,6 +480,20 @@ def test_pictures_keep_their_sizes(output: str, layout: str | None) -> None:
         assert (np.asarray(batch["boxes"])[:, 0, 2:].astype(int) == [side[::-1] for side in sizes]).all()
 
 
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_function_that_moves_pixels_gets_the_pictures_in_their_sizes(processes: int) -> None:
+    """Each image shows its picture, turned, and none of the fill."""
+    for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
+        options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
+        options["without"] = ["label"]
+        batches = zip(Loader(Slopes(), **options), Loader(Slopes(), transform=turned, processes=processes, **options), strict=True)
+        for plain, moved in batches:
+            assert plain.sizes == moved.sizes
+            for before, after, image in zip(plain.pictures, moved.pictures, moved["image"], strict=True):
+                assert (before[::-1, ::-1] == after).all() and not (after == (1, 2, 3)).all(-1).any()
+                assert (image == (1, 2, 3)).all(-1).sum() == image.shape[0] * image.shape[1] - after.shape[0] * after.shape[1]
+
+
 def test_a_picture_without_room_is_an_error_or_is_shrunk() -> None:
     options: dict[str, Any] = {"without": ["label"], "output": "numpy", "batch_size": 16}
     with pytest.raises(warpfeed.WarpfeedError, match="the picture is .* has room for 30x64") as e:
@@ -397,6 +526,21 @@ class Coloured:
         }
 
 
+class Slopes(Coloured):
+    """Pictures that differ from pixel to pixel."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        height, width = self.size(index)
+        return {"image": np.arange(height * width * 3, dtype=np.uint32).reshape(height, width, 3).astype(np.uint8) // 2 + 100}
+
+
+class Labelled(Coloured):
+    """The pictures of Coloured with labels."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**super().__getitem__(index), "label": index % 3}
+
+
 def test_a_mosaic_has_the_pictures_and_boxes_of_four_samples_until_it_ends() -> None:
     plain = Augment.letterbox(32, 32).fill(255, 0, 0)
     augment = plain.mosaic().from_epoch(1, plain)
@@ -416,7 +560,14 @@ def test_a_mosaic_has_the_pictures_and_boxes_of_four_samples_until_it_ends() -> 
                     seen.append(len(set(classes[:count].tolist())))
             most.append(max(seen))
     assert most[0] > 2 and most[1] == 1
-    with pytest.raises(ConfigError, match="each label is the class of one"):
-        Loader(Coloured(), augment=augment, **{**options, "without": []})
+    with_label = Labelled()
+    with pytest.raises(ConfigError, match=r'each label is the class of one: use without=\["label"\]'):
+        Loader(with_label, augment=augment, **{**options, "without": []})
+    # A set without labels needs no option.
+    for batch, bare in zip(
+        Loader(Coloured(), augment=augment, **options),
+        Loader(Coloured(), augment=augment, **{**options, "without": []}), strict=True,
+    ):  # fmt: skip
+        assert (batch["image"] == bare["image"]).all() and "label" not in bare
     with pytest.raises(ConfigError, match="scale of 2 to 1"):
         Loader(Coloured(), augment=plain.mosaic(scale=(2.0, 1.0)), **options)

@@ -177,6 +177,49 @@ def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output
     assert np.allclose(np.asarray(rows), want, atol=1e-6)
 
 
+@pytest.mark.parametrize(("to", "relative"), FORMATS)
+@pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
+def test_boxes_are_those_of_the_trimmed_image(to: str, relative: bool, output: str, layout: str | None) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+
+    def trimmed(batch: Any) -> Any:
+        whole = [array if isinstance(array, np.ndarray) else array.clone() for array in (batch["image"], batch["boxes"])]
+        before = type(batch)({**batch, "image": whole[0], "boxes": whole[1]}, batch._native, {}, batch._delivery, batch.kinds)
+        after = warpfeed.collate.trim(batch, multiple=8)
+        functions = (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets)
+        return [f(form) for form in (before, after) for f in functions], np.asarray(after["boxes"]), after.image_size
+
+    fields = {"boxes": Boxes(5, {"class": "i64"}, to=to, to_relative=relative)}
+    loader = Loader(
+        Annotated(), batch_size=4, augment=Augment.own_size((64, 96)), fields=fields, collate=trimmed, output=output,
+        layout=layout, without=["label"],
+    )  # fmt: skip
+    [((images, whole), (_, _), (cut, targets), (_, rows)), boxes, size] = next(iter(loader))
+    # The pictures have 20 by 40 pixels.
+    assert size == (24, 40) and tuple(images[0].shape) == (3, 64, 96) and tuple(cut[0].shape) == (3, 24, 40)
+    for before, after in zip(whole, targets, strict=True):
+        assert np.allclose(np.asarray(before["boxes"]), np.asarray(after["boxes"]), atol=1e-4)
+    want = [[i, n, (2 * n + 5) / 40, (n + 4) / 24, 10 / 40, 8 / 24] for i in range(4) for n in range(i)]
+    assert np.allclose(np.asarray(rows), want, atol=1e-6)
+    if relative and to == "xyxy":
+        assert np.allclose(boxes[3, 2], [4 / 40, 2 / 24, 14 / 40, 10 / 24], atol=1e-6)
+    assert str(boxes.dtype) == "float32" and (boxes[0] == 0).all()
+
+
+def test_what_trim_cannot_cut_is_refused() -> None:
+    options: dict[str, Any] = {"augment": Augment.own_size((64, 96)), "output": "numpy", "without": ["label"], "batch_size": 4}
+    fields = {"x": warpfeed.Image(), "boxes": Boxes(5)}
+    with pytest.raises(WarpfeedError, match=r"trim: fields=\{'x': Image\(...\)\} is a second image"):
+        next(iter(Loader(Annotated(), fields=fields, collate=warpfeed.collate.trim, **options)))
+    lost = Loader(
+        Annotated(), fields={"boxes": Boxes(5, to_relative=True)}, transforms=lambda fields: {"image": fields["image"]},
+        collate=warpfeed.collate.trim, **options,
+    )  # fmt: skip
+    with pytest.raises(WarpfeedError, match="trim: the batch has no field 'boxes' any more, which transforms"):
+        next(iter(lost))
+
+
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_crowds_are_left_out_of_targets_unless_they_are_wanted(output: str) -> None:
     if output == "torch":

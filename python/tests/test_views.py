@@ -67,6 +67,16 @@ def test_the_image_may_stand_beside_the_views(mini: str) -> None:
     assert np.array_equal(batch["image"], next(iter(Loader(mini, augment=Augment.resize(6, 6), **OPTIONS)))[0])
 
 
+def test_sizes_are_those_of_the_image_and_not_of_views(mini: str) -> None:
+    batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **OPTIONS)))
+    for name in ("sizes", "pictures"):
+        with pytest.raises(AttributeError, match="the loader has none. For views they are not known: add that image"):
+            getattr(batch, name)
+    options = {**OPTIONS, "augment": Augment.own_size((300, 300)), "fields": {"image": Image()}}
+    batch = next(iter(Loader(mini, views=Augment.simclr_views(16), **options)))
+    assert batch.sizes == [picture.shape[:2] for picture in batch.pictures] == next(iter(Loader(mini, **options))).sizes
+
+
 def test_what_cannot_work_is_refused(mini: str) -> None:
     with pytest.raises(ConfigError, match="augment and views: views replace the image"):
         Loader(mini, views=[Augment.train(8)], augment=Augment.train(8), **OPTIONS)

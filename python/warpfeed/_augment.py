@@ -7,6 +7,7 @@ can be pickled. The values are checked when a loader opens.
 from __future__ import annotations
 
 import operator
+from numbers import Real
 from typing import Any, Literal, Sequence, Union, overload
 
 __all__ = ["Augment", "ColorJitter", "Mix", "RandomErasing"]
@@ -17,7 +18,7 @@ Interpolation = Literal["nearest", "bilinear"]
 Filter = Literal["bilinear", "bilinear_exact", "bicubic", "lanczos", "nearest"]
 Border = Literal["constant", "edge", "reflect", "symmetric"]
 Range = tuple[float, float]
-#: The side of a square, or (height, width), as in torchvision.
+#: The side of a square, or (height, width).
 Size = Union[int, Sequence[int]]
 
 
@@ -42,6 +43,24 @@ def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[in
         raise TypeError(f"{call}: {wanted}")
     # torchvision takes (side,) as a square.
     return operator.index(sides[0]), operator.index(sides[-1])
+
+
+def _range(name: str, value: Any, single: str = "") -> tuple[float, float] | None:
+    """The two numbers of the argument `name`. One number ``x`` is ``(-x, x)`` where `single` says so."""
+    if value is None:
+        return None
+    if single and isinstance(value, Real):
+        return -float(value), float(value)
+    try:
+        low, high = (float(number) for number in (() if isinstance(value, str) else value))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={value!r}: want two numbers{single and f', or {single}'}") from None
+    return low, high
+
+
+def _degrees(name: str, value: Any) -> tuple[float, float] | None:
+    """A range of angles, from one number or two."""
+    return _range(name, value, "one number x for (-x, x)")
 
 
 def _colour(colour: Colour) -> Colour:
@@ -264,8 +283,9 @@ class Augment(_Calls):
 
     @classmethod
     def resize(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """The whole picture, resized to one number for a square, or (height, width); the aspect
-        ratio may change."""
+        """torchvision's ``Resize((height, width))``: the whole picture; the aspect ratio may change. One
+        number is a square. For ``Resize(side)``, which resizes the shorter side, use ``eval(side, side)``
+        or ``shortest_size([side], longest)``."""
         return cls._make((("resize", (_size("Augment.resize", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -291,7 +311,8 @@ class Augment(_Calls):
 
     @classmethod
     def letterbox(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """The whole picture, resized to fit into (height, width) and centred; the rest is filled."""
+        """The whole picture, resized to fit into (height, width) and centred; the rest is filled. Size
+        and place are those of Ultralytics' ``LetterBox``."""
         return cls._make((("letterbox", (_size("Augment.letterbox", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -488,22 +509,28 @@ class Augment(_Calls):
 
     def affine(
         self,
-        rotate: Range | None = None,
+        rotate: Range | float | None = None,
         translate: Range | None = None,
         scale: Range | None = None,
-        shear_x: Range | None = None,
-        shear_y: Range | None = None,
+        shear_x: Range | float | None = None,
+        shear_y: Range | float | None = None,
         interpolation: Interpolation = "nearest",
         fill: Colour = (0, 0, 0),
     ) -> Augment:
-        """torchvision's ``RandomAffine``. Rotation and shears are ranges in degrees, ``translate``
-        has the largest shares of the width and the height, and ``scale`` is a range of factors."""
-        ranges = [None if of is None else (float(of[0]), float(of[1])) for of in (rotate, translate, scale, shear_x, shear_y)]
+        """torchvision's ``RandomAffine``. Rotation and shears are ranges in degrees; one number ``x``
+        is the range ``(-x, x)``. ``translate`` has the largest shares of the width and the height, and
+        ``scale`` is a range of factors."""
+        ranges = (
+            _degrees("affine: rotate", rotate), _range("affine: translate", translate), _range("affine: scale", scale),
+            _degrees("affine: shear_x", shear_x), _degrees("affine: shear_y", shear_y),
+        )  # fmt: skip
         return self._with("affine", *ranges, interpolation, _colour(fill))  # type: ignore[no-any-return]
 
     def rotate(self, degrees: float) -> Augment:
         """torchvision's ``RandomRotation(degrees)``: by ``-degrees`` to ``degrees``, to the nearest
         pixel, with black corners. ``affine`` has more options."""
+        if not isinstance(degrees, Real):
+            raise TypeError(f"rotate: degrees={degrees!r}: want one number; affine(rotate=(low, high)) takes a range")
         return self._with("rotate", float(degrees))  # type: ignore[no-any-return]
 
     def perspective(self, scale: float = 0.5, probability: float = 0.5) -> Augment:
@@ -563,7 +590,8 @@ class Augment(_Calls):
         masks: Ultralytics' mosaic. Four pictures meet at a random point of a canvas with twice the sides
         of the output, which is then scaled and shifted. Partners are drawn from the samples of the epoch.
 
-        End mosaics with ``from_epoch``. A loader with mosaics needs ``without=["label"]``.
+        End mosaics with ``from_epoch``. Samples with labels need ``without=["label"]``, because a label
+        is the class of one picture.
 
         Args:
             probability: share of the samples that become mosaics; the others are cropped as the
@@ -581,7 +609,8 @@ class Augment(_Calls):
         masks: torchvision's ``SimpleCopyPaste``. Objects that lie behind them lose the covered pixels,
         and are dropped if none remains.
 
-        The loader needs ``without=["label"]`` and a field of :class:`Boxes` with ``masks=True``.
+        The loader needs a field of :class:`Boxes` with ``masks=True``, and for samples with labels
+        ``without=["label"]``.
 
         Args:
             probability: share of the samples that get objects of another one.

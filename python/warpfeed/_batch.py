@@ -81,16 +81,28 @@ class _Facts:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Height and width of the part of each image that shows its picture."""
-        return [(height, width) for _, _, width, height in self._known().shown()]
+        """Height and width of the part of each image that shows its picture. A batch that has only
+        ``views`` has no such sizes, and raises an AttributeError."""
+        return [(height, width) for _, _, width, height in self._shown()]
+
+    def _shown(self) -> list[tuple[int, int, int, int]]:
+        """The part (x, y, width, height) of each image that shows its picture."""
+        known = self._known()
+        shown: list[tuple[int, int, int, int]] = list(known.shown())
+        if any(valid and not width for (_, _, width, _), valid in zip(shown, known.valid(), strict=True)):
+            raise AttributeError(
+                "sizes and pictures describe the image that augment makes, and the loader has none. For views they are "
+                "not known: add that image with fields={'image': Image()}"
+            )
+        return shown
 
     @property
     def pictures(self) -> list[Any]:
         """The part of each image that shows its picture, as views of the images. With ``Augment.own_size``
         these are the pictures in their own sizes."""
-        shown, images = self._known().shown(), self._images()
+        shown, images = self._shown(), self._images()
         if images is None or self._delivery is None:
-            raise AttributeError("the batch has no images")
+            raise AttributeError("the batch has no field 'image'")
         views, first = [], self._delivery.image_axes == (1, 2)
         for image, (x, y, width, height) in zip(images, shown, strict=True):
             rows, columns = slice(y, y + height), slice(x, x + width)

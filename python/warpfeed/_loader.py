@@ -91,7 +91,8 @@ class Loader:
             otherwise NumPy.
         transform: a function ``f(image, rng)`` on each image after ``augment``: a NumPy array (H, W, 3)
             of uint8 and a ``numpy.random.Generator``, which depends only on (seed, epoch, sample).
-            It returns an array of the same shape. It runs in worker processes that are started with
+            It returns an array of the same shape. Where ``augment`` fills the rest of the image, as
+            ``own_size`` and ``letterbox`` do, ``f`` gets the picture without the fill. It runs in worker processes that are started with
             the method "spawn", so it must be picklable; pixels are shared, not pickled. A pipeline
             of albumentations is such a function.
         processes: number of processes for ``transform``; by default one per core, and at most

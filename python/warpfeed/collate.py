@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._error import ConfigError
-from ._fields import Boxes, Map, Mask
+from ._fields import Boxes, Image, Map, Mask
 
 __all__ = ["detection_targets", "hf", "trim", "yolo_targets"]
 
@@ -90,28 +90,46 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
 def trim(batch: Any, *, multiple: int = 32) -> Any:
     """Cuts images to the height and width of the largest picture of the batch, rounded up to a multiple of
     ``multiple``, with the masks and maps that follow them. For ``Augment.own_size``, which has the pictures in
-    the upper left corner. The fields become views of the batch, so nothing is copied, and boxes and points stay.
+    the upper left corner. These fields become views of the batch, so nothing is copied. Boxes and points in
+    pixels stay, and boxes as fractions become fractions of the cut image.
 
     Raises:
-        ConfigError: for a batch without images, and for a multiple that is not positive.
+        ConfigError: for a batch without images, for further fields of :class:`warpfeed.Image`, whose pictures
+            may be larger, for a field that ``transforms`` took away, and for a multiple that is not positive.
     """
     if multiple < 1:
         raise ConfigError(f"trim: multiple={multiple}: it must be at least 1")
     if "image" not in batch:
         raise ConfigError("trim: the loader has no field 'image'")
-    shown = batch._known().shown()
-    height, width = (max(part[axis] + part[axis + 2] for part in shown) for axis in (1, 0))
-    size = [slice(0, -(-length // multiple) * multiple) for length in (height, width)]
-    axes = {"image": batch.image_axes}
+    axes: dict[str, tuple[int, int]] = {"image": batch.image_axes}
+    fractions = []
     for name, kind in batch.kinds.items():
+        if isinstance(kind, Image) and name != "image":
+            raise ConfigError(
+                f"trim: fields={{{name!r}: Image(...)}} is a second image, and only the sizes of one are known, so its "
+                "pictures may be cut off: leave it out, or cut the fields in a collate function of your own"
+            )
         if isinstance(kind, Mask):
             axes[name] = (1, 2)
         elif isinstance(kind, Map):
             axes[name] = (1, 2) if kind.channels is None else batch.image_axes
-        elif isinstance(kind, Boxes) and kind.masks:
-            axes[f"{name}.masks"] = (2, 3)
+        elif isinstance(kind, Boxes):
+            if kind.masks:
+                axes[f"{name}.masks"] = (2, 3)
+            if kind.to_relative:
+                fractions.append(name)
+    missing = next((name for name in (*axes, *fractions) if name not in batch), None)
+    if missing is not None:
+        raise ConfigError(f"trim: the batch has no field {missing!r} any more, which transforms=... must keep")
+    shown, before = batch._shown(), batch.image_size
+    largest = [max(part[axis] + part[axis + 2] for part in shown) for axis in (1, 0)]
+    size = [slice(0, -(-length // multiple) * multiple) for length in largest]
     for name, (first, _) in axes.items():
         batch[name] = batch[name][(slice(None),) * first + tuple(size)]
+    down, across = (whole / part for whole, part in zip(before, batch.image_size, strict=True))
+    for name in fractions:
+        rows = batch[name]
+        batch[name] = _stacked([rows[..., axis] * (down if axis % 2 else across) for axis in range(4)])
     return batch
 
 

@@ -167,8 +167,8 @@ impl BatchInfo {
     /// The part of each image that shows its picture, before geometric effects: for pictures in
     /// their own sizes ([`Augment::own_size`](crate::Augment::own_size)), and for other beginnings
     /// that fill the rest of the image. It is that of the first image without an augmentation of
-    /// its own. All of the image counts if it joins several pictures. The part is empty for a
-    /// failed sample that is not replaced, and in a loader without pictures.
+    /// its own. All of the image counts if it joins several pictures, and if a
+    /// [`Transform`](crate::transform::Transform) got all of it. The part is empty for a failed sample that is not replaced, and in a loader without pictures.
     pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.shown)
     }

@@ -119,6 +119,7 @@ impl Fields {
         device: Option<Device>,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let size = augment.at_epoch(epoch).output_size();
+        let label = label.joined(augment.joins().next());
         let mut arrays = Vec::new();
         let mut made = Fields {
             images: Vec::new(),
@@ -273,6 +274,15 @@ impl Fields {
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
+    /// Checks that the labels of `source` and the augmentation go together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for labels of images that join several
+    /// samples.
+    pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
+        self.label.iter().try_for_each(|label| label.check_first(source))
+    }
+
     /// Checks that the fields go together with `step`, which joins pictures.
     fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
         let tiled = self.images.iter().filter(|field| field.image.own().is_none()).count();
@@ -285,11 +295,6 @@ impl Fields {
         if pictures > MAX_PLANNED {
             return Err(Error::config(format!(
                 "augment: {step} of {tiled} images takes {pictures} pictures per sample; at most {MAX_PLANNED} are possible"
-            )));
-        }
-        if self.label.is_some() {
-            return Err(Error::config(format!(
-                "augment joins several samples ({step}), but each label is the class of one: use .without(\"label\")"
             )));
         }
         let joins = |kind: &dyn Kind| match step {

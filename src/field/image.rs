@@ -179,7 +179,7 @@ impl ImageField {
         row: &mut Row<'_>,
     ) -> Result<()> {
         resizer.run(pixels, plan, self.unwritten(image, row))?;
-        self.finish(plan, rng, transforms, image, row)
+        self.finish((plan, false), rng, transforms, image, row)
     }
 
     /// Whether the batch stores the image as `u8` at this point.
@@ -197,20 +197,26 @@ impl ImageField {
         }
     }
 
-    /// Runs the effects on pixels and the user's transforms on the resized image.
+    /// Runs the effects on pixels and the user's transforms on the resized image, which may join
+    /// several pictures. For transforms, `image` has room for two images.
     pub(crate) fn finish(
         &self,
-        plan: &Plan,
+        (plan, joins): (&Plan, bool),
         rng: &mut Rng,
         transforms: &[std::sync::Arc<dyn Transform>],
         image: &mut [u8],
         row: &mut Row<'_>,
     ) -> Result<()> {
+        let (image, spare) = image.split_at_mut(self.rgb_bytes());
         let mut finished = ImageMut::new(self.unwritten(image, row), plan.output.width, plan.output.height);
         if !self.is_retouched_there(plan) {
             plan.retouch(&mut finished);
         }
-        transforms.iter().try_for_each(|transform| transform.apply(&mut finished, rng))?;
+        if !transforms.is_empty() {
+            finished.within(plan.changeable(joins), spare, |picture| {
+                transforms.iter().try_for_each(|transform| transform.apply(picture, rng))
+            })?;
+        }
         if self.grey {
             // Each pixel is read before its place is written.
             for at in 0..self.writer.image_bytes() {

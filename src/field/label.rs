@@ -1,7 +1,7 @@
 use super::{Input, Kind, Maker, Place};
 use crate::batch::{Dtype, Field, Full, Role, SOFT_LABEL, soft_label};
 use crate::decode::Size;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, guarded};
 use crate::source::{self, Source};
 use crate::transform::Mixing;
 
@@ -15,6 +15,8 @@ use crate::transform::Mixing;
 pub struct Label {
     soft: Option<(usize, f32)>,
     unlabelled: bool,
+    /// The step of the augmentation that joins several samples, if there is one.
+    joined: Option<&'static str>,
 }
 
 impl Label {
@@ -27,7 +29,34 @@ impl Label {
     /// Creates the kind with the loader's options
     /// [`soft_labels`](crate::Loader::soft_labels) and [`unlabelled`](crate::Loader::unlabelled).
     pub(crate) fn of(soft: Option<(usize, f32)>, unlabelled: bool) -> Self {
-        Label { soft, unlabelled }
+        Label { soft, unlabelled, joined: None }
+    }
+
+    /// The same label for images that `step` makes of several samples.
+    pub(super) fn joined(self, step: Option<&'static str>) -> Self {
+        Label { joined: step, ..self }
+    }
+
+    /// Refuses joined images if the first sample of `source` has a label.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the step.
+    pub(super) fn check_first(&self, source: &dyn Source) -> Result<()> {
+        if self.joined.is_none() || source.is_empty() {
+            return Ok(());
+        }
+        // A sample that cannot be read is an error when it is delivered.
+        let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
+        self.refuse_joined(label)
+    }
+
+    fn refuse_joined(&self, label: Option<i64>) -> Result<()> {
+        match self.joined.filter(|_| label.is_some()) {
+            Some(step) => Err(Error::config(format!(
+                "augment joins several samples ({step}), but each label is the class of one: use .without(\"label\")"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Whether the label is also delivered as rows of shares.
@@ -106,6 +135,7 @@ impl Kind for Label {
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         let label = input.sample.label()?;
+        self.refuse_joined(label)?;
         match (label, self.soft) {
             (None, Some(_)) if !self.unlabelled => {
                 let cause = "no label, which soft_labels needs; with unlabelled(true) its row has no class";

@@ -18,7 +18,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
 use crate::field::{Device, FieldKind, Fields, Pasted, Written};
 use crate::order::Schedule;
-use crate::recipe::{Damaged, Recipe};
+use crate::recipe::{Damaged, Recipe, image_room};
 use crate::source;
 use crate::trace::{self, Trace};
 use crate::transform::{Augment, Forms};
@@ -134,6 +134,7 @@ impl Loader {
         }
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
         known::check_names(&kinds, &*source).map_err(named)?;
+        fields[0].check_labels(&*source)?;
         let processors = processors::processors(&rank);
         let workers = match pictures.workers {
             0 => processors.min(MOST_WORKERS),
@@ -157,7 +158,8 @@ impl Loader {
         let pasted = pictures.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
         let transforms = pictures.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
-        let scratch = ScratchPlan::ample(workers, processors, image + effects + mixing + pasted)
+        let images = image_room(&fields, !pictures.transforms.is_empty());
+        let scratch = ScratchPlan::ample(workers, processors, images + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(room.for_source(source.ahead_bytes()));
         // The pictures of requests are already in memory.
@@ -175,6 +177,7 @@ impl Loader {
             augment: pictures.augment,
             order,
             transforms: pictures.transforms,
+            moves_pixels: pictures.moves_pixels,
             fields,
             forms,
             annotated: self.annotated,

@@ -20,7 +20,8 @@ impl Loader {
     }
 
     /// Adds your own step on the `u8` image, after [`augment`](Loader::augment) and before
-    /// [`normalize`](Loader::normalize). Several steps run in the order of the calls.
+    /// [`normalize`](Loader::normalize). Several steps run in the order of the calls. A step gets the
+    /// picture [without the fill](Transform::apply) around it.
     ///
     /// ```
     /// # use warpfeed::{Loader, order::Rng, transform::ImageMut};

@@ -15,4 +15,4 @@ mod recipe;
 pub(crate) use damage::Damaged;
 pub(crate) use partners::{Partners, partners};
 pub(crate) use planned::{Planned, damaged, share};
-pub(crate) use recipe::Recipe;
+pub(crate) use recipe::{Recipe, image_room};

@@ -6,7 +6,7 @@ use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::planned::Planned;
 use crate::batch::{Full, Header, Part, Role, Row};
-use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels};
+use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::order::{Entry, Order, Rng};
@@ -21,6 +21,8 @@ pub(crate) struct Recipe {
     /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Order>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
+    /// Whether the transforms may move pixels.
+    pub(crate) moves_pixels: bool,
     /// The fields of each form of the batches. All have the same kinds.
     pub(crate) fields: Vec<Fields>,
     /// The form of each epoch.
@@ -92,9 +94,21 @@ impl Recipe {
         &self.fields[0]
     }
 
-    /// Bytes of the largest image of any epoch as RGB of `u8`; 0 without images.
-    pub(crate) fn largest_image(&self) -> usize {
-        self.fields.iter().map(Fields::largest_image).max().unwrap_or(0)
+    /// Bytes in which a worker finishes an image: room for the largest image of any epoch as RGB of
+    /// `u8`, and for its part that the user's steps get. 0 without images.
+    pub(crate) fn image_room(&self) -> usize {
+        image_room(&self.fields, !self.transforms.is_empty())
+    }
+
+    /// The part of the image with `plan` that shows the picture. If the user's steps may move
+    /// pixels, it is the part that they get.
+    pub(crate) fn part_with_picture(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
+        let moved = self.moves_pixels && !self.transforms.is_empty();
+        match (tiled, moved) {
+            (true, _) => Rect::full(plan.output),
+            (false, true) => plan.changeable(pastes),
+            (false, false) => plan.shown(),
+        }
     }
 
     /// Largest number of samples that an image of `epoch` shows.
@@ -226,14 +240,14 @@ impl Recipe {
                     resizer.run(pixels, plan, other)?;
                     pasted.cover(canvas);
                 }
-                return field.finish(plan, rng, transforms, image, &mut row);
+                return field.finish((plan, true), rng, transforms, image, &mut row);
             } else if first {
                 canvas.as_chunks_mut().0.fill(plan.fill);
             }
             if shown && !pastes {
                 resizer.paste(pixels, plan, canvas)?;
             }
-            if last { field.finish(plan, rng, transforms, image, &mut row) } else { Ok(()) }
+            if last { field.finish((plan, true), rng, transforms, image, &mut row) } else { Ok(()) }
         })
     }
 
@@ -324,6 +338,12 @@ impl Recipe {
         }
         fields.finish(full);
     }
+}
+
+/// Bytes in which a worker finishes the images of `fields`, one for each form of the batches.
+pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
+    let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
+    largest * if transforms { 2 } else { 1 }
 }
 
 /// Repairs of pictures that a device left to the host.

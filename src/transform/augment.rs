@@ -167,9 +167,9 @@ impl Augment {
     /// Resizes the whole picture to fit into `width` by `height` pixels, keeps its aspect ratio,
     /// and centres it. The rest is [filled](Augment::fill).
     ///
-    /// The limiting side spans the output. The other side is rounded down, as in torchvision's
-    /// `Resize(size=None, max_size=side)`. If the padding is odd, the extra pixel goes to the right
-    /// or to the bottom.
+    /// The limiting side spans the output. Size and place are those of Ultralytics'
+    /// `LetterBox((height, width))`: the other side is rounded half to even, and if the padding is
+    /// odd, the extra pixel goes to the right or to the bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::new(Crop::Letterbox, width, height)
     }

@@ -122,11 +122,7 @@ impl Crop {
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
                 Plan::resized_crop(size, whole, output, Rect::full(shown))
             }
-            Crop::Letterbox => {
-                let fitted = geometry::fit_into(size, output);
-                let (x, y) = ((output.width - fitted.width) / 2, (output.height - fitted.height) / 2);
-                Plan::resized_crop(size, whole, output, Rect::new(x, y, fitted.width, fitted.height))
-            }
+            Crop::Letterbox => Plan::resized_crop(size, whole, output, geometry::letterboxed(size, output)),
             Crop::Jitter(factors) => {
                 let resized = geometry::jittered(size, output, *factors, MAX_SIDE, rng);
                 part_of(resized, geometry::corner_or_part(resized, output, rng))
@@ -220,7 +216,7 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     let ((x, left, width), (y, top, height)) =
         (shared(x, size.width, output.width), shared(y, size.height, output.height));
     let plan = Plan::resized_crop(size, Rect::new(x, y, width, height), output, Rect::new(left, top, width, height));
-    Ok(Plan { border, ..plan })
+    Ok(Plan { border, bordered: true, ..plan })
 }
 
 #[cfg(test)]

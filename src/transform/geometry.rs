@@ -98,6 +98,18 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
     }
 }
 
+/// The picture's size and place in Ultralytics' `LetterBox(output)`: both sides times the factor
+/// with which the picture fits, rounded half to even, in the middle. An odd pixel of the padding
+/// goes to the right or to the bottom.
+pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
+    let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
+    let factor = (height / h).min(width / w);
+    // Ultralytics makes strips empty.
+    let side = |length: f64, most: u32| ((length * factor).round_ties_even() as u32).clamp(1, most);
+    let (width, height) = (side(w, output.width), side(h, output.height));
+    Rect::new((output.width - width) / 2, (output.height - height) / 2, width, height)
+}
+
 /// The size of torchvision's `ScaleJitter`: the largest that fits into `output`, times a factor
 /// uniform in `factors`, rounded down, with sides of 1 to `most`. Draws one number.
 pub(super) fn jittered(size: Size, output: Size, factors: Interval, most: u32, rng: &mut Rng) -> Size {
@@ -195,8 +207,32 @@ mod tests {
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
     }
 
+    type Pair = (u32, u32);
+    const LETTERBOXES: [(Pair, Pair, Pair, Pair); 10] = [
+        ((500, 375), (640, 640), (640, 480), (0, 80)),
+        ((333, 500), (640, 640), (426, 640), (107, 0)),
+        ((640, 427), (640, 640), (640, 427), (0, 106)),
+        ((233, 177), (71, 40), (53, 40), (9, 0)),
+        ((1280, 719), (640, 640), (640, 360), (0, 140)),
+        ((1023, 77), (96, 64), (96, 7), (0, 28)),
+        ((7, 5), (640, 384), (538, 384), (51, 0)),
+        // Halves: 212.5, 213.5 and 5.5.
+        ((640, 425), (320, 320), (320, 212), (0, 54)),
+        ((640, 427), (320, 320), (320, 214), (0, 53)),
+        ((11, 32), (16, 16), (6, 16), (5, 0)),
+    ];
+
     #[test]
-    fn a_letterbox_is_rounded_as_torchvision_does() {
+    fn a_letterbox_is_rounded_as_ultralytics_does() {
+        // Computed by the formula of `LetterBox`: the size, the left and the upper padding.
+        for (picture, output, (width, height), (left, top)) in LETTERBOXES {
+            let [picture, output] = [picture, output].map(|(width, height)| Size::new(width, height));
+            assert_eq!(letterboxed(picture, output), Rect::new(left, top, width, height), "{picture:?} in {output:?}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_fits_is_rounded_as_torchvision_does() {
         // Computed by v2.Resize(size=None, max_size=640).
         let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
         assert_eq!(fit(500, 375), Size::new(640, 480));

@@ -16,8 +16,7 @@ pub(crate) const TILES: usize = 4;
 /// Puts the picture of a sample and those of three partners into one image: the mosaic of YOLO.
 ///
 /// Four pictures meet at a random point of a canvas with twice the sides of the output. Each is
-/// resized to fit into the output, which is what [`Augment::letterbox`](crate::Augment::letterbox)
-/// does. The canvas is then scaled and shifted at random, and the output is cut from it. These are
+/// resized to fit into the output. The canvas is then scaled and shifted at random, and the output is cut from it. These are
 /// Ultralytics' `Mosaic` and `RandomPerspective` without rotation and shear. Here each picture is
 /// resized once, and its place is rounded to whole pixels.
 ///

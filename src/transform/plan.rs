@@ -51,6 +51,9 @@ pub struct Plan {
     /// Whether boxes are dropped if their centre lies outside the crop
     /// ([`Augment::iou_crop`](crate::transform::Augment::iou_crop)).
     pub centred: bool,
+    /// Whether the rest of the output is a border of the picture
+    /// ([`Augment::random_crop`](crate::transform::Augment::random_crop)).
+    pub(crate) bordered: bool,
     /// Effects after the resize.
     pub(crate) drawn: Drawn,
 }
@@ -102,6 +105,7 @@ impl Plan {
             flip: false,
             vertical_flip: false,
             centred: false,
+            bordered: false,
             drawn: Drawn::default(),
         }
     }
@@ -179,6 +183,13 @@ impl Plan {
     /// `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
+    }
+
+    /// The part of the output that the user's own steps change: the picture without the fill around
+    /// it. It is the whole output if that has a border of the picture, if geometric operations have
+    /// moved the picture, and if the image `joins` several pictures.
+    pub(crate) fn changeable(&self, joins: bool) -> Rect {
+        if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
 
     /// The target's place in the output, after flips.

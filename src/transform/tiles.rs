@@ -15,8 +15,8 @@ impl Augment {
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
     /// [masks](crate::field::Mask) are those of all four pictures. Any other field is that of the
-    /// sample itself, except that a loader refuses labels, which say the class of one picture, and
-    /// other kinds that follow the picture.
+    /// sample itself, except that a loader refuses samples with labels, which say the class of one
+    /// picture, unless labels are left out, and other kinds that follow the picture.
     ///
     /// Each image takes four reads and four pictures, which workers decode. If a partner cannot be
     /// read or decoded, the sample has a fault that names the partner.

@@ -22,8 +22,15 @@ use crate::transform::ImageMut;
 /// # boxed.apply(&mut ImageMut::new(&mut pixels, 2, 2), &mut Rng::new(0, 0, 0)).unwrap();
 /// ```
 pub trait Transform: Send + Sync {
-    /// Changes `image` in place: `u8`, HWC, RGB, of the batch's size. Take all randomness from
-    /// `rng`, so that the pixels depend only on (seed, epoch, sample).
+    /// Changes `image` in place: `u8`, HWC, RGB. Take all randomness from `rng`, so that the pixels
+    /// depend only on (seed, epoch, sample).
+    ///
+    /// `image` is the picture without the fill around it
+    /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so its size may differ from that of the
+    /// batch, as with [`Augment::own_size`](crate::Augment::own_size) and
+    /// [`letterbox`](crate::Augment::letterbox). It is the whole image after geometric operations,
+    /// if it joins several pictures, and with the border of
+    /// [`random_crop`](crate::Augment::random_crop).
     ///
     /// # Errors
     /// Any error; [`ErrorKind::Transform`](crate::ErrorKind::Transform) fits best. The loader adds

@@ -1,6 +1,7 @@
-use crate::decode::Size;
+use crate::decode::{Rect, Size};
+use crate::error::Result;
 
-/// A mutable view of one RGB image: `u8`, HWC, rows without padding, in the batch's image size.
+/// A mutable view of one RGB image: `u8`, HWC, rows without padding.
 #[derive(Debug)]
 pub struct ImageMut<'a> {
     data: &'a mut [u8],
@@ -51,5 +52,27 @@ impl<'a> ImageMut<'a> {
     /// The rows from top to bottom, `width * 3` bytes each.
     pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.data.chunks_exact_mut(self.size.width as usize * 3)
+    }
+
+    /// Calls `f` on `part` of the image alone. `spare` has room for its bytes.
+    pub(crate) fn within(
+        &mut self,
+        part: Rect,
+        spare: &mut [u8],
+        f: impl FnOnce(&mut ImageMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if part == Rect::full(self.size) {
+            return f(self);
+        }
+        let (y, left, bytes) = (part.y as usize, part.x as usize * 3, part.width as usize * 3);
+        let spare = &mut spare[..part.size().area() as usize * 3];
+        for (to, from) in spare.chunks_exact_mut(bytes).zip(self.rows_mut().skip(y)) {
+            to.copy_from_slice(&from[left..][..bytes]);
+        }
+        f(&mut ImageMut::new(spare, part.width, part.height))?;
+        for (from, to) in spare.chunks_exact(bytes).zip(self.rows_mut().skip(y)) {
+            to[left..][..bytes].copy_from_slice(from);
+        }
+        Ok(())
     }
 }

@@ -279,9 +279,30 @@ fn a_source_that_fetches_ahead_knows_the_partners() {
 }
 
 #[test]
+fn a_set_without_labels_needs_no_option_and_a_label_in_it_is_a_fault() {
+    let boxes = || Boxes::new(4).column("class", Dtype::I64);
+    let open = |samples| {
+        let loader = Loader::source(Memory::new(samples)).shuffle(7).batch_size(4).augment(augment());
+        loader.field("boxes", boxes()).into_iter()
+    };
+    let batches: Vec<_> = open(samples()).map(Result::unwrap).collect();
+    assert_eq!(batches.len() as u64, LEN / 4);
+    assert!(batches.iter().all(|batch| batch.labels().is_err()));
+    let shown = |batches: &[HostBatch]| batches.iter().flat_map(shown).collect::<BTreeMap<_, _>>();
+    assert!(shown(&batches) == epoch(loader(), 0));
+    // Only the first sample is looked at when the loader opens.
+    let mut some = samples();
+    some[5] = some[5].clone().label(1);
+    let e = open(some).find_map(Result::err).unwrap();
+    let refused = e.cause().contains("(mosaic), but each label is the class of one: use .without(\"label\")");
+    assert!(refused && e.sample() == Some(5), "{e}");
+}
+
+#[test]
 fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
-    let plain = Loader::source(Memory::new(samples())).augment(augment());
+    let labelled = samples().into_iter().map(|sample| sample.label(3)).collect();
+    let plain = Loader::source(Memory::new(labelled)).augment(augment());
     assert!(refused(plain.clone()).contains("each label is the class of one: use .without(\"label\")"));
     let plain = plain.without("label");
     assert!(refused(plain.clone().field("where", Geometry::new())).contains("\"where\" follows one picture"));

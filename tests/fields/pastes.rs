@@ -184,7 +184,8 @@ fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
     assert!(refused(loader().field("depth", Map::new())).contains("\"depth\" follows one picture"));
     assert!(refused(loader().field("points", Points::new(3))).contains("\"points\" follows one picture"));
     assert!(refused(loader().views([paste()])).contains("leave out Augment::copy_paste"));
-    let labelled = Loader::source(Memory::new(samples())).augment(paste()).field("boxes", Boxes::new(4).masks());
+    let labelled = samples().into_iter().map(|sample| sample.label(3)).collect();
+    let labelled = Loader::source(Memory::new(labelled)).augment(paste()).field("boxes", Boxes::new(4).masks());
     assert!(refused(labelled).contains("(copy_paste), but each label is the class of one"));
     let both = refused(loader().augment(paste().mosaic(Mosaic::new())));
     assert!(both.contains("mosaic and copy_paste in one epoch"), "{both}");

@@ -9,8 +9,9 @@ use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Rect, Size};
 use warpfeed::field::{Input, Kind, Map, Mask, Place};
+use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::transform::Mix;
+use warpfeed::transform::{Border, ImageMut, Mix};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize, OnError, Result};
 
 const SAMPLES: usize = 50;
@@ -280,4 +281,73 @@ fn only_lengths_of_axes_may_depend_on_the_size() {
     assert!(axes.contains("\"odd.0\" is uint8 [3, 3] for another: only the lengths of axes may differ"), "{axes}");
     let number = refused(|size| vec![(Dtype::U8, vec![3]); 1 + usize::from(size.width > 12)]);
     assert!(number.contains("the fields have 3 arrays for one size of the images and 4 for another"), "{number}");
+}
+
+/// A step that moves pixels: turns all that it gets by 180 degrees.
+fn turn(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
+    let pixels = image.data().as_chunks::<3>().0.to_vec();
+    image.pixels_mut().zip(pixels.into_iter().rev()).for_each(|(to, from)| *to = from);
+    Ok(())
+}
+
+#[test]
+fn a_step_of_ones_own_gets_the_picture_without_its_fill() {
+    let samples = samples();
+    for augment in [
+        Augment::own_size(64, 56).fill([1, 2, 3]).flip(0.5),
+        Augment::letterbox(41, 37).fill([1, 2, 3]),
+        Augment::scale_jitter(40, 0.3, 0.9).fill([1, 2, 3]),
+        Augment::train(20),
+    ] {
+        for channels in [3, 1] {
+            for dtype in [Dtype::U8, Dtype::F32] {
+                let loader = || loader(&samples).augment(augment.clone()).channels(channels).dtype(dtype);
+                let width = augment.output_size().width as usize;
+                let each = dtype.bytes() * channels;
+                let mut filled = 0;
+                for (plain, turned) in loader().into_iter().zip(loader().transform(turn)) {
+                    let (plain, turned) = (plain.unwrap(), turned.unwrap());
+                    assert!(plain.shown().eq(turned.shown()));
+                    let image = augment.output_size().area() as usize * each;
+                    let images = plain.images().bytes().chunks(image).zip(turned.images().bytes().chunks(image));
+                    for (part, (plain, turned)) in plain.shown().zip(images) {
+                        let Rect { x, y, width: w, height: h } = part;
+                        for (place, pixel) in turned.chunks(each).enumerate() {
+                            let at = ((place % width) as u32, (place / width) as u32);
+                            let inside = (x..x + w).contains(&at.0) && (y..y + h).contains(&at.1);
+                            let (column, row) = if inside { (2 * x + w - 1 - at.0, 2 * y + h - 1 - at.1) } else { at };
+                            let from = (row as usize * width + column as usize) * each;
+                            assert!(pixel == &plain[from..][..each], "{augment:?} at {at:?} of {part:?}");
+                            filled += usize::from(!inside);
+                        }
+                    }
+                }
+                assert_eq!(filled == 0, augment == Augment::train(20));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_of_ones_own_gets_the_whole_image_where_the_picture_has_no_part_of_it() {
+    let samples = samples();
+    let whole = Rect::new(0, 0, 48, 48);
+    for augment in [
+        Augment::letterbox(48, 48).rotate(30.0),
+        Augment::random_crop(48).padding(4).pad_if_needed(),
+        Augment::random_crop(48).padding(4).border(Border::Edge).pad_if_needed(),
+    ] {
+        let check = |image: &mut ImageMut<'_>, _: &mut Rng| {
+            assert_eq!((image.width(), image.height()), (48, 48));
+            Ok(())
+        };
+        let loader = loader(&samples).augment(augment);
+        let parts = |loader: Loader| -> Vec<Rect> {
+            loader.into_iter().flat_map(|batch| batch.unwrap().shown().collect::<Vec<_>>()).collect()
+        };
+        assert!(parts(loader.clone().transform(check)).iter().all(|part| *part == whole));
+        let plain = parts(loader.clone());
+        assert!(plain.iter().any(|part| *part != whole));
+        assert!(parts(loader.transform(check).transform_moves_pixels(false)) == plain);
+    }
 }

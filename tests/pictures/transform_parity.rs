@@ -156,7 +156,7 @@ fn without_antialiasing_pixels_are_those_of_torchvision() {
 fn part(whole: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
     for (row, to) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
-        let at = ((y as usize + row) * SOURCE.width as usize + x as usize) * 3;
+        let at = ((y as usize + row) * whole.size().width as usize + x as usize) * 3;
         to.copy_from_slice(&whole.data()[at..at + to.len()]);
     }
     part.place(x, y);
@@ -186,6 +186,39 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
         let name = format!("eval.bicubic.{library}");
         assert_filtered(&name, &ours, &fixture(&name).1);
     }
+}
+
+/// The public operations of [`Augment`] against a resize of the whole picture and a crop by hand,
+/// for pictures whose sides are equal to their targets, larger and smaller.
+#[test]
+fn evaluation_is_the_centre_of_the_whole_resize_whatever_the_size_of_the_picture() {
+    let (mut rng, mut resizer, mut drawn) = (Rng::new(2, 7, 1), Resizer::new(), [0; 3]);
+    for case in 0..400 {
+        let crop = rng.below(40) as u32 + 1;
+        let shorter = crop + rng.below(20) as u32;
+        // The shorter side is the target in a third of the cases.
+        let side = if case % 3 == 0 { shorter } else { rng.below(90) as u32 + 1 };
+        drawn[(side.cmp(&shorter) as i8 + 1) as usize] += 1;
+        let longer = side + rng.below(2) as u32 * rng.below(50) as u32;
+        let size = if rng.chance(0.5) { Size::new(side, longer) } else { Size::new(longer, side) };
+        let mut pixels = Pixels::new();
+        pixels.reset(size).iter_mut().for_each(|byte| *byte = [rng.next_u64() as u8, 0, 255][rng.below(3) as usize]);
+        let filter = [Filter::BilinearExact, Filter::Bicubic, Filter::Lanczos, Filter::Bilinear][case / 3 % 4];
+        let antialias = case % 5 > 0;
+        let with = |augment: Augment| augment.interpolation(filter).antialias(antialias);
+        let plan = with(Augment::eval(shorter, crop)).plan(size, &mut rng).unwrap();
+        let mut ours = vec![0; plan.output.area() as usize * 3];
+        resizer.run(&part(&pixels, plan.region), &plan, &mut ours).unwrap();
+        let (all, (x, y)) = (plan.resized, plan.offset);
+        let whole = with(Augment::resize(all.width, all.height)).plan(size, &mut rng).unwrap();
+        let whole = run(&pixels, &whole);
+        let row = |row: u32| ((y + row) * all.width + x) as usize * 3;
+        let theirs: Vec<u8> = (0..crop).flat_map(|of| whole[row(of)..][..crop as usize * 3].iter().copied()).collect();
+        let (mean, largest) = difference(&ours, &theirs);
+        let most = if filter == Filter::Bilinear { 2 } else { 0 };
+        assert!(largest <= most, "{size:?} to {shorter} and {crop} by {filter:?}, {antialias}: {largest}, mean {mean}");
+    }
+    assert!(drawn.iter().all(|&count| count > 60), "{drawn:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use super::meter::{Meter, Timed};
 use crate::batch::{Part, Row};
 use crate::cuda::DecodeOps;
-use crate::decode::{self, Bitstream, Job, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
+use crate::decode::{self, Bitstream, Job, MAX_GROUP, MAX_PLANNED, Pixels};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
@@ -372,8 +372,7 @@ impl<'a> PartFiller<'a> {
             part.meta(place).damaged = recipe::damaged(&images[own.clone()]);
             let (plan, tiles) = recipe.shown(&images[own], &taken.others);
             let plan = plan.or(taken.shown.as_deref());
-            let whole = !tiles.is_empty() && !pastes;
-            let picture = |plan: &Plan| if whole { Rect::full(plan.output) } else { plan.shown() };
+            let picture = |plan: &Plan| recipe.part_with_picture(plan, (!tiles.is_empty() && !pastes, pastes));
             part.meta(place).shown = plan.map(picture).unwrap_or_default();
             let (sample, timed, shown) =
                 (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));

@@ -51,7 +51,7 @@ impl Worker {
             index,
             encoded: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
             pixels: Default::default(),
-            image: vec![0; recipe.largest_image()],
+            image: vec![0; recipe.image_room()],
             resizer: Resizer::new(),
             pasted: Pasted::default(),
             mixing: MixScratch::default(),

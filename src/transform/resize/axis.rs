@@ -8,7 +8,9 @@ use crate::transform::filter::Resampling;
 /// or one source pixel where the picture grows or without antialiasing, and its weights sum to 1.
 /// Without antialiasing, weights beyond the edge are added to that of the edge, as in PyTorch;
 /// otherwise they are left out. The weights are rounded to 16 bits, with as many fractional bits as
-/// the largest of them allows, like in `fast_image_resize`, so the results are bit for bit the same.
+/// the largest of them allows, like in `fast_image_resize` and PyTorch, so the results are bit for
+/// bit the same. PyTorch resizes all of a picture before it crops, so the largest weight of the
+/// whole resize counts there, which [`Key::whole`] provides.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -35,6 +37,9 @@ pub(super) struct Key {
     /// Not that of [`Filter::Nearest`](crate::transform::Filter::Nearest), which [`Axis::pick`]
     /// carries out.
     pub(super) by: Resampling,
+    /// Positions in the source and in the output of the resize of which the outputs are a part, if
+    /// the coefficients must have the fractional bits of all of it.
+    pub(super) whole: Option<(u32, u32)>,
 }
 
 /// Source positions and coefficients of one output.
@@ -47,6 +52,27 @@ struct Taps {
     to: u32,
 }
 
+/// The filter of a resize by one factor.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    by: Resampling,
+    /// Positions of the source per output.
+    scale: f64,
+    /// Positions in the source.
+    length: u32,
+    support: f64,
+    /// Support in positions of the source, and the factor from these to the filter's own unit.
+    radius: f64,
+    narrow: f64,
+}
+
+impl Step {
+    fn new(by: Resampling, scale: f64, length: u32) -> Self {
+        let (support, wide) = (by.support(), by.width(scale));
+        Step { by, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
+    }
+}
+
 impl Axis {
     /// Computes the filter and returns whether it changed. Allocates only if it exceeds all earlier
     /// sizes.
@@ -57,42 +83,34 @@ impl Axis {
         if self.key == Some(key) {
             return false;
         }
+        let (start, end) = key.window;
+        if start.fract() == 0.0 && end - start == f64::from(key.outputs) {
+            // Each output is a position of the source, whose neighbours all filters weigh with 0.
+            let (first, last) = (start as u32, start as u32 + key.outputs - 1);
+            self.pick((0..key.outputs).map(|output| if key.mirrored { last - output } else { first + output }));
+            self.key = Some(key);
+            return true;
+        }
         self.key = Some(key);
         self.taps.clear();
         self.weights.clear();
-        let (start, end) = key.window;
-        let scale = (end - start) / f64::from(key.outputs);
-        let (support, wide) = (key.by.support(), key.by.width(scale));
-        let (narrow, radius) = (1.0 / wide, support * wide);
+        let step = Step::new(key.by, (end - start) / f64::from(key.outputs), key.length);
         (self.widest, self.precision) = (0, 0);
         let mut largest: f64 = 0.0;
         for output in 0..key.outputs {
-            let middle = start + (f64::from(output) + 0.5) * scale;
-            // `as` truncates towards 0 and saturates, which equals `floor` here.
-            let low = (middle - radius).max(0.0) as u32;
-            let high = ceil((middle + radius).min(f64::from(key.length)));
             let from = self.weights.len();
-            let mut first = low;
-            let mut sum = 0.0;
-            for x in low..high {
-                let t = ((f64::from(x) - (middle - 0.5)) * narrow).abs();
-                if t < support {
-                    let weight = key.by.weight(t);
-                    self.weights.push(weight);
-                    sum += weight;
-                } else if self.weights.len() == from {
-                    first = x + 1;
-                }
-            }
-            if !key.by.antialias {
-                sum += self.extend_edges(key, middle, from, first);
-            }
-            for weight in &mut self.weights[from..] {
-                *weight /= sum;
-                largest = largest.max(*weight);
-            }
+            let first = self.weigh(step, start + (f64::from(output) + 0.5) * step.scale);
+            largest = self.weights[from..].iter().fold(largest, |largest, &weight| largest.max(weight));
             self.widest = self.widest.max(self.weights.len() - from);
             self.taps.push(Taps { start: first, from: from as u32, to: self.weights.len() as u32 });
+        }
+        if let Some((length, outputs)) = key.whole {
+            let step = Step::new(key.by, f64::from(length) / f64::from(outputs), length);
+            let own = self.weights.len();
+            for output in 0..outputs {
+                self.weigh(step, (f64::from(output) + 0.5) * step.scale);
+                largest = self.weights.drain(own..).fold(largest, f64::max);
+            }
         }
         // The number of fractional bits keeps the largest coefficient below 2^15, and is at most
         // 21, which keeps sums below 2^31.
@@ -108,18 +126,46 @@ impl Axis {
         if key.mirrored {
             self.taps.reverse();
         }
-        self.copy = !key.mirrored && start.fract() == 0.0 && end - start == f64::from(key.outputs);
+        self.copy = false;
         true
+    }
+
+    /// Appends the weights of the output at `middle`. Returns the position of the first.
+    #[inline]
+    fn weigh(&mut self, Step { by, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
+        // `as` truncates towards 0 and saturates, which equals `floor` here.
+        let low = (middle - radius).max(0.0) as u32;
+        let high = ceil((middle + radius).min(f64::from(length)));
+        let from = self.weights.len();
+        let mut first = low;
+        let mut sum = 0.0;
+        for x in low..high {
+            let t = ((f64::from(x) - (middle - 0.5)) * narrow).abs();
+            if t < support {
+                let weight = by.weight(t);
+                self.weights.push(weight);
+                sum += weight;
+            } else if self.weights.len() == from {
+                first = x + 1;
+            }
+        }
+        if !by.antialias {
+            sum += self.extend_edges((by, length), middle, from, first);
+        }
+        for weight in &mut self.weights[from..] {
+            *weight /= sum;
+        }
+        first
     }
 
     /// Adds the weights of an output beyond the edges to those of the edges, and returns their sum.
     /// The output is at `middle`, and its weights begin at index `from` with that of `first`.
-    fn extend_edges(&mut self, key: Key, middle: f64, from: usize, first: u32) -> f64 {
+    fn extend_edges(&mut self, (by, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
         let weights = &mut self.weights[from..];
-        let (last, length) = (weights.len() - 1, i64::from(key.length));
+        let (last, length) = (weights.len() - 1, i64::from(length));
         let mut beyond = |edge: usize, positions: Range<i64>| {
-            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < key.by.support());
-            let sum: f64 = distances.map(|t| key.by.weight(t)).sum();
+            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < by.support());
+            let sum: f64 = distances.map(|t| by.weight(t)).sum();
             weights[edge] += sum;
             sum
         };
@@ -232,7 +278,14 @@ mod tests {
             };
             let filter = [Filter::Bilinear, Filter::BilinearExact, Filter::Bicubic][case / 3 % 3];
             let by = Resampling { filter, antialias: false };
-            let key = Key { length, window: (from, to.min(length.into())), outputs, mirrored: case % 2 == 1, by };
+            let key = Key {
+                length,
+                window: (from, to.min(length.into())),
+                outputs,
+                mirrored: case % 2 == 1,
+                by,
+                whole: None,
+            };
             axis.prepare(key);
             for output in 0..outputs {
                 let expected = interpolated(key, if key.mirrored { outputs - 1 - output } else { output });
@@ -251,7 +304,7 @@ mod tests {
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {
                 let by = Resampling { filter, antialias };
-                Key { length, window: (0.0, length.into()), outputs, mirrored: false, by }
+                Key { length, window: (0.0, length.into()), outputs, mirrored: false, by, whole: None }
             };
             with.prepare(key(Filter::Bilinear, true));
             without.prepare(key(Filter::Bilinear, false));

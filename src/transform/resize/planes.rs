@@ -39,7 +39,7 @@ impl Planes {
         let across = within(window.x, window.width, x, width);
         let down = within(window.y, window.height, y, height);
         let by = Resampling { filter: Filter::Bilinear, antialias: plan.antialias };
-        let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, by };
+        let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, by, whole: None };
         self.across.prepare(key(width, across, target.width, plan.flip));
         self.down.prepare(key(height, down, target.height, plan.vertical_flip));
         let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());

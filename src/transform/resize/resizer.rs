@@ -102,9 +102,15 @@ impl Resizer {
             true
         } else {
             let by = plan.resampling();
-            let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, by };
-            self.down.prepare(key(region.height, down, plan.target.height, plan.vertical_flip));
-            self.across.prepare(key(region.width, across, plan.target.width, plan.flip))
+            let (target, crop, resized) = (plan.target, plan.crop, plan.resized);
+            let key = |length, window, (outputs, mirrored), whole: (u32, u32)| {
+                let whole = Some(whole).filter(|(_, all)| filter.is_across_first() && *all != outputs);
+                Key { length, window, outputs, mirrored, by, whole }
+            };
+            let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
+            self.down.prepare(key(region.height, down.0, down.1, down.2));
+            let across = (across, (target.width, plan.flip), (crop.width, resized.width));
+            self.across.prepare(key(region.width, across.0, across.1, across.2))
         };
         if let Some(kernels) = self.kernels.filter(|_| changed && !self.across.is_copy()) {
             self.table.build(&self.across, kernels.lanes);
@@ -337,7 +343,7 @@ mod tests {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
             let mut axis = Axis::default();
-            axis.prepare(Key { length, window: (0.0, length.into()), outputs, mirrored: false, by });
+            axis.prepare(Key { length, window: (0.0, length.into()), outputs, mirrored: false, by, whole: None });
             axis
         };
         let sum = |axis: &Axis, output: usize, value: &dyn Fn(usize) -> u8| {
@@ -374,6 +380,61 @@ mod tests {
             Resizer::with(None).run(&pixels, &plan, &mut ours).unwrap();
             assert!(ours == across_then_down(&pixels, output, plan.resampling()), "{size:?} {plan:?}");
         }
+    }
+
+    /// Promise: a resize followed by a crop, as in evaluation, has the pixels of that crop of the whole
+    /// resize, whether an axis shrinks, grows or stays as it is.
+    #[test]
+    fn a_part_of_a_resize_has_the_pixels_of_the_whole() {
+        let (mut rng, mut resizers, mut drawn) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
+        resizers.push(Resizer::with(None));
+        for case in 0..600 {
+            let mut size = || Size::new(rng.below(60) as u32 + 1, rng.below(60) as u32 + 1);
+            let (size, other) = (size(), size());
+            // Each axis stays as it is in a third of the cases.
+            let mut side = |length: u32, other: u32| if rng.below(3) == 0 { length } else { other };
+            let resized = Size::new(side(size.width, other.width), side(size.height, other.height));
+            let mut span = |length: u32| {
+                let part = rng.below(length.into()) as u32 + 1;
+                (rng.below(u64::from(length - part) + 1) as u32, part)
+            };
+            let ((x, width), (y, height)) = (span(resized.width), span(resized.height));
+            let part = Rect::new(x, y, width, height);
+            let (filter, antialias) = (FILTERS[case as usize % 4], case % 3 > 0);
+            let by = Resampling { filter, antialias };
+            let mut plan = Plan::part_of_resized(size, resized, part, part.size(), by);
+            (plan.flip, plan.vertical_flip) = (rng.chance(0.3), rng.chance(0.3));
+            for (axis, (from, to)) in
+                [(size.width, resized.width), (size.height, resized.height)].into_iter().enumerate()
+            {
+                drawn[axis][(from.cmp(&to) as i8 + 1) as usize] += u32::from(part.size() != resized);
+            }
+            let pixels = picture(size, case);
+            let whole = if filter.is_across_first() {
+                across_then_down(&pixels, resized, by)
+            } else {
+                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized)).by(by);
+                let mut whole = vec![0; resized.area() as usize * 3];
+                Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
+                whole
+            };
+            // The default filter rounds its coefficients for the part alone, as the device does. Each
+            // of its two steps may then round differently.
+            let most = if filter.is_across_first() { 0 } else { 2 };
+            for resizer in &mut resizers {
+                let mut ours = vec![0; part.size().area() as usize * 3];
+                resizer.run(&pixels, &plan, &mut ours).unwrap();
+                for (place, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
+                    let (column, row) = (place as u32 % width, place as u32 / width);
+                    let column = x + if plan.flip { width - 1 - column } else { column };
+                    let row = y + if plan.vertical_flip { height - 1 - row } else { row };
+                    let theirs = &whole[(row * resized.width + column) as usize * 3..][..3];
+                    let off = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
+                    assert!(off <= Some(most), "case {case} at ({column}, {row}) of {size:?}: {plan:?}");
+                }
+            }
+        }
+        assert!(drawn.iter().flatten().all(|&count| count > 60), "shrinks, stays, grows: {drawn:?}");
     }
 
     #[test]
