@@ -1,4 +1,5 @@
 use super::Loader;
+use super::pictures::PictureOptions;
 #[cfg(doc)]
 use crate::batch::HostBatch;
 use crate::decode::Exif;
@@ -208,17 +209,20 @@ impl Loader {
                 return Err(Error::config(format!("{option} changes labels, and the loader has none: leave it out")));
             }
         }
-        if !has(|FieldKind(kind)| matches!(kind.maker(), Maker::Picture(_)))
-            && let Some(option) = self.pictures.of_images()
-        {
-            let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_picture());
-            return Err(Error::config(match shown {
-                Some((name, _)) => {
-                    format!("{option} changes images, but field {name:?} shows the picture as it is stored")
-                }
-                None => format!("{option} changes images, and the loader has none: leave it out"),
-            }));
-        }
+        check_images(&fields, &self.pictures)?;
         Ok(fields)
     }
+}
+
+/// Refuses an option of images if none of the fields is an image.
+pub(super) fn check_images(fields: &[(String, FieldKind)], pictures: &PictureOptions) -> Result<()> {
+    if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_))) {
+        return Ok(());
+    }
+    let Some(option) = pictures.of_images() else { return Ok(()) };
+    let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_picture());
+    Err(Error::config(match shown {
+        Some((name, _)) => format!("{option} changes images, but field {name:?} shows the picture as it is stored"),
+        None => format!("{option} changes images, and the loader has none: leave it out"),
+    }))
 }

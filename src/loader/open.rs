@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::fields::check_images;
 use super::memory::{Demand, Room, host_memory};
 use super::pictures::PictureOptions;
 use super::{Loader, known, listed, processors};
@@ -130,6 +131,7 @@ impl Loader {
         if image && source.has_pictures() == Some(false) {
             tracing::info!("the data set has no pictures, so the batches have no field \"image\"");
             kinds.retain(|(name, _)| name != "image");
+            check_images(&kinds, &pictures)?;
             (fields, arrays) = make(&kinds, &pictures.augment)?;
         }
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
