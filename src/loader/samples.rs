@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::order::{self, Order};
 #[cfg(doc)]
 use crate::order::{Bucketed, Mixture, Weighted, Windowed};
-use crate::source::{self, Labels, Source};
+#[cfg(doc)]
+use crate::source;
+use crate::source::{Labels, Source};
 
 /// The choice of samples and their order.
 impl Loader {
@@ -207,7 +209,7 @@ impl Loader {
         // The options for opening have been used.
         let loader = Loader { input: Input::Source(source.clone()), opened: None, indexed: false, ..self };
         #[cfg(feature = "tables")]
-        let loader = loader.table(source::TableOptions::new());
+        let loader = loader.table(crate::source::TableOptions::new());
         Ok((loader, source))
     }
 
