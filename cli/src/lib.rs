@@ -7,6 +7,7 @@
 //! 5. [`respell`]: the options of other languages in the messages of the crate. [`warn`]: a warning,
 //!    as the program prints it.
 
+mod canvas;
 mod commands;
 mod data;
 mod log;

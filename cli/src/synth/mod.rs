@@ -24,6 +24,7 @@ use rayon::prelude::*;
 use self::figure::Figure;
 use self::ink::draw;
 use self::scene::Scene;
+use crate::canvas;
 use warpfeed::decode::Size;
 use warpfeed::order::Rng;
 use warpfeed::source::{Memory, OwnedSample};
@@ -274,15 +275,12 @@ impl Coding {
         let mut bytes = Vec::new();
         match self {
             Coding::Png { grey: is_grey } => {
-                use image::ImageEncoder as _;
-                let png = image::codecs::png::PngEncoder::new(&mut bytes);
-                let Size { width, height } = size;
-                match is_grey {
-                    true => png.write_image(&grey(rgb), width, height, image::ExtendedColorType::L8),
-                    false => png.write_image(rgb, width, height, image::ExtendedColorType::Rgb8),
-                }
-                .map_err(|e| fail(&e))?;
-                Ok(("png", bytes))
+                let size = (size.width, size.height);
+                let png = match is_grey {
+                    true => canvas::png(&grey(rgb), size, png::ColorType::Grayscale),
+                    false => canvas::png(rgb, size, png::ColorType::Rgb),
+                };
+                Ok(("png", png.map_err(|e| fail(&e))?))
             }
             Coding::Jpeg { quality, sampling, grey: is_grey, progressive } => {
                 let mut jpeg = Encoder::new(&mut bytes, quality);
