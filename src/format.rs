@@ -53,12 +53,12 @@ pub const WEBP: Format = Format {
 pub const GIF: Format = Format { name: "gif", field: "gif", extensions: &["gif"], matches: |b| b.starts_with(b"GIF8") };
 /// BMP.
 pub const BMP: Format = Format { name: "bmp", field: "bmp", extensions: &["bmp"], matches: |b| b.starts_with(b"BM") };
-/// TIFF of either byte order.
+/// TIFF and BigTIFF of either byte order.
 pub const TIFF: Format = Format {
     name: "tiff",
     field: "tif",
     extensions: &["tif", "tiff"],
-    matches: |b| b.starts_with(b"II*\0") || b.starts_with(b"MM\0*"),
+    matches: |b| matches!(b.get(..4), Some(b"II*\0" | b"MM\0*" | b"II+\0" | b"MM\0+")),
 };
 
 /// All built-in formats.
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_name_and_a_file_are_of_one_format_at_most() {
-        let signatures: [&[u8]; 8] = [
+        let signatures: [&[u8]; 10] = [
             b"\xff\xd8\xff",
             b"\x93NUMPY",
             b"\x89PNG\r\n\x1a\n",
@@ -124,6 +124,8 @@ mod tests {
             b"BM",
             b"II*\0",
             b"MM\0*",
+            b"II+\0",
+            b"MM\0+",
         ];
         for bytes in signatures {
             let of: Vec<_> = FORMATS.iter().filter(|f| (f.matches)(bytes)).map(|f| f.name).collect();

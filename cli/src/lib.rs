@@ -6,6 +6,7 @@
 //! 4. [`respell`]: the options of other languages in the messages of the crate. [`warn`]: a warning,
 //!    as the program prints it.
 
+mod canvas;
 mod commands;
 mod data;
 mod log;

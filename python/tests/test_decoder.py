@@ -321,6 +321,18 @@ def test_pictures_are_pixels_of_numpy_pillow_and_torch() -> None:
         decoder.decode([tensor.float()])
 
 
+def test_exif_turns_an_image_of_pillow_like_its_bytes() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    halves = np.repeat(np.array([[[250, 0, 0], [0, 0, 250]]], np.uint8), 8, axis=0).repeat(4, axis=1)
+    exif, file = pillow.Exif(), io.BytesIO()
+    exif[0x0112] = 3
+    pillow.fromarray(halves).save(file, "PNG", exif=exif)
+    decoder = Decoder(**SMALL)
+    decoded = decoder.decode([file.getvalue(), pillow.open(file), pillow.fromarray(halves)])
+    images = np.asarray(decoded.images)
+    assert np.array_equal(images[0], images[1]) and not np.array_equal(images[0], images[2])
+
+
 def test_paths_and_open_files_are_refused_with_what_to_pass(tmp_path: Path) -> None:
     decoder, path = Decoder(**SMALL), tmp_path / "a.bmp"
     path.write_bytes(small(6)[5])

@@ -147,6 +147,43 @@ def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
         batch_of(lambda i: (image.fromarray(pixels(i)[..., 0].astype(np.float32)), i))
 
 
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+def test_exif_turns_an_image_of_pillow_like_the_bytes_of_its_file(form: str) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    ops = pytest.importorskip("PIL.ImageOps")
+    options = {"augment": Augment.pass_through((6, 8))}
+
+    def file(index: int, orientation: int) -> bytes:
+        exif, out = image.Exif(), io.BytesIO()
+        exif[0x0112] = orientation
+        image.fromarray(pixels(index)).save(out, form, exif=exif, **({"lossless": True} if form == "WEBP" else {}))
+        return out.getvalue()
+
+    def opened(index: int, orientation: int) -> Any:
+        return image.open(io.BytesIO(file(index, orientation)))
+
+    for orientation in (5, 6, 7, 8):
+        want = batch_of(lambda i, o=orientation: (file(i, o), i), **options)[0]
+        upright = [np.asarray(ops.exif_transpose(opened(i, orientation))) for i in range(4)]
+        assert np.array_equal(want, upright)
+        for give in (
+            opened,
+            # As torchvision's `ImageFolder` opens it.
+            lambda i, o: opened(i, o).convert("RGB"),
+            # This is upright, and has no orientation any more.
+            lambda i, o: ops.exif_transpose(opened(i, o)),
+        ):
+            assert np.array_equal(batch_of(lambda i, o=orientation, g=give: (g(i, o), i), **options)[0], want)
+    # Annotations of the stored pixels are turned with the image. If it is unknown which were
+    # annotated, the sample is an error, as for bytes.
+    boxes = b"0 0.25 0.25 0.5 0.5\n"
+    fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "without": ["label"]}
+    for give in (file, opened):
+        sample = lambda i, give=give: {"image": give(i, 3), "boxes.txt": boxes}  # noqa: E731
+        with pytest.raises(WarpfeedError, match="annotations_follow"):
+            batch_of(sample, **fields)
+
+
 def test_a_text_is_a_field_and_labels_may_be_missing() -> None:
     give = lambda i: {"image": pixels(i), "label": None, "caption": "a" * i}  # noqa: E731
     batch = batch_of(give, fields={"caption": Rows.bytes(4)}, unlabelled=True)

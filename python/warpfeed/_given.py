@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from typing import Any
 
 __all__ = ["asked", "field", "mixture", "picture"]
@@ -15,6 +16,8 @@ _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 #: Modes with a channel of their own for transparency.
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
+#: The EXIF tag.
+_ORIENTATION = 0x0112
 
 
 def mixture(parts: Any) -> list[tuple[Any, Any]]:
@@ -48,8 +51,8 @@ def _is_picture(value: Any) -> bool:
 
 
 def picture(value: Any) -> Any:
-    """A picture: bytes, an array (height, width, 3), or a path. A transparent image of Pillow becomes a PNG, so that
-    ``background`` applies to it."""
+    """A picture: bytes, an array (height, width, 3), or a path. An image of Pillow becomes a PNG if it is transparent,
+    so that ``background`` applies to it, or if EXIF turns it, so that its annotations are turned or refused with it."""
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value
     if _is_tensor(value):
@@ -59,9 +62,10 @@ def picture(value: Any) -> Any:
 
         if value.mode not in _MODES:
             raise TypeError(f"an image of Pillow's mode {value.mode!r}; want one of {', '.join(_MODES)}")
-        if _is_transparent(value):
+        transparent, exif = _is_transparent(value), _turning(value)
+        if transparent or exif:
             png = io.BytesIO()
-            value.convert("RGBA").save(png, "PNG", compress_level=0)
+            value.convert("RGBA" if transparent else "RGB").save(png, "PNG", compress_level=0, exif=exif)
             return png.getvalue()
         return np.asarray(value if value.mode == "RGB" else value.convert("RGB"))
     shape: tuple[int, ...] = getattr(value, "shape", ())
@@ -135,6 +139,19 @@ def _is_transparent(value: Any) -> bool:
     """Whether an image of Pillow has transparent pixels: in a channel, by a colour, or in its palette."""
     palette = getattr(value, "palette", None)
     return value.mode in _TRANSPARENT or "transparency" in value.info or str(getattr(palette, "mode", "")).endswith("A")
+
+
+def _turning(value: Any) -> bytes:
+    """The EXIF data that turns an image of Pillow upright, or nothing."""
+    # Loading an image may turn it already.
+    value.load()
+    if not value.info.get("exif"):
+        return b""
+    orientation = value.getexif().get(_ORIENTATION, 1)
+    if orientation not in range(2, 9):
+        return b""
+    # A TIFF structure with one entry: a number of 16 bits.
+    return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, _ORIENTATION, 3, 1, orientation, 0, 0)
 
 
 def _of_tensor(value: Any) -> Any:

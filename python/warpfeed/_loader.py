@@ -64,7 +64,8 @@ class Loader:
             HDF5), a table (CSV, TSV, JSON lines), or a COCO, YOLO or Pascal VOC set. Or :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens` or
             :class:`Concat`; an object with ``__len__`` and ``__getitem__`` that returns a picture,
             ``(picture, label)`` or a ``dict`` of fields, where a picture is ``bytes``, a path, an array or
-            a tensor of pixels, or an image of Pillow; or a mixture, ``[(data, share), ...]``.
+            a tensor of pixels, or an image of Pillow; or a mixture, ``[(data, share), ...]``. Files,
+            bytes and images of Pillow are turned upright by their EXIF orientation; arrays and tensors have none.
         batch_size: number of samples in a batch of this rank; 32 by default.
         shuffle: True for the seed ``seed``, or the seed itself, from 1. ``shuffle=0`` is an error,
             because it could mean False or seed 0.

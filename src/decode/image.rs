@@ -1,4 +1,4 @@
-//! The formats that the `image` crate reads, converted to RGB: PNG, WebP, BMP, TIFF, and the first
+//! Pictures of the formats other than JPEG, converted to RGB: PNG, WebP, BMP, TIFF, and the first
 //! frame of a GIF.
 //!
 //! The conversion follows `torchvision.io.decode_image(mode="RGB")`. Grey is repeated. Alpha is
@@ -7,36 +7,39 @@
 //! matters; on request they keep their upper byte.
 
 use std::cell::RefCell;
-use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use image::codecs::{bmp, gif, png, tiff, webp};
-use image::error::{DecodingError, ImageFormatHint};
-use image::{ColorType, ImageDecoder, ImageFormat, ImageResult, Limits};
-
-use crate::decode::orientation::{Orientation, exif_orientation};
+use crate::decode::formats::{self, Color, Depth, Open};
+use crate::decode::orientation::Orientation;
 use crate::decode::{Options, Size, Stored};
 use crate::error::{Error, Result};
-use crate::format::Format;
+use crate::format::{self, Format};
 
 /// Number of bytes that a decoder may always allocate, even for the smallest picture.
 const LEAST_ALLOC: u64 = 64 << 20;
 
-/// A format of the `image` crate.
+/// The formats, with their decoders.
+pub(super) const DECODERS: [(Format, Open); 5] = [
+    (format::PNG, formats::png),
+    (format::WEBP, formats::webp),
+    (format::GIF, formats::gif),
+    (format::BMP, formats::bmp),
+    (format::TIFF, formats::tiff),
+];
+
+/// A format other than JPEG.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     pub(super) format: Format,
-    pub(super) kind: ImageFormat,
+    pub(super) open: Open,
     /// The limit on pixels determines how much memory a decoder may allocate.
     pub(super) options: Options,
 }
 
-type Decoder<'a> = Box<dyn ImageDecoder + Send + 'a>;
-
 /// A picture whose header has been read.
 pub(super) struct Opened<'a> {
     /// Consumed by decoding.
-    decoder: Option<Decoder<'a>>,
+    decoder: Option<formats::Opened<'a>>,
     /// Bytes that a check of the values takes if only maps read them, else 0.
     check_memory: u64,
     /// Size before the picture is turned.
@@ -64,30 +67,26 @@ impl Opened<'_> {
 impl Image {
     /// Reads the header of a picture.
     pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>> {
-        let mut decoder = match self.decoder(bytes) {
+        let decoder = match self.decoder(bytes) {
             Ok(decoder) => decoder,
             Err(e) => return self.read_as_map(bytes).ok_or(e),
         };
-        let (width, height) = decoder.dimensions();
-        let fail = |e| self.fail(bytes, &e);
-        let mut tag = decoder.orientation().map_err(fail)?.to_exif();
-        if tag == 1 {
-            // The `image` crate does not know the prefix that WebP files often have before their
-            // EXIF data.
-            let exif = decoder.exif_metadata().map_err(fail)?;
-            tag = exif.and_then(|exif| exif_orientation(&exif)).unwrap_or(1);
-        }
-        let (stored, orientation) = (Size::new(width, height), Orientation::new(tag));
+        let (stored, orientation) = (decoder.size(), Orientation::new(decoder.orientation()));
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
     /// Reads the header of a TIFF that only maps read, such as one of six bands. Decoding it to RGB
     /// fails.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
-        let mut stored = Stored::open(bytes).ok().filter(|_| self.kind == ImageFormat::Tiff)?;
+        let stored = self.stored(bytes)?;
         let check_memory = stored.check_memory().max(1);
         let orientation = stored.turned().map_or(Orientation::default(), |turned| turned.orientation());
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
+    }
+
+    /// The values of a TIFF, if maps can read them.
+    fn stored<'a>(&self, bytes: &'a [u8]) -> Option<Stored<'a>> {
+        if self.format.name == format::TIFF.name { Stored::open(bytes).ok() } else { None }
     }
 
     /// Decodes `bytes`, whose header is `opened`, and writes the upright picture to `to`.
@@ -102,40 +101,37 @@ impl Image {
         let decoder = match decoder.take() {
             Some(decoder) => decoder,
             None => self.decoder(bytes).map_err(|e| {
-                let readable = Stored::open(bytes).is_ok() && self.kind == ImageFormat::Tiff;
-                let hint = if readable { "; field::Map reads its values" } else { "" };
+                let hint = if self.stored(bytes).is_some() { "; field::Map reads its values" } else { "" };
                 Error::decode(format!("{}{hint}", e.cause()))
             })?,
         };
-        let fail = |e| self.fail(bytes, &e);
-        let (color, total) = (decoder.color_type(), decoder.total_bytes());
+        let color = decoder.color();
         if !options.to_8_bits {
             self.refuse_deep(color)?;
         }
-        if color == ColorType::Rgb8 && orientation.is_upright() {
-            return read_image(decoder, to, self.format.name).map_err(fail);
+        if color == Color::RGB8 && orientation.is_upright() {
+            return self.read_image(bytes, decoder, to);
         }
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
-            let raw = sized(raw, total)?;
-            read_image(decoder, raw, self.format.name).map_err(fail)?;
+            let raw = sized(raw, stored.area().saturating_mul(color.bytes()))?;
+            self.read_image(bytes, decoder, raw)?;
             if orientation.is_upright() {
-                return options.convert(raw, color, to);
+                options.convert(raw, color, to);
+                return Ok(());
             }
             let rgb = sized(rgb, stored.area() * 3)?;
-            options.convert(raw, color, rgb)?;
+            options.convert(raw, color, rgb);
             orientation.turn(rgb, *stored, to);
             Ok(())
         })
     }
 
     /// Refuses channels that 8 bits cannot hold.
-    fn refuse_deep(&self, color: ColorType) -> Result<()> {
-        let (values, kept) = match color {
-            ColorType::L16 | ColorType::La16 | ColorType::Rgb16 | ColorType::Rgba16 => {
-                ("values of 16 bits", "keeps the upper 8")
-            }
-            ColorType::Rgb32F | ColorType::Rgba32F => ("floats", "converts 0 to 1 to 0 to 255"),
-            _ => return Ok(()),
+    fn refuse_deep(&self, color: Color) -> Result<()> {
+        let (values, kept) = match color.depth {
+            Depth::U8 => return Ok(()),
+            Depth::U16 => ("values of 16 bits", "keeps the upper 8"),
+            Depth::F32 => ("floats", "converts 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
             "{} of {values}, but an image has 8 bits: field::Map reads them unchanged, to_8_bits(true) {kept}",
@@ -143,31 +139,27 @@ impl Image {
         )))
     }
 
-    fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<Decoder<'a>> {
-        // The limit on the decoder's own buffers is eight bytes for each pixel of the largest
-        // allowed picture, with a minimum for small pictures.
-        let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(self.options.max_pixels.saturating_mul(8).max(LEAST_ALLOC));
-        self.limited(Cursor::new(bytes), limits).map_err(|e| self.fail(bytes, &e))
+    fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<formats::Opened<'a>> {
+        (self.open)(bytes, allocation(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    fn limited<'a>(&self, bytes: Cursor<&'a [u8]>, limits: Limits) -> ImageResult<Decoder<'a>> {
-        let mut decoder: Decoder<'a> = match self.kind {
-            // Only PNG accepts limits in its constructor.
-            ImageFormat::Png => Box::new(png::PngDecoder::with_limits(bytes, limits.clone())?),
-            ImageFormat::WebP => Box::new(webp::WebPDecoder::new(bytes)?),
-            ImageFormat::Gif => Box::new(gif::GifDecoder::new(bytes)?),
-            ImageFormat::Bmp => Box::new(bmp::BmpDecoder::new(bytes)?),
-            ImageFormat::Tiff => Box::new(tiff::TiffDecoder::new(bytes)?),
-            other => return Err(image::ImageError::Unsupported(ImageFormatHint::Exact(other).into())),
-        };
-        decoder.set_limits(limits)?;
-        Ok(decoder)
+    /// Decodes into `to`. A panic of a decoder, which is a bug in its crate, becomes an error.
+    fn read_image(&self, bytes: &[u8], decoder: formats::Opened<'_>, to: &mut [u8]) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(|| decoder.read(to)))
+            .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
+            .map_err(|e| self.fail(bytes, &e))
     }
 
-    fn fail(&self, bytes: &[u8], e: &image::ImageError) -> Error {
+    fn fail(&self, bytes: &[u8], e: &str) -> Error {
         Error::decode(format!("{} of {} bytes: {e}", self.format.name, bytes.len()))
     }
+}
+
+/// Limit on a decoder's own buffers: eight bytes for each pixel of the largest allowed picture, with
+/// a minimum for small pictures.
+pub(super) fn allocation(max_pixels: u64) -> usize {
+    let limit = max_pixels.saturating_mul(8).max(LEAST_ALLOC);
+    usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 /// Frees the scratch memory of the calling thread if it exceeds `limit` bytes.
@@ -187,15 +179,6 @@ thread_local! {
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Decodes into `to`. A panic of the decoder, which a tiled TIFF with planes causes, becomes an
-/// error.
-fn read_image(decoder: Decoder<'_>, to: &mut [u8], name: &str) -> ImageResult<()> {
-    catch_unwind(AssertUnwindSafe(|| decoder.read_image(to))).unwrap_or_else(|_| {
-        let cause = format!("the {name} decoder panicked");
-        Err(image::ImageError::Decoding(DecodingError::new(ImageFormatHint::Name(name.to_owned()), cause)))
-    })
-}
-
 /// Grows `buffer` to at least `bytes` bytes and returns the first `bytes` of them.
 fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("a picture of {bytes} bytes")))?;
@@ -206,34 +189,30 @@ fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 }
 
 impl Options {
-    /// Converts decoded pixels, `color` in native byte order, to RGB.
-    fn convert(self, from: &[u8], color: ColorType, to: &mut [u8]) -> Result<()> {
-        let to = to.as_chunks_mut::<3>().0;
-        fn each<const N: usize>(from: &[u8], to: &mut [[u8; 3]], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {
-            for (from, to) in from.as_chunks::<N>().0.iter().zip(to) {
-                *to = pixel(from);
+    /// Converts decoded pixels to RGB.
+    fn convert(self, from: &[u8], color: Color, to: &mut [u8]) {
+        match color.depth {
+            Depth::U8 => self.values(from, color.channels, to, |[value]: [u8; 1]| value),
+            Depth::U16 => self.values(from, color.channels, to, |value| (u16::from_ne_bytes(value) >> 8) as u8),
+            Depth::F32 => self.values(from, color.channels, to, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8),
+        }
+    }
+
+    /// Converts pixels, whose values have `N` bytes and become 8 bits by `narrow`.
+    fn values<const N: usize>(self, from: &[u8], channels: u8, to: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
+        let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut().0);
+        match channels {
+            1 => from.iter().zip(to).for_each(|(&grey, to)| *to = [narrow(grey); 3]),
+            2 => {
+                let pixels = from.as_chunks().0.iter().zip(to);
+                pixels.for_each(|(&[grey, alpha], to)| *to = self.over([narrow(grey); 3], narrow(alpha)));
+            }
+            3 => from.as_chunks().0.iter().zip(to).for_each(|(pixel, to)| *to = pixel.map(&narrow)),
+            _ => {
+                let pixels = from.as_chunks().0.iter().zip(to);
+                pixels.for_each(|(&[r, g, b, alpha], to)| *to = self.over([r, g, b].map(&narrow), narrow(alpha)));
             }
         }
-        let high = |a: u8, b: u8| (u16::from_ne_bytes([a, b]) >> 8) as u8;
-        let float = |b: [u8; 4]| (f32::from_ne_bytes(b) * 255.0).round() as u8;
-        let floats = |p: &[u8], i: usize| float([p[i], p[i + 1], p[i + 2], p[i + 3]]);
-        let over = |colour: [u8; 3], alpha: u8| self.over(colour, alpha);
-        match color {
-            ColorType::Rgb8 => each(from, to, |p: &[u8; 3]| *p),
-            ColorType::Rgba8 => each(from, to, |p: &[u8; 4]| over([p[0], p[1], p[2]], p[3])),
-            ColorType::L8 => each(from, to, |p: &[u8; 1]| [p[0]; 3]),
-            ColorType::La8 => each(from, to, |p: &[u8; 2]| over([p[0]; 3], p[1])),
-            ColorType::L16 => each(from, to, |p: &[u8; 2]| [high(p[0], p[1]); 3]),
-            ColorType::La16 => each(from, to, |p: &[u8; 4]| over([high(p[0], p[1]); 3], high(p[2], p[3]))),
-            ColorType::Rgb16 => each(from, to, |p: &[u8; 6]| [high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])]),
-            ColorType::Rgba16 => each(from, to, |p: &[u8; 8]| {
-                over([high(p[0], p[1]), high(p[2], p[3]), high(p[4], p[5])], high(p[6], p[7]))
-            }),
-            ColorType::Rgb32F => each(from, to, |p: &[u8; 12]| [0, 4, 8].map(|i| floats(p, i))),
-            ColorType::Rgba32F => each(from, to, |p: &[u8; 16]| over([0, 4, 8].map(|i| floats(p, i)), floats(p, 12))),
-            other => return Err(Error::decode(format!("pixels of type {other:?} are not supported"))),
-        }
-        Ok(())
     }
 
     /// A pixel over the background, with the rounding of Pillow's `paste`.
@@ -249,9 +228,12 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
+    use image::{DynamicImage, ExtendedColorType, ImageEncoder, ImageFormat};
+
     use super::*;
     use crate::decode::{Codecs, Pixels, Rect, standard};
-    use image::{DynamicImage, ExtendedColorType, ImageEncoder};
 
     const W: u32 = 13;
     const H: u32 = 9;
@@ -437,9 +419,26 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_image_crate_is_an_error() {
-        let planes = include_bytes!("../../tests/fixtures/tiled_planes.tif");
-        assert!(decode(planes).unwrap_err().cause().ends_with("the tiff decoder panicked"));
+    fn a_panic_of_a_decoder_is_an_error() {
+        struct Panics;
+        impl formats::Decoder for Panics {
+            fn size(&self) -> Size {
+                Size::new(1, 1)
+            }
+            fn color(&self) -> Color {
+                Color::RGB8
+            }
+            fn orientation(&self) -> u8 {
+                1
+            }
+            fn read(self: Box<Self>, _: &mut [u8]) -> std::result::Result<(), String> {
+                // Unlike `panic!`, this does not call the panic hook, which would write to stderr.
+                std::panic::resume_unwind(Box::new("out of bounds"));
+            }
+        }
+        let image = Image { format: format::WEBP, open: |_, _| Ok(Box::new(Panics)), options: Options::default() };
+        let e = decode_by(&Codecs::only(image), b"RIFF\0\0\0\0WEBP").unwrap_err();
+        assert_eq!(e.cause(), "webp of 12 bytes: the webp decoder panicked");
     }
 
     #[test]

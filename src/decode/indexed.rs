@@ -1,12 +1,8 @@
 //! Pictures of formats other than PNG as one number per pixel: the content of masks. A palette
 //! gives its indices, as Pillow does, and grey its values. On request each pixel is its color.
 
-use std::borrow::Cow;
-use std::io::Cursor;
-
-use image::ImageDecoder;
-use image::codecs::bmp::BmpDecoder;
-
+use super::formats::{self, Open};
+use super::image::allocation;
 use super::standard::standard;
 use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
 use crate::error::{Error, Result, guarded};
@@ -24,10 +20,9 @@ enum Form<'a> {
     Colors {
         colors: bool,
     },
-    Gif(Box<gif::Decoder<Cursor<&'a [u8]>>>),
-    Bmp(Box<BmpDecoder<Cursor<&'a [u8]>>>),
-    /// A TIFF with values, or with its palette declared as grey.
-    Tiff(Cow<'a, [u8]>),
+    Indices(formats::Opened<'a>),
+    /// A TIFF of grey with more than 8 bits.
+    Values(Box<Stored<'a>>),
 }
 
 impl<'a> Indexed<'a> {
@@ -46,37 +41,36 @@ impl<'a> Indexed<'a> {
             let name = if is(format::JPEG) { "jpeg" } else { "lossy webp" };
             return Err(Error::decode(format!("{name} does not keep the values of a mask; store it as PNG")));
         }
-        let (form, size) = if colors || is(format::WEBP) {
-            (Form::Colors { colors }, standard().open(bytes)?.size())
-        } else if is(format::GIF) {
-            let reader = gif::Decoder::new(Cursor::new(bytes)).map_err(gif_error)?;
-            let size = Size::new(reader.width().into(), reader.height().into());
-            (Form::Gif(Box::new(reader)), size)
-        } else if is(format::BMP) {
-            let mut reader = BmpDecoder::new(Cursor::new(bytes)).map_err(bmp_error)?;
-            if reader.get_palette().is_none() {
-                return Err(Error::decode(format!("bmp of RGB: {ONE_NUMBER}")));
-            }
-            // The decoder returns no indices of run lengths. Their compression is 1 or 2.
-            if bytes.get(30..34).is_some_and(|compression| compression != [0; 4]) {
-                return Err(Error::decode("bmp of run lengths: store the mask without compression, or as PNG"));
-            }
-            reader.set_indexed_color(true);
-            let (width, height) = reader.dimensions();
-            (Form::Bmp(Box::new(reader)), Size::new(width, height))
-        } else if is(format::TIFF) {
-            let grey = without_palette(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned);
-            let stored = Stored::open(&grey)?;
-            let (channels, size) = (stored.channels(), stored.size());
-            if channels != 1 {
-                return Err(Error::decode(format!("tiff of {channels} channels: {ONE_NUMBER}")));
-            }
-            (Form::Tiff(grey), size)
-        } else {
+        let readers: [(format::Format, Open); 3] =
+            [(format::GIF, formats::gif), (format::BMP, formats::bmp), (format::TIFF, formats::tiff)];
+        if colors || is(format::WEBP) {
+            let size = standard().open(bytes)?.size();
+            return Ok(Indexed { bytes, form: Form::Colors { colors }, size });
+        }
+        let Some((found, open)) = readers.into_iter().find(|(of, _)| (of.matches)(bytes)) else {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
             return Err(Error::decode(format!("begins with {start:?}, which is no format of masks")));
         };
-        Ok(Indexed { bytes, form, size })
+        let name = found.name;
+        let reader = match guarded(|| Ok(open(bytes, allocation(standard().most_pixels()))))? {
+            Ok(reader) if reader.is_indexed() => {
+                let size = reader.size();
+                return Ok(Indexed { bytes, form: Form::Indices(reader), size });
+            }
+            reader => reader,
+        };
+        if !is(format::TIFF) {
+            return Err(Error::decode(match reader {
+                Ok(_) => format!("{name} of RGB: {ONE_NUMBER}"),
+                Err(e) => format!("{name}: {e}"),
+            }));
+        }
+        let stored = Stored::open(bytes)?;
+        if stored.channels() != 1 {
+            return Err(Error::decode(format!("tiff of {} channels: {ONE_NUMBER}", stored.channels())));
+        }
+        let size = stored.size();
+        Ok(Indexed { bytes, form: Form::Values(Box::new(stored)), size })
     }
 
     /// Size of the picture.
@@ -112,28 +106,14 @@ impl<'a> Indexed<'a> {
                     to.extend(all.iter().map(|pixel| u32::from(pixel[0])));
                 }
             }
-            Form::Gif(mut reader) => {
-                let frame = reader.read_next_frame().map_err(gif_error)?;
-                let frame = frame.ok_or_else(|| Error::decode("gif: has no frame"))?;
-                if (frame.left, frame.top) != (0, 0)
-                    || (frame.width.into(), frame.height.into()) != (size.width, size.height)
-                {
-                    let Size { width, height } = size;
-                    return Err(Error::decode(format!(
-                        "gif: the first frame, of {}x{}, does not cover the picture of {width}x{height}",
-                        frame.width, frame.height
-                    )));
-                }
-                to.extend(frame.buffer.iter().map(|&index| u32::from(index)));
-            }
-            Form::Bmp(reader) => {
-                let mut indices = vec![0; usize::try_from(reader.total_bytes()).unwrap_or(usize::MAX)];
-                // Some damaged files may make the decoder panic.
-                guarded(|| reader.read_image(&mut indices).map_err(bmp_error))?;
+            Form::Indices(reader) => {
+                let mut indices = vec![0; area];
+                // A damaged file may make a decoder panic.
+                guarded(|| reader.read_indices(&mut indices).map_err(Error::decode))?;
                 to.extend(indices.into_iter().map(u32::from));
             }
-            Form::Tiff(grey) => {
-                let (mut values, stored) = (Vec::new(), Stored::open(&grey)?);
+            Form::Values(stored) => {
+                let mut values = Vec::new();
                 guarded(|| stored.read(&mut values))?;
                 if let Some(value) =
                     values.iter().find(|value| value.fract() != 0.0 || !(0.0..16_777_216.0).contains(*value))
@@ -168,38 +148,4 @@ fn is_lossy(bytes: &[u8]) -> bool {
         }
     }
     false
-}
-
-/// A copy of a TIFF whose first page has a palette, with that page declared as grey, so that its
-/// values are the indices. `None` for all others.
-fn without_palette(bytes: &[u8]) -> Option<Vec<u8>> {
-    const PHOTOMETRIC: u16 = 262;
-    const PALETTE: u16 = 3;
-    let little = bytes.starts_with(b"II*\0");
-    if !little && !bytes.starts_with(b"MM\0*") {
-        return None;
-    }
-    let short = |at: usize| {
-        let bytes = *bytes.get(at..)?.first_chunk::<2>()?;
-        Some(if little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
-    };
-    let first = *bytes.get(4..)?.first_chunk::<4>()?;
-    let page = (if little { u32::from_le_bytes(first) } else { u32::from_be_bytes(first) }) as usize;
-    let entries = usize::from(short(page)?);
-    let entry = (0..entries).map(|entry| page + 2 + 12 * entry).find(|&at| short(at) == Some(PHOTOMETRIC))?;
-    if short(entry + 8)? != PALETTE {
-        return None;
-    }
-    let (mut grey, black_is_zero) = (bytes.to_vec(), 1_u16);
-    let value = if little { black_is_zero.to_le_bytes() } else { black_is_zero.to_be_bytes() };
-    grey[entry + 8..][..2].copy_from_slice(&value);
-    Some(grey)
-}
-
-fn gif_error(e: gif::DecodingError) -> Error {
-    Error::decode(format!("gif: {e}"))
-}
-
-fn bmp_error(e: image::ImageError) -> Error {
-    Error::decode(format!("bmp: {e}"))
 }

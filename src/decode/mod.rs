@@ -20,10 +20,10 @@
 //! |---|---|---|
 //! | JPEG | Huffman-coded, 8 bits; baseline, extended, progressive; grey, YCbCr, RGB, CMYK, YCCK; any whole ratio of sampling factors | arithmetic-coded, lossless, hierarchical, 12-bit, JPEG-LS; two components; sampling factors that do not divide the largest one |
 //! | PNG | every kind; of an APNG the default picture | |
-//! | GIF | the first frame | |
-//! | WebP | lossy, lossless, with alpha | |
-//! | BMP | what the `image` crate reads, which is most of it | JPEG or PNG inside, and others |
-//! | TIFF | the first page: grey of 8 or 16 bits, RGB, CMYK, floats, in strips or tiles | palettes, 2, 4 and 12 bits, signed samples, CIELab, YCbCr, planes in tiles that overhang the picture, CCITT, BigTIFF |
+//! | GIF | the first frame, on Pillow's canvas | |
+//! | WebP | lossy, lossless, with alpha; of an animation the first frame | |
+//! | BMP | palettes, run-length codes, 16, 24 and 32 bits, any masks | JPEG or PNG inside, CMYK |
+//! | TIFF, BigTIFF | one page: grey, RGB and palettes of 1 to 8 bits; grey, RGB and CMYK of 8 or 16 bits; floats; in strips or tiles, together or in planes; uncompressed, LZW, deflate, PackBits, JPEG | several pages, 12 bits, signed samples, CIELab, YCbCr that is not in JPEGs, CCITT, Zstandard and other compressions |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
 //!
 //! Grey is repeated into three channels. Alpha is dropped, or blended with a colour
@@ -34,8 +34,18 @@
 //! One limit on pixels applies to all formats: [`Codecs::max_pixels`], 2^28 by default. A loader
 //! sets it with [`Loader::max_pixels`](crate::Loader::max_pixels).
 //!
-//! A CMYK or YCCK picture is converted like Pillow's `convert("RGB")`. Its values are read as
-//! inverted, as Adobe writes them, with or without Adobe's marker. Its ICC profile is ignored.
+//! A CMYK or YCCK picture is converted like Pillow's `convert("RGB")`. The values of a JPEG are read
+//! as inverted, as Adobe writes them, with or without Adobe's marker. ICC profiles are ignored.
+//!
+//! Pixels equal those of Pillow's `convert("RGB")` for the pictures in `tests/fixtures/pictures`:
+//! transparent pixels of a GIF keep the colour of their index, which also surrounds a first frame
+//! that is smaller than the canvas; runs of a BMP that skip pixels leave index 0; colours of a TIFF
+//! that were multiplied by their alpha are divided by it; JPEGs in a TIFF have libjpeg's pixels.
+//! Pillow has no conversion for 16 bits and floats.
+//!
+//! A TIFF of several pages is an error, because a sample has one picture: nothing says whether the
+//! others are copies, slices of a volume or unrelated. Smaller versions of the page and masks are not
+//! counted, if the file marks them as such.
 //!
 //! # Truncated files
 //!
@@ -44,8 +54,15 @@
 //!
 //! # A file that is damaged inside
 //!
-//! Where libjpeg warns and continues, this decoder continues too, with libjpeg's pixels. All of the
-//! following count as damage:
+//! Where libjpeg warns and continues, this decoder continues too, with the coefficients that libjpeg
+//! reads. Its pixels equal libjpeg's, with two exceptions:
+//!
+//! - libjpeg smooths a progressive file that lacks scans of the first ten coefficients. This
+//!   decoder shows what the scans contain.
+//! - Values far beyond those of 8-bit pictures, before they are clamped to 0 to 255, differ between
+//!   libjpeg's C code and its SIMD code of each processor. Here they are the same everywhere.
+//!
+//! All of the following count as damage:
 //!
 //! | found in the data | libjpeg's message | found while decoding |
 //! |---|---|---|
@@ -91,16 +108,19 @@
 //! time. It would also change pixels for everyone. Much larger pictures gain more from being packed
 //! smaller once (`warpfeed pack --max-side`).
 
-// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `image` decodes the
-// other formats with the `image` crate and converts them to RGB. `orientation` turns pictures
-// upright by their EXIF tag, for all formats, and `frame` their annotations. `raw` reads pixels
-// that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group` decodes several
-// pictures together. `condition` is the judgement of `check`, and `info` what a header tells.
+// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `formats` decodes the
+// other formats, TIFF with the reader in `tiff`, and `image` converts them to RGB. `orientation`
+// turns pictures upright by their EXIF tag, for all formats, and `frame` their annotations. `raw`
+// reads pixels that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group`
+// decodes several pictures together. `condition` is the judgement of `check`, and `info` what a
+// header tells.
 // `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread
 // keep.
 
 mod codecs;
 mod condition;
+#[cfg(feature = "formats")]
+mod formats;
 mod frame;
 mod group;
 #[cfg(feature = "formats")]
@@ -118,6 +138,8 @@ pub mod raw;
 mod scratch;
 mod standard;
 mod stored;
+#[cfg(feature = "formats")]
+mod tiff;
 
 pub use codecs::Codecs;
 pub use condition::Condition;

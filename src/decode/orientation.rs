@@ -74,11 +74,22 @@ impl Orientation {
     }
 }
 
-/// Value of tag 0x0112 in the first directory of an APP1 segment's TIFF structure (EXIF 2.3,
-/// 4.6.4), if it is 1 to 8. Parsed by hand, so that JPEGs and other formats share one parser and
-/// JPEGs do not need the `image` crate.
-pub(super) fn exif_orientation(body: &[u8]) -> Option<u8> {
-    let tiff = body.strip_prefix(b"Exif\0\0")?;
+/// The bytes before the EXIF data of a JPEG, and of many WebP files.
+const PREFIX: &[u8] = b"Exif\0\0";
+
+/// The orientation in an APP1 segment of a JPEG, which may hold other data.
+pub(super) fn segment_orientation(body: &[u8]) -> Option<u8> {
+    exif_orientation(body.strip_prefix(PREFIX)?)
+}
+
+/// The orientation in the EXIF chunk of a PNG or WebP.
+pub(super) fn chunk_orientation(chunk: &[u8]) -> Option<u8> {
+    exif_orientation(chunk.strip_prefix(PREFIX).unwrap_or(chunk))
+}
+
+/// Value of tag 0x0112 in the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if it is 1
+/// to 8.
+fn exif_orientation(tiff: &[u8]) -> Option<u8> {
     let big = match tiff.get(..4)? {
         b"II\x2a\0" => false,
         b"MM\0\x2a" => true,

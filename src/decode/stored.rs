@@ -4,6 +4,8 @@
 
 use std::io::Cursor;
 
+#[cfg(feature = "formats")]
+use super::tiff::{Meaning, Numbers, Tiff};
 use super::{Oriented, Png, Size};
 use crate::error::{Error, Result};
 use crate::format;
@@ -22,7 +24,7 @@ pub(crate) struct Stored<'a> {
 enum File<'a> {
     Png(Box<png::Reader<Cursor<&'a [u8]>>>),
     #[cfg(feature = "formats")]
-    Tiff(Box<tiff::decoder::Decoder<Cursor<&'a [u8]>>>),
+    Tiff(Box<Tiff<'a>>),
 }
 
 impl<'a> Stored<'a> {
@@ -78,13 +80,10 @@ impl<'a> Stored<'a> {
 
     /// Bytes of memory that [`check`](Stored::check) takes: those of the largest strip or tile.
     #[cfg(feature = "formats")]
-    pub(crate) fn check_memory(&mut self) -> u64 {
-        match &mut self.file {
+    pub(crate) fn check_memory(&self) -> u64 {
+        match &self.file {
             File::Png(_) => self.bytes,
-            // No strip or tile is larger than the first one.
-            File::Tiff(reader) => {
-                reader.image_chunk_buffer_layout(0).map_or(self.bytes, |part| (part.len as u64).min(self.bytes))
-            }
+            File::Tiff(tiff) => tiff.largest_part(),
         }
     }
 
@@ -96,8 +95,7 @@ impl<'a> Stored<'a> {
     pub(crate) fn check(self) -> Result<()> {
         match self.file {
             File::Png(_) => self.read(&mut Vec::new()),
-            // Some damaged files make the decoder panic.
-            File::Tiff(reader) => crate::error::guarded(|| tiff_check(*reader).map_err(tiff_error)),
+            File::Tiff(tiff) => tiff.parts(|_, _| {}).map_err(|e| tiff_error(&e)),
         }
     }
 
@@ -120,7 +118,7 @@ impl<'a> Stored<'a> {
                 Ok(())
             }
             #[cfg(feature = "formats")]
-            File::Tiff(reader) => tiff_values(*reader, self.size, self.channels, to),
+            File::Tiff(tiff) => tiff_values(&tiff, to).map_err(|e| tiff_error(&e)),
         }
     }
 
@@ -132,9 +130,7 @@ impl<'a> Stored<'a> {
             return Err(Error::decode(format!("png of {kind}: 8 and 16 bits without a palette are read")));
         }
         let (width, height) = info.size();
-        // JPEGs have the same data behind this prefix.
-        let exif = info.exif_metadata.as_deref().map(|exif| [b"Exif\0\0", exif].concat());
-        let exif = exif.and_then(|exif| super::orientation::exif_orientation(&exif)).unwrap_or(1);
+        let exif = info.exif_metadata.as_deref().and_then(super::orientation::chunk_orientation).unwrap_or(1);
         let (size, channels) = (Size::new(width, height), info.color_type.samples());
         let bytes = size.area().saturating_mul(channels as u64 * if info.bit_depth as u8 == 16 { 2 } else { 1 });
         Ok(Stored { file: File::Png(Box::new(reader)), size, channels, exif: known(exif), bytes })
@@ -142,34 +138,16 @@ impl<'a> Stored<'a> {
 
     #[cfg(feature = "formats")]
     fn tiff(bytes: &'a [u8]) -> Result<Self> {
-        use tiff::ColorType;
-        use tiff::decoder::{Decoder, Limits};
-        use tiff::tags::Tag;
-
-        // The caller compares size and channels before the pixels are decoded, and only other data
-        // needs a limit.
-        let reader = Decoder::new(Cursor::new(bytes)).map_err(tiff_error)?;
-        let mut limits = Limits::default();
-        (limits.decoding_buffer_size, limits.intermediate_buffer_size) = (usize::MAX, 1 << 31);
-        let mut reader = reader.with_limits(limits);
-        let (width, height) = reader.dimensions().map_err(tiff_error)?;
-        let (channels, bits) = match reader.colortype().map_err(tiff_error)? {
-            ColorType::Gray(bits) => (1, bits),
-            ColorType::GrayA(bits) => (2, bits),
-            ColorType::RGB(bits) => (3, bits),
-            ColorType::RGBA(bits) => (4, bits),
-            ColorType::Multiband { bit_depth, num_samples } => (usize::from(num_samples), bit_depth),
-            other => {
-                return Err(Error::decode(format!("tiff of {other:?}: grey, RGB, alpha and further bands are read")));
-            }
-        };
-        if !matches!(bits, 8 | 16 | 32 | 64) {
-            return Err(Error::decode(format!("tiff of {bits} bits: 8, 16, 32 and 64 are read")));
+        let tiff = Tiff::open(bytes).map_err(|e| tiff_error(&e))?;
+        if !matches!(tiff.meaning, Meaning::Grey | Meaning::Inverted | Meaning::Rgb) {
+            let kind = tiff.kind();
+            return Err(Error::decode(format!("tiff of {kind}: grey, RGB, alpha and further channels are read")));
         }
-        let exif = reader.find_tag_unsigned::<u8>(Tag::Orientation).map_err(tiff_error)?.unwrap_or(1);
-        let size = Size::new(width, height);
-        let bytes = size.area().saturating_mul(channels as u64 * u64::from(bits) / 8);
-        Ok(Stored { file: File::Tiff(Box::new(reader)), size, channels, exif: known(exif), bytes })
+        if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.numbers == Numbers::Float && tiff.bits == 8 {
+            return Err(Error::decode(format!("tiff of {}: 8, 16, 32 and 64 bits are read", tiff.kind())));
+        }
+        let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.all());
+        Ok(Stored { file: File::Tiff(Box::new(tiff)), size, channels, exif: known(exif), bytes })
     }
 }
 
@@ -178,56 +156,61 @@ fn known(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
+/// Writes the values of all pixels. Where 0 is white, they are subtracted from the largest value.
 #[cfg(feature = "formats")]
-fn tiff_check(mut reader: tiff::decoder::Decoder<Cursor<&[u8]>>) -> tiff::TiffResult<()> {
-    let parts = match reader.get_chunk_type() {
-        tiff::decoder::ChunkType::Strip => reader.strip_count()?,
-        tiff::decoder::ChunkType::Tile => reader.tile_count()?,
-    };
-    let mut values = Vec::new();
-    for part in 0..parts {
-        values.resize(reader.image_chunk_buffer_layout(part)?.len, 0);
-        reader.read_chunk_bytes(part, &mut values)?;
+fn tiff_values(tiff: &Tiff<'_>, to: &mut Vec<f32>) -> std::result::Result<(), String> {
+    let inverted = tiff.meaning == Meaning::Inverted;
+    match (tiff.numbers, tiff.bits) {
+        (Numbers::Unsigned, 8) => tiff_floats(tiff, to, |[b]: [u8; 1]| f32::from(if inverted { !b } else { b })),
+        (Numbers::Unsigned, 16) => tiff_floats(tiff, to, |b| {
+            let value = u16::from_ne_bytes(b);
+            f32::from(if inverted { !value } else { value })
+        }),
+        (Numbers::Unsigned, 32) => tiff_floats(tiff, to, |b| {
+            let value = u32::from_ne_bytes(b);
+            (if inverted { !value } else { value }) as f32
+        }),
+        (Numbers::Unsigned, _) => tiff_floats(tiff, to, |b| {
+            let value = u64::from_ne_bytes(b);
+            (if inverted { !value } else { value }) as f32
+        }),
+        (Numbers::Signed, _) if inverted => Err(format!("{}, of which 0 is white, are not supported", tiff.kind())),
+        (Numbers::Signed, 8) => tiff_floats(tiff, to, |b| f32::from(i8::from_ne_bytes(b))),
+        (Numbers::Signed, 16) => tiff_floats(tiff, to, |b| f32::from(i16::from_ne_bytes(b))),
+        (Numbers::Signed, 32) => tiff_floats(tiff, to, |b| i32::from_ne_bytes(b) as f32),
+        (Numbers::Signed, _) => tiff_floats(tiff, to, |b| i64::from_ne_bytes(b) as f32),
+        (Numbers::Float, bits) => {
+            match bits {
+                16 => tiff_floats(tiff, to, |b| f32::from(half::f16::from_ne_bytes(b)))?,
+                32 => tiff_floats(tiff, to, f32::from_ne_bytes)?,
+                _ => tiff_floats(tiff, to, |b| f64::from_ne_bytes(b) as f32)?,
+            }
+            if inverted {
+                to.iter_mut().for_each(|value| *value = 1.0 - *value);
+            }
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 #[cfg(feature = "formats")]
-fn tiff_values(
-    mut reader: tiff::decoder::Decoder<Cursor<&[u8]>>,
-    size: Size,
-    channels: usize,
+fn tiff_floats<const N: usize>(
+    tiff: &Tiff<'_>,
     to: &mut Vec<f32>,
-) -> Result<()> {
-    use tiff::decoder::DecodingResult as Values;
-
-    let mut values = Values::U8(Vec::new());
-    // Some damaged files make the decoder panic.
-    let read = crate::error::guarded(|| reader.read_image_to_buffer(&mut values).map_err(tiff_error));
-    let planes = read?.planes;
-    match values {
-        Values::U8(values) => to.extend(values.into_iter().map(f32::from)),
-        Values::U16(values) => to.extend(values.into_iter().map(f32::from)),
-        Values::U32(values) => to.extend(values.into_iter().map(|value| value as f32)),
-        Values::U64(values) => to.extend(values.into_iter().map(|value| value as f32)),
-        Values::I8(values) => to.extend(values.into_iter().map(f32::from)),
-        Values::I16(values) => to.extend(values.into_iter().map(f32::from)),
-        Values::I32(values) => to.extend(values.into_iter().map(|value| value as f32)),
-        Values::I64(values) => to.extend(values.into_iter().map(|value| value as f32)),
-        Values::F16(values) => to.extend(values.into_iter().map(f32::from)),
-        Values::F32(values) => to.extend(values),
-        Values::F64(values) => to.extend(values.into_iter().map(|value| value as f32)),
-    }
-    let (pixels, found) = (size.area() as usize, to.len());
-    if found != pixels * channels {
-        let Size { width, height } = size;
-        return Err(Error::decode(format!("tiff of {width}x{height} and {channels} channels has {found} values")));
-    }
-    if planes > 1 {
-        let planar = std::mem::take(to);
-        to.extend((0..pixels).flat_map(|pixel| planar[pixel..].iter().step_by(pixels)));
-    }
-    Ok(())
+    float: impl Fn([u8; N]) -> f32,
+) -> std::result::Result<(), String> {
+    let (channels, width) = (tiff.channels, tiff.size.width as usize);
+    to.resize(tiff.size.area() as usize * channels, 0.0);
+    tiff.parts(|part, values| {
+        for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
+            let first = ((part.y + row) * width + part.x) * channels;
+            let pixels = to[first..first + part.width * channels].chunks_exact_mut(channels);
+            for (to, from) in pixels.zip(from.chunks_exact(part.channels * N)) {
+                let to = &mut to[part.channel..part.channel + part.channels];
+                to.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, &value)| *to = float(value));
+            }
+        }
+    })
 }
 
 fn png_error(e: png::DecodingError) -> Error {
@@ -235,6 +218,6 @@ fn png_error(e: png::DecodingError) -> Error {
 }
 
 #[cfg(feature = "formats")]
-fn tiff_error(e: tiff::TiffError) -> Error {
+fn tiff_error(e: &str) -> Error {
     Error::decode(format!("tiff: {e}"))
 }

@@ -43,10 +43,9 @@ impl Loader {
 
     /// Sets whether damage in a picture is an error of its sample; off by default.
     ///
-    /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning, and gives
-    /// libjpeg's pixels. By default a loader counts such pictures in
-    /// [`Stats::damaged`](crate::Stats::damaged) and names each sample once in the log, as a
-    /// warning. It sees only the damage that decoding meets: damage outside the crop, damage that
+    /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning. By default a
+    /// loader counts such pictures in [`Stats::damaged`](crate::Stats::damaged) and names each sample
+    /// once in the log, as a warning. It sees only the damage that decoding meets: damage outside the crop, damage that
     /// leaves valid codes, and data that is left over at the end of a segment are neither counted
     /// nor named.
     ///

@@ -1,5 +1,5 @@
-//! Fuzzing of picture formats other than JPEG: the `image` crate, `.npy` arrays, and PNG masks
-//! against the crate `png`.
+//! Fuzzing of picture formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays, and of
+//! PNG masks against the crate `png`.
 
 use std::io::Cursor;
 
@@ -8,13 +8,13 @@ use image::{DynamicImage, ImageFormat, RgbImage};
 #[cfg(feature = "formats")]
 use super::Indexed;
 use super::raw::npy_header;
-use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
+use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, Stored, standard};
 use crate::fuzz::{self, Random};
 
 /// Pixel limit, which no generated picture reaches.
 const MOST: u64 = 1 << 16;
 
-const WORDS: [&[u8]; 14] = [
+const WORDS: [&[u8]; 18] = [
     b"IHDR",
     b"PLTE",
     b"IDAT",
@@ -29,6 +29,11 @@ const WORDS: [&[u8]; 14] = [
     b"\x2c\0\0\0\0",
     b"\x21\xf9\x04\x01",
     b"BM",
+    b"II+\0\x08\0\0\0",
+    // Tags of a TIFF: compression, tiles, the predictor.
+    b"\x03\x01\x03\0\x01\0\0\0",
+    b"\x42\x01\x03\0\x01\0\0\0\x10\0",
+    b"\x3d\x01\x03\0\x01\0\0\0\x02\0",
 ];
 
 fn pictures() -> Vec<Vec<u8>> {
@@ -54,6 +59,15 @@ fn pictures() -> Vec<Vec<u8>> {
             files.push(file.into_inner());
         }
     }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pictures");
+    let mut others: Vec<_> = std::fs::read_dir(folder)
+        .expect("the folder of pictures")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    others.retain(|path| path.extension().is_some_and(|end| end == "tif" || end == "bmp" || end == "gif"));
+    // The order of a folder is not the same everywhere.
+    others.sort();
+    files.extend(others.iter().map(|path| std::fs::read(path).expect("a picture")));
     files
 }
 
@@ -77,6 +91,12 @@ fn picture(pictures: &[Vec<u8>], seed: u64) -> bool {
     let mut file = random.mutated(pictures, &WORDS);
     if file.starts_with(b"\x89PNG\r\n\x1a\n") && random.below(8) > 0 {
         seal(&mut file);
+    }
+    if let Ok(stored) = Stored::open(&file)
+        && stored.size().area().saturating_mul(stored.channels() as u64) <= MOST
+    {
+        let (values, mut to) = (stored.size().area() as usize * stored.channels(), Vec::new());
+        assert!(stored.read(&mut to).is_err() || to.len() == values, "seed {seed}");
     }
     let codecs = Codecs::new().max_pixels(MOST);
     let Ok(mut picture) = codecs.open(&file) else { return false };

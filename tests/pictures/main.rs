@@ -12,6 +12,7 @@ mod jpeg_crop;
 mod jpeg_damage;
 mod jpeg_decoder;
 mod jpeg_kinds;
+mod pillow;
 mod transform_parity;
 mod views;
 

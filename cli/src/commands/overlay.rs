@@ -1,11 +1,11 @@
 //! Draws masks, boxes with their classes, and points over the pictures of a sheet.
 
 use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts as _};
-use image::{Rgb, RgbImage};
 use warpfeed::field::{Annotations, Mask};
 use warpfeed::source::Source;
 use warpfeed::{Dtype, HostBatch, Loader};
 
+use crate::canvas::{Canvas, Colour};
 use crate::data::FollowArgs;
 
 /// Width and height of a letter in dots. The last column and row are empty.
@@ -70,7 +70,7 @@ impl Overlay {
     /// pixels and its upper left corner at `at`.
     pub(super) fn draw(
         &self,
-        sheet: &mut RgbImage,
+        sheet: &mut Canvas,
         batch: &HostBatch,
         place: usize,
         at: (u32, u32),
@@ -127,27 +127,27 @@ impl Overlay {
 
 /// One picture of the sheet.
 struct Tile<'a> {
-    sheet: &'a mut RgbImage,
+    sheet: &'a mut Canvas,
     at: (u32, u32),
     side: i64,
 }
 
 impl Tile<'_> {
     /// The pixel at (x, y), if it lies in the picture.
-    fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Rgb<u8>> {
+    fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Colour> {
         let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
-        inside.then(|| self.sheet.get_pixel_mut(self.at.0 + x as u32, self.at.1 + y as u32))
+        inside.then(|| self.sheet.pixel(self.at.0 + x as u32, self.at.1 + y as u32))
     }
 
     /// Blends a colour into a pixel with equal weights.
-    fn tint(&mut self, pixel: usize, colour: Rgb<u8>) {
+    fn tint(&mut self, pixel: usize, colour: Colour) {
         let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
         if let Some(pixel) = self.pixel(x, y) {
-            *pixel = Rgb(std::array::from_fn(|c| pixel[c].midpoint(colour[c])));
+            *pixel = std::array::from_fn(|c| pixel[c].midpoint(colour[c]));
         }
     }
 
-    fn fill(&mut self, columns: (i64, i64), rows: (i64, i64), colour: Rgb<u8>) {
+    fn fill(&mut self, columns: (i64, i64), rows: (i64, i64), colour: Colour) {
         for (x, y) in (columns.0..columns.1).flat_map(|x| (rows.0..rows.1).map(move |y| (x, y))) {
             if let Some(pixel) = self.pixel(x, y) {
                 *pixel = colour;
@@ -156,7 +156,7 @@ impl Tile<'_> {
     }
 
     /// Draws the outline of a box, with its name at the upper left.
-    fn frame(&mut self, corners: &[f32], colour: Rgb<u8>, name: &str) {
+    fn frame(&mut self, corners: &[f32], colour: Colour, name: &str) {
         let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
         let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
         for (columns, rows) in [
@@ -183,16 +183,16 @@ impl Tile<'_> {
         if visibility > 0.0 {
             let (x, y) = (x.floor() as i64, y.floor() as i64);
             let rim = DOT + 1;
-            self.fill((x - rim, x + rim + 1), (y - rim, y + rim + 1), Rgb([20; 3]));
+            self.fill((x - rim, x + rim + 1), (y - rim, y + rim + 1), [20; 3]);
             if visibility > 1.0 {
-                self.fill((x - DOT, x + DOT + 1), (y - DOT, y + DOT + 1), Rgb([255; 3]));
+                self.fill((x - DOT, x + DOT + 1), (y - DOT, y + DOT + 1), [255; 3]);
             }
         }
     }
 }
 
 /// Returns the colour of a class, which differs strongly from those of neighbouring classes.
-fn colour(class: i64) -> Rgb<u8> {
+fn colour(class: i64) -> Colour {
     const COLOURS: [[u8; 3]; 10] = [
         [230, 60, 50],
         [50, 140, 240],
@@ -205,13 +205,13 @@ fn colour(class: i64) -> Rgb<u8> {
         [150, 110, 60],
         [150, 200, 30],
     ];
-    Rgb(COLOURS[class.rem_euclid(10) as usize])
+    COLOURS[class.rem_euclid(10) as usize]
 }
 
 /// Returns black or white, whichever is more readable on `colour`.
-fn contrast(Rgb([r, g, b]): Rgb<u8>) -> Rgb<u8> {
+fn contrast([r, g, b]: Colour) -> Colour {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
-    if luma > 140 { Rgb([20; 3]) } else { Rgb([255; 3]) }
+    if luma > 140 { [20; 3] } else { [255; 3] }
 }
 
 /// Returns `text`, or if it exceeds `letters` letters, its beginning followed by two dots.
@@ -226,14 +226,14 @@ pub(super) fn fitted(text: &str, letters: u32) -> String {
 
 /// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `room`
 /// is cut.
-pub(super) fn draw_text(sheet: &mut RgbImage, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Rgb<u8>) {
+pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Colour) {
     for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
         let rows = rows.unwrap_or_default();
         for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
             let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
             if inked && left + x < room {
-                sheet.put_pixel(at.0 + left + x, at.1 + y, ink);
+                *sheet.pixel(at.0 + left + x, at.1 + y) = ink;
             }
         }
     }

@@ -1,13 +1,13 @@
-use std::io::{Cursor, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use image::{ImageFormat, Rgb, RgbImage};
 use warpfeed::{Error, Loader, OnError};
 
 use super::bench::Recipe;
 use super::overlay::{LETTER, Overlay, draw_text, fitted};
 use crate::Outcome;
+use crate::canvas::{Canvas, Colour};
 use crate::data::{DataArgs, FollowArgs};
 use crate::output;
 
@@ -59,9 +59,9 @@ const DOT: u32 = 2;
 const LEAD: u32 = 4;
 /// Height of a line of text below a picture.
 const LINE: u32 = LEAD + LETTER * DOT;
-const PAPER: Rgb<u8> = Rgb([245, 245, 242]);
-const INK: Rgb<u8> = Rgb([30, 30, 30]);
-const MISSING: Rgb<u8> = Rgb([190, 190, 190]);
+const PAPER: Colour = [245, 245, 242];
+const INK: Colour = [30, 30, 30];
+const MISSING: Colour = [190, 190, 190];
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
@@ -90,14 +90,14 @@ impl Args {
         let columns = columns(count as u32);
         let rows = (count as u32).div_ceil(columns);
         let (across, down) = (self.size + GAP, self.size + LINE + GAP);
-        let mut sheet = RgbImage::from_pixel(columns * across + GAP, rows * down + GAP, PAPER);
+        let mut sheet = Canvas::new(columns * across + GAP, rows * down + GAP, PAPER);
         let pixels = batch.images().as_u8().ok_or_else(|| Error::config("the loader's images are not u8"))?;
         let pictures = pixels.chunks_exact((self.size * self.size * 3) as usize);
         for (i, ((picture, label), valid)) in pictures.zip(batch.labels()?).zip(batch.valid()).enumerate() {
             let (x, y) = (GAP + i as u32 % columns * across, GAP + i as u32 / columns * down);
             for (at, pixel) in picture.as_chunks::<3>().0.iter().enumerate() {
                 let (dx, dy) = (at as u32 % self.size, at as u32 / self.size);
-                sheet.put_pixel(x + dx, y + dy, if valid { Rgb(*pixel) } else { MISSING });
+                *sheet.pixel(x + dx, y + dy) = if valid { *pixel } else { MISSING };
             }
             if valid {
                 overlay.draw(&mut sheet, &batch, i, (x, y), self.size, &classes);
@@ -114,9 +114,8 @@ impl Args {
             draw_text(&mut sheet, &text, (x, y + self.size + LEAD), self.size, dot, INK);
         }
 
-        let mut png = Cursor::new(Vec::new());
-        sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::config(e.to_string()).at_path(&self.out))?;
-        output::write(&self.out, &png.into_inner())?;
+        let png = sheet.png().map_err(|e| Error::config(e.to_string()).at_path(&self.out))?;
+        output::write(&self.out, &png)?;
         writeln!(
             std::io::stdout(),
             "{}: {count} of {} samples, {} x {} pixels",

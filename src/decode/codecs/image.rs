@@ -51,7 +51,7 @@ impl Image {
     /// part may take as much memory as the largest allowed picture.
     fn only_of_maps<'a>(&self, picture: &Picture<'a>) -> Option<Result<Stored<'a>>> {
         let unread = matches!(&picture.header, Header::Image(opened) if opened.check_memory() > 0);
-        let mut stored = Stored::open(picture.bytes()).ok().filter(|_| unread)?;
+        let stored = Stored::open(picture.bytes()).ok().filter(|_| unread)?;
         let (all, part) = (stored.bytes(), stored.check_memory());
         for (what, bytes, each) in [("values", all, MOST_STORED), ("a strip or tile", part, 3 + BESIDE)] {
             let limit = self.options.max_pixels.saturating_mul(each);

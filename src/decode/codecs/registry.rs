@@ -44,14 +44,11 @@ fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     own.into_iter().collect()
 }
 
-/// The codecs of the `image` crate.
+/// The codecs of the other formats.
 #[cfg(feature = "formats")]
 fn images(options: Options) -> impl Iterator<Item = Arc<dyn Codec>> {
-    use crate::decode::image::Image;
-    use ::image::ImageFormat::{Bmp, Gif, Png, Tiff, WebP};
-    let formats =
-        [(format::PNG, Png), (format::WEBP, WebP), (format::GIF, Gif), (format::BMP, Bmp), (format::TIFF, Tiff)];
-    formats.into_iter().map(move |(format, kind)| Arc::new(Image { format, kind, options }) as _)
+    use crate::decode::image::{DECODERS, Image};
+    DECODERS.into_iter().map(move |(format, open)| Arc::new(Image { format, open, options }) as _)
 }
 
 impl Default for Codecs {

@@ -21,12 +21,35 @@ pub(super) fn unknown(bytes: &[u8]) -> Error {
     }
 }
 
+/// Names of formats that are not built in, with their bytes from an offset on.
+const OTHERS: &[(usize, &[u8], &str)] = &[
+    (4, b"ftypavif", "AVIF"),
+    (4, b"ftyphei", "HEIC"),
+    (4, b"ftypmif1", "HEIF"),
+    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
+    (0, b"\xff\x0a", "JPEG XL"),
+    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (0, b"P1", "PBM"),
+    (0, b"P4", "PBM"),
+    (0, b"P2", "PGM"),
+    (0, b"P5", "PGM"),
+    (0, b"P3", "PPM"),
+    (0, b"P6", "PPM"),
+    (0, b"P7", "PAM"),
+    (0, b"\x76\x2f\x31\x01", "OpenEXR"),
+    (0, b"#?RADIANCE", "Radiance HDR"),
+    (0, b"DDS ", "DDS"),
+    (0, b"\0\0\x01\0", "ICO"),
+    (0, b"qoif", "QOI"),
+    (0, b"8BPS", "Photoshop"),
+    (0, b"%PDF", "PDF"),
+    (0, b"<svg", "SVG"),
+];
+
 /// The name of the format, and whether it is built in.
-fn name_of(bytes: &[u8]) -> Option<(String, bool)> {
-    let built_in = format::of(bytes).map(|format| (format.name.to_owned(), true));
-    // The `image` crate names more formats than this module reads, some by several extensions.
-    #[cfg(feature = "formats")]
-    let built_in = built_in
-        .or_else(|| Some((::image::guess_format(bytes).ok()?.extensions_str().join(", ").to_uppercase(), false)));
-    built_in
+fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
+    let others = || OTHERS.iter().find(|(at, start, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(start)));
+    let built_in = format::of(bytes).map(|format| (format.name, true));
+    built_in.or_else(|| others().map(|&(.., name)| (name, false)))
 }

@@ -105,7 +105,7 @@ impl Coefficients {
             Some(Fault { scan, mcu, of }) => Some(format!("jpeg data is damaged in MCU {mcu} of {of}, scan {scan}")),
             None if !self.closed => Some(NO_EOI.to_owned()),
             None if self.is_unfinished() => {
-                Some("jpeg is progressive and lacks scans: decoders smooth such pictures".to_owned())
+                Some("jpeg is progressive and lacks scans, where other decoders smooth the picture".to_owned())
             }
             None => None,
         }

@@ -8,7 +8,7 @@ use super::huffman::Spec;
 use super::lengths::Lengths;
 use super::markers::{Segment, marker_name, next_marker};
 use crate::decode::Size;
-use crate::decode::orientation::exif_orientation;
+use crate::decode::orientation::segment_orientation;
 use crate::error::{Error, Result};
 
 /// Coding of the coefficients.
@@ -280,7 +280,7 @@ impl Header {
                     return Ok(true);
                 }
                 0xe0 => self.jfif |= segment.body.len() >= 14 && segment.body.starts_with(b"JFIF\0"),
-                0xe1 if self.orientation == 1 => self.orientation = exif_orientation(segment.body).unwrap_or(1),
+                0xe1 if self.orientation == 1 => self.orientation = segment_orientation(segment.body).unwrap_or(1),
                 Lengths::MARKER if segment.body.starts_with(Lengths::ID) => {
                     let lengths = &segment.body[Lengths::ID.len()..];
                     self.lengths = Some((at - lengths.len(), lengths.len() as u16));

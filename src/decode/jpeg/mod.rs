@@ -1,4 +1,5 @@
-//! The crate's own JPEG decoder. Its pixels equal libjpeg-turbo's. It can decode only a region.
+//! The crate's own JPEG decoder. Its pixels of undamaged files equal libjpeg-turbo's. It can decode
+//! only a region.
 //!
 //! 1. `markers`, `lengths`, `header`: the marker segments, checked.
 //! 2. `huffman`: Huffman tables, in the form of the file and in the form for lookups.

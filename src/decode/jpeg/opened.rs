@@ -1,4 +1,6 @@
 use super::header::{Coding, Header, unsupported};
+#[cfg(feature = "formats")]
+use super::layout::Colour;
 use super::layout::Layout;
 use super::markers::is_closed;
 use crate::decode::orientation::Orientation;
@@ -27,6 +29,16 @@ impl Opened {
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
         let closed = is_closed(bytes, header.scan.data);
         Ok(Opened { header, layout, closed })
+    }
+
+    /// Ignores what the file says about colours and EXIF, for a JPEG inside a TIFF. Three components
+    /// are RGB, or are converted from YCbCr.
+    #[cfg(feature = "formats")]
+    pub(in crate::decode) fn as_stored(&mut self, from_ycbcr: bool) {
+        self.header.orientation = 1;
+        if self.header.frame.components().len() == 3 {
+            self.layout.colour = if from_ycbcr { Colour::YCbCr } else { Colour::Rgb };
+        }
     }
 
     pub(in crate::decode) fn orientation(&self) -> Orientation {

@@ -1,5 +1,5 @@
-//! PNG values as stored: grey values or palette indices, row by row. Pictures are read by the
-//! `image` crate; this reader is for masks, whose numbers mean classes.
+//! PNG values as stored: grey values or palette indices, row by row. This reader is for masks, whose
+//! numbers mean classes. The crate `png` reads pictures.
 //!
 //! All chunks are checked when a file is opened, so damage is reported no matter how many of the
 //! pixels are read. Only the rows up to the last requested one are decompressed, and they are not

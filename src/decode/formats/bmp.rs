@@ -1,0 +1,271 @@
+//! BMP: palettes, run-length codes, and pixels of 16, 24 and 32 bits, with Pillow's rounding.
+
+use super::{Color, Decoder, Opened};
+use crate::decode::Size;
+
+/// Length of the file header, after which the bitmap header begins.
+const FILE_HEADER: usize = 14;
+/// Position of the masks of red, green, blue and alpha.
+const MASKS: usize = 54;
+
+struct Bmp<'a> {
+    /// From the first pixel on.
+    data: &'a [u8],
+    size: Size,
+    top_down: bool,
+    coding: Coding,
+}
+
+enum Coding {
+    /// Indices of 1, 2, 4 or 8 bits.
+    Indices(u32, Palette),
+    /// Runs of indices of 4 or 8 bits.
+    Runs(u32, Palette),
+    /// Blue, green and red, in 3 or 4 bytes.
+    Bytes(usize),
+    /// Numbers of 2 or 4 bytes with a field for red, green, blue and perhaps alpha.
+    Fields(usize, [Field; 4]),
+}
+
+/// 256 colours. Those beyond the file's palette are black.
+type Palette = Box<[[u8; 3]; 256]>;
+
+/// Adjacent bits of a pixel.
+#[derive(Clone, Copy)]
+struct Field {
+    shift: u32,
+    bits: u32,
+}
+
+impl Field {
+    fn of_mask(mask: u32, width: u32) -> Result<Self, String> {
+        let (shift, bits) = (mask.trailing_zeros() % 32, mask.count_ones());
+        if mask >> shift != ((1u64 << bits) - 1) as u32 || 32 - mask.leading_zeros() > width {
+            return Err(format!("the mask {mask:08x} in pixels of {width} bits"));
+        }
+        Ok(Field { shift, bits })
+    }
+
+    /// The value from 0 to 255. Rounds like Pillow, downwards.
+    fn of(self, pixel: u32) -> u8 {
+        let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
+        match self.bits {
+            0 => 0,
+            1..8 => (value * 255 / ((1 << self.bits) - 1)) as u8,
+            bits => (value >> (bits - 8)) as u8,
+        }
+    }
+}
+
+pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<Opened<'_>, String> {
+    read(bytes).map(|bmp| Box::new(bmp) as _)
+}
+
+/// The little-endian number of `N` bytes at `at`.
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u32, String> {
+    let end = || format!("the header ends at byte {}", bytes.len());
+    let digits = bytes.get(at..at + N).ok_or_else(end)?;
+    Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
+}
+
+fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
+    let u16_at = |at| number::<2>(bytes, at);
+    let u32_at = |at| number::<4>(bytes, at);
+    let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
+    // OS/2 has a shorter header, and a palette of three bytes a colour.
+    let (width, height, rest) = match header {
+        12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
+        40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
+        _ => return Err(format!("a header of {header} bytes is not known")),
+    };
+    let (planes, bits) = (u16_at(rest)?, u16_at(rest + 2)?);
+    let (compression, colours, each) = match header {
+        12 => (0, 0, 3),
+        _ => (u32_at(30)?, u32_at(46)?, 4),
+    };
+    if width < 0 || height == i32::MIN || planes != 1 {
+        return Err(format!("a picture of {width}x{height} pixels in {planes} planes"));
+    }
+    let (top_down, size) = (height < 0, Size::new(width as u32, height.unsigned_abs()));
+    if top_down && !matches!(compression, 0 | 3) {
+        return Err(format!("rows from top to bottom with compression {compression}"));
+    }
+    let palette = || {
+        let most = 1 << bits;
+        let colours = if colours == 0 { most } else { colours.min(most) } as usize;
+        let (from, mut palette) = (FILE_HEADER + header, Box::new([[0; 3]; 256]));
+        let stored = bytes.get(from..from + colours * each).ok_or("the file ends in the palette")?;
+        for (colour, stored) in palette.iter_mut().zip(stored.chunks_exact(each)) {
+            *colour = [stored[2], stored[1], stored[0]];
+        }
+        Ok::<_, String>((palette, from + stored.len()))
+    };
+    let field = |shift, bits| Field { shift, bits };
+    let coding = match (compression, bits) {
+        (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
+            let (palette, end) = palette()?;
+            if start == FILE_HEADER + header {
+                // Pixels cannot begin where the palette does. Pillow repairs this, too.
+                start = end;
+            }
+            if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
+        }
+        (0, 16) => Coding::Fields(2, [field(10, 5), field(5, 5), field(0, 5), field(0, 0)]),
+        (0, 24 | 32) => Coding::Bytes(bits as usize / 8),
+        (3, 16 | 32) => {
+            let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
+            let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
+            if masks[..3].contains(&0) {
+                return Err("the mask of a colour is empty".into());
+            }
+            let [red, green, blue, alpha] = masks.map(|mask| Field::of_mask(mask, bits));
+            Coding::Fields(bits as usize / 8, [red?, green?, blue?, alpha?])
+        }
+        (4, _) => return Err("a JPEG inside is not supported".into()),
+        (5, _) => return Err("a PNG inside is not supported".into()),
+        _ => return Err(format!("{bits} bits a pixel with compression {compression} are not supported")),
+    };
+    let data = bytes.get(start..);
+    let data = data.ok_or_else(|| format!("pixels begin at byte {start}, the file ends at {}", bytes.len()))?;
+    Ok(Bmp { data, size, top_down, coding })
+}
+
+impl Decoder for Bmp<'_> {
+    fn size(&self) -> Size {
+        self.size
+    }
+
+    fn color(&self) -> Color {
+        let alpha = matches!(&self.coding, Coding::Fields(_, fields) if fields[3].bits > 0);
+        Color::of_8_bits(if alpha { 4 } else { 3 })
+    }
+
+    fn orientation(&self) -> u8 {
+        1
+    }
+
+    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        let (Coding::Indices(_, palette) | Coding::Runs(_, palette)) = &self.coding else { return self.rows(to) };
+        let mut indices = vec![0; self.size.area() as usize];
+        self.indices(&mut indices)?;
+        let pixels = to.as_chunks_mut().0.iter_mut().zip(indices);
+        pixels.for_each(|(pixel, index)| *pixel = palette[usize::from(index)]);
+        Ok(())
+    }
+
+    fn is_indexed(&self) -> bool {
+        matches!(self.coding, Coding::Indices(..) | Coding::Runs(..))
+    }
+
+    fn read_indices(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        self.indices(to)
+    }
+}
+
+impl Bmp<'_> {
+    /// Decodes pixels that are not indices.
+    fn rows(&self, to: &mut [u8]) -> Result<(), String> {
+        let channels = usize::from(self.color().channels);
+        match &self.coding {
+            Coding::Bytes(bytes) => self.each_row(bytes * 8, channels, to, |from, pixels| {
+                for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
+                    pixel.copy_from_slice(&[from[2], from[1], from[0]]);
+                }
+            }),
+            Coding::Fields(bytes, fields) => self.each_row(bytes * 8, channels, to, |from, pixels| {
+                for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
+                    let from = from.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
+                    pixel.iter_mut().zip(fields).for_each(|(to, field)| *to = field.of(from));
+                }
+            }),
+            Coding::Indices(..) | Coding::Runs(..) => self.indices(to),
+        }
+    }
+
+    /// Decodes the index of each pixel.
+    fn indices(&self, to: &mut [u8]) -> Result<(), String> {
+        match &self.coding {
+            Coding::Runs(bits, _) => self.runs(*bits, to),
+            Coding::Indices(bits, _) => {
+                let bits = *bits as usize;
+                self.each_row(bits, 1, to, |from, indices| {
+                    for (x, index) in indices.iter_mut().enumerate() {
+                        let byte = from[x * bits / 8] >> (8 - bits - x * bits % 8);
+                        *index = byte & ((1 << bits) - 1) as u8;
+                    }
+                })
+            }
+            Coding::Bytes(_) | Coding::Fields(..) => Err("the pixels are not stored as one number".to_owned()),
+        }
+    }
+
+    /// Calls `row` with each stored row, of `bits` a pixel, and its place in `to`.
+    fn each_row(
+        &self,
+        bits: usize,
+        channels: usize,
+        to: &mut [u8],
+        row: impl Fn(&[u8], &mut [u8]),
+    ) -> Result<(), String> {
+        let (width, height) = (self.size.width as usize, self.size.height as usize);
+        let stride = (width * bits).div_ceil(32) * 4;
+        let (needed, found) = (stride as u64 * height as u64, self.data.len() as u64);
+        if found < needed {
+            return Err(format!("the pixels need {needed} bytes, found {found}"));
+        }
+        for (i, from) in self.data.chunks_exact(stride.max(1)).take(height).enumerate() {
+            let y = if self.top_down { i } else { height - 1 - i };
+            row(from, &mut to[y * width * channels..][..width * channels]);
+        }
+        Ok(())
+    }
+
+    /// Decodes runs. As in Pillow, pixels that they skip have index 0.
+    fn runs(&self, bits: u32, to: &mut [u8]) -> Result<(), String> {
+        let (width, height) = (self.size.width as usize, self.size.height as usize);
+        to.fill(0);
+        let mut put = |x: usize, y: usize, index: u8| to[(height - 1 - y) * width + x] = index;
+        // The index of pixel `i` of a run or of literal bytes.
+        let index = |bytes: &[u8], i: usize| match bits {
+            8 => bytes[i % bytes.len()],
+            _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
+        };
+        let mut data = self.data;
+        let mut take = |count: usize| {
+            let (taken, rest) = data.split_at_checked(count).ok_or("the runs end early")?;
+            data = rest;
+            Ok::<_, String>(taken)
+        };
+        let (mut x, mut y) = (0, 0);
+        while y < height {
+            let pair = take(2)?;
+            match *pair {
+                [0, 0] => (x, y) = (0, y + 1),
+                [0, 1] => break,
+                [0, 2] => {
+                    let skipped = take(2)?;
+                    (x, y) = (x + usize::from(skipped[0]), y + usize::from(skipped[1]));
+                    if x > width || y >= height {
+                        return Err("runs leave the picture".into());
+                    }
+                }
+                [0, count] => {
+                    let count = usize::from(count);
+                    let literal = take((count * bits as usize).div_ceil(16) * 2)?;
+                    if x + count > width {
+                        return Err("runs leave a row".into());
+                    }
+                    (0..count).for_each(|i| put(x + i, y, index(literal, i)));
+                    x += count;
+                }
+                // Some encoders pad a row's last run.
+                _ => {
+                    let end = (x + usize::from(pair[0])).min(width);
+                    (x..end).for_each(|at| put(at, y, index(&pair[1..], at - x)));
+                    x = end;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! The first frame of a GIF, by the crate `gif`, on the canvas that Pillow puts it on.
+
+use std::num::NonZeroU64;
+
+use gif::{ColorOutput, DecodeOptions, MemoryLimit};
+
+use super::{Color, Decoder, Opened};
+use crate::decode::Size;
+
+/// A GIF up to the data of its first frame.
+struct Gif<'a> {
+    decoder: gif::Decoder<&'a [u8]>,
+    /// The frame on the canvas.
+    left: usize,
+    top: usize,
+    frame: Size,
+    canvas: Size,
+    transparent: Option<u8>,
+}
+
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+    let mut options = DecodeOptions::new();
+    options.set_color_output(ColorOutput::Indexed);
+    options.set_memory_limit(NonZeroU64::new(limit as u64).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
+    let mut decoder = options.read_info(bytes).map_err(|e| e.to_string())?;
+    let screen = Size::new(decoder.width().into(), decoder.height().into());
+    let frame = decoder.next_frame_info().map_err(|e| e.to_string())?.ok_or("no picture before the end")?;
+    let (left, top) = (u32::from(frame.left), u32::from(frame.top));
+    let (frame, transparent) = (Size::new(frame.width.into(), frame.height.into()), frame.transparent);
+    // A frame may exceed the screen that the header claims.
+    let canvas = Size::new(screen.width.max(left + frame.width), screen.height.max(top + frame.height));
+    Ok(Box::new(Gif { decoder, left: left as usize, top: top as usize, frame, canvas, transparent }))
+}
+
+impl Decoder for Gif<'_> {
+    fn size(&self) -> Size {
+        self.canvas
+    }
+
+    fn color(&self) -> Color {
+        Color::of_8_bits(if self.transparent.is_some() { 4 } else { 3 })
+    }
+
+    fn orientation(&self) -> u8 {
+        1
+    }
+
+    /// Transparent pixels keep the color of their index. Around the frame the canvas has the
+    /// transparent index, or index 0.
+    fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        let channels = usize::from(self.color().channels);
+        let indices = self.canvas()?;
+        let palette = self.decoder.palette().map_err(|e| e.to_string())?.as_chunks::<3>().0;
+        for (to, index) in to.chunks_exact_mut(channels).zip(indices) {
+            // Pillow continues a short palette with greys.
+            let [red, green, blue] = palette.get(usize::from(index)).copied().unwrap_or([index; 3]);
+            let alpha = if Some(index) == self.transparent { 0 } else { 255 };
+            to.copy_from_slice(&[red, green, blue, alpha][..channels]);
+        }
+        Ok(())
+    }
+
+    fn is_indexed(&self) -> bool {
+        true
+    }
+
+    fn read_indices(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        to.copy_from_slice(&self.canvas()?);
+        Ok(())
+    }
+}
+
+impl Gif<'_> {
+    /// The index of each pixel of the canvas.
+    fn canvas(&mut self) -> Result<Vec<u8>, String> {
+        let mut frame = vec![0; self.frame.area() as usize];
+        self.decoder.read_into_buffer(&mut frame).map_err(|e| e.to_string())?;
+        if self.frame == self.canvas {
+            return Ok(frame);
+        }
+        let (width, across) = (self.canvas.width as usize, self.frame.width as usize);
+        let mut canvas = vec![self.transparent.unwrap_or(0); self.canvas.area() as usize];
+        for (y, row) in frame.chunks_exact(across.max(1)).enumerate() {
+            canvas[(self.top + y) * width + self.left..][..across].copy_from_slice(row);
+        }
+        Ok(canvas)
+    }
+}

@@ -1,0 +1,50 @@
+//! PNG, by the crate `png`.
+
+use std::io::Cursor;
+
+use super::{Color, Decoder, Depth, Opened};
+use crate::decode::Size;
+use crate::decode::orientation::chunk_orientation;
+
+struct Png<'a> {
+    reader: png::Reader<Cursor<&'a [u8]>>,
+    color: Color,
+}
+
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+    let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: limit });
+    // Palettes become colours, and fewer than 8 bits become 8.
+    decoder.set_transformations(png::Transformations::EXPAND);
+    let reader = decoder.read_info().map_err(|e| e.to_string())?;
+    let (kind, bits) = reader.output_color_type();
+    let depth = match bits {
+        png::BitDepth::Eight => Depth::U8,
+        png::BitDepth::Sixteen => Depth::U16,
+        other => return Err(format!("{kind:?} of {} bits", other as u8)),
+    };
+    let color = Color { channels: kind.samples() as u8, depth };
+    Ok(Box::new(Png { reader, color }))
+}
+
+impl Decoder for Png<'_> {
+    fn size(&self) -> Size {
+        let (width, height) = self.reader.info().size();
+        Size::new(width, height)
+    }
+
+    fn color(&self) -> Color {
+        self.color
+    }
+
+    fn orientation(&self) -> u8 {
+        self.reader.info().exif_metadata.as_deref().and_then(chunk_orientation).unwrap_or(1)
+    }
+
+    fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        self.reader.next_frame(to).map_err(|e| e.to_string())?;
+        if self.color.depth == Depth::U16 {
+            to.as_chunks_mut().0.iter_mut().for_each(|value| *value = u16::from_be_bytes(*value).to_ne_bytes());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! The first page of a TIFF as a picture.
+
+use super::{Color, Decoder, Depth, Opened};
+use crate::decode::Size;
+use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
+
+struct Page<'a> {
+    tiff: Tiff<'a>,
+    color: Color,
+    /// The colours of indices.
+    palette: Vec<[u8; 3]>,
+}
+
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+    let tiff = Tiff::open(bytes)?;
+    let depth = match (tiff.bits, tiff.numbers) {
+        (1 | 2 | 4 | 8, Numbers::Unsigned) => Some(Depth::U8),
+        (16, Numbers::Unsigned) => Some(Depth::U16),
+        (32, Numbers::Float) => Some(Depth::F32),
+        _ => None,
+    };
+    let alpha = u8::from(matches!(tiff.extra, Extra::Associated | Extra::Unassociated));
+    let channels = match (tiff.meaning, tiff.channels) {
+        (Meaning::Grey | Meaning::Inverted, 1) => Some(1),
+        (Meaning::Grey | Meaning::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
+        (Meaning::Rgb, 3) => Some(3),
+        // Without their meaning, further channels are left out, as by Pillow.
+        (Meaning::Rgb, 4..) if tiff.extra != Extra::None => Some(3 + alpha),
+        (Meaning::YCbCr, 3) if tiff.converts() => Some(3),
+        (Meaning::Palette, 1) if depth == Some(Depth::U8) => Some(3),
+        (Meaning::Cmyk, 4..) if depth != Some(Depth::F32) && tiff.bits >= 8 => Some(3),
+        _ => None,
+    };
+    let Some((depth, channels)) = depth.zip(channels) else {
+        return Err(format!("{}, which are no pictures of 8 bits", tiff.kind()));
+    };
+    let largest = tiff.largest_part();
+    if largest > limit as u64 {
+        return Err(format!("the header claims a strip or tile of {largest} bytes, the limit is {limit}"));
+    }
+    let palette = if tiff.meaning == Meaning::Palette { tiff.palette()? } else { Vec::new() };
+    Ok(Box::new(Page { tiff, color: Color { channels, depth }, palette }))
+}
+
+impl Decoder for Page<'_> {
+    fn size(&self) -> Size {
+        self.tiff.size
+    }
+
+    fn color(&self) -> Color {
+        self.color
+    }
+
+    fn orientation(&self) -> u8 {
+        self.tiff.orientation
+    }
+
+    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        let Page { tiff, color, palette } = *self;
+        match tiff.meaning {
+            Meaning::Palette => {
+                let pixels = tiff.size.area() as usize;
+                tiff.read(1, &mut to[..pixels])?;
+                // From the last pixel on, no index is overwritten before it is read.
+                for i in (0..pixels).rev() {
+                    let colour = palette[usize::from(to[i])];
+                    to[3 * i..3 * i + 3].copy_from_slice(&colour);
+                }
+            }
+            Meaning::Cmyk => {
+                let mut inks = vec![0; to.len() / 3 * 4];
+                tiff.read(4, &mut inks)?;
+                match color.depth {
+                    Depth::U8 => {
+                        let pixels = to.as_chunks_mut().0.iter_mut().zip(inks.as_chunks().0);
+                        pixels.for_each(|(rgb, cmyk)| *rgb = rgb_of(cmyk.map(u32::from), 255).map(|value| value as u8));
+                    }
+                    _ => {
+                        let pixels = to.as_chunks_mut::<6>().0.iter_mut().zip(inks.as_chunks::<8>().0);
+                        for (rgb, cmyk) in pixels {
+                            let cmyk = [0, 2, 4, 6].map(|i| u16::from_ne_bytes([cmyk[i], cmyk[i + 1]]).into());
+                            let values = rgb_of(cmyk, 65535).map(|value| (value as u16).to_ne_bytes());
+                            rgb.copy_from_slice(values.as_flattened());
+                        }
+                    }
+                }
+            }
+            _ => {
+                tiff.read(color.channels.into(), to)?;
+                if tiff.bits < 8 {
+                    let white = (1u8 << tiff.bits) - 1;
+                    to.iter_mut().for_each(|value| *value *= 255 / white);
+                }
+                if tiff.meaning == Meaning::Inverted {
+                    invert(color, to);
+                }
+                if tiff.extra == Extra::Associated {
+                    divide(color, to);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_indexed(&self) -> bool {
+        let one = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Grey | Meaning::Inverted);
+        one && self.tiff.channels == 1 && self.color.depth == Depth::U8
+    }
+
+    fn read_indices(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        self.tiff.read(1, to)?;
+        if self.tiff.meaning == Meaning::Inverted {
+            let white = 255 >> (8 - self.tiff.bits);
+            to.iter_mut().for_each(|value| *value = white - *value);
+        }
+        Ok(())
+    }
+}
+
+/// Converts inks of up to `most` like Pillow's `convert("RGB")`: the ink is subtracted from what black
+/// leaves, with the product rounded.
+fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], most: u32) -> [u32; 3] {
+    let left = most - black;
+    [cyan, magenta, yellow]
+        .map(|ink| left - ((u64::from(ink) * u64::from(left) + u64::from(most) / 2) / u64::from(most)) as u32)
+}
+
+/// Exchanges black and white. Alpha stays.
+fn invert(color: Color, to: &mut [u8]) {
+    let size = (color.bytes() / u64::from(color.channels)) as usize;
+    for pixel in to.chunks_exact_mut(color.bytes() as usize) {
+        let grey = &mut pixel[..size];
+        match color.depth {
+            Depth::U8 | Depth::U16 => grey.iter_mut().for_each(|byte| *byte = !*byte),
+            Depth::F32 => {
+                let value = 1.0 - f32::from_ne_bytes([grey[0], grey[1], grey[2], grey[3]]);
+                grey.copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+    }
+}
+
+/// Divides colours by their alpha. Rounds integers like Pillow, downwards.
+fn divide(color: Color, to: &mut [u8]) {
+    let colours = usize::from(color.channels) - 1;
+    match color.depth {
+        Depth::U8 => {
+            for pixel in to.chunks_exact_mut(colours + 1) {
+                let alpha = u32::from(pixel[colours]);
+                let divided = |value: u8| (u32::from(value) * 255).checked_div(alpha).unwrap_or(0).min(255) as u8;
+                pixel[..colours].iter_mut().for_each(|value| *value = divided(*value));
+            }
+        }
+        Depth::U16 => {
+            for pixel in to.chunks_exact_mut(2 * (colours + 1)) {
+                let alpha = u64::from(u16::from_ne_bytes([pixel[2 * colours], pixel[2 * colours + 1]]));
+                for value in pixel[..2 * colours].as_chunks_mut().0 {
+                    let whole = u64::from(u16::from_ne_bytes(*value)) * 65535;
+                    *value = (whole.checked_div(alpha).unwrap_or(0).min(65535) as u16).to_ne_bytes();
+                }
+            }
+        }
+        Depth::F32 => {
+            for pixel in to.as_chunks_mut::<4>().0.chunks_exact_mut(colours + 1) {
+                let alpha = f32::from_ne_bytes(pixel[colours]);
+                let divided = |value| if alpha > 0.0 { f32::from_ne_bytes(value) / alpha } else { 0.0 };
+                pixel[..colours].iter_mut().for_each(|value| *value = divided(*value).to_ne_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! WebP, by the crate `image-webp`. Of an animation the first frame is read.
+
+use std::io::Cursor;
+
+use image_webp::WebPDecoder;
+
+use super::{Color, Decoder, Opened};
+use crate::decode::Size;
+use crate::decode::orientation::chunk_orientation;
+
+struct WebP<'a> {
+    decoder: WebPDecoder<Cursor<&'a [u8]>>,
+    orientation: u8,
+}
+
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+    let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|e| e.to_string())?;
+    decoder.set_memory_limit(limit);
+    let exif = decoder.exif_metadata().map_err(|e| e.to_string())?;
+    let orientation = exif.as_deref().and_then(chunk_orientation).unwrap_or(1);
+    Ok(Box::new(WebP { decoder, orientation }))
+}
+
+impl Decoder for WebP<'_> {
+    fn size(&self) -> Size {
+        let (width, height) = self.decoder.dimensions();
+        Size::new(width, height)
+    }
+
+    fn color(&self) -> Color {
+        Color::of_8_bits(if self.decoder.has_alpha() { 4 } else { 3 })
+    }
+
+    fn orientation(&self) -> u8 {
+        self.orientation
+    }
+
+    fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+        self.decoder.read_image(to).map_err(|e| e.to_string())
+    }
+}

@@ -1,0 +1,129 @@
+//! The directories of a TIFF or BigTIFF: tags and their values (TIFF 6.0, section 2).
+
+/// The bytes of a file, and how its numbers are written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct File<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) big_endian: bool,
+    /// Whether offsets and counts have 64 bits.
+    wide: bool,
+}
+
+/// One directory: a page of the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Directory<'a> {
+    file: File<'a>,
+    /// The entries, 12 or 20 bytes each.
+    entries: &'a [u8],
+    /// Offset of the next directory, or 0.
+    next: u64,
+}
+
+impl<'a> File<'a> {
+    /// Reads the file header and the first directory.
+    pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, Directory<'a>), String> {
+        let big_endian = bytes.starts_with(b"MM");
+        let mut file = File { bytes, big_endian, wide: false };
+        file.wide = file.number(2, 2) == Some(43);
+        if file.wide && file.number(4, 4) != Some(8 << if big_endian { 16 } else { 0 }) {
+            return Err("the header of a BigTIFF has offsets that are not of 64 bits".into());
+        }
+        let first = if file.wide { file.number(8, 8) } else { file.number(4, 4) };
+        let first = first.and_then(|at| file.directory(at)).ok_or_else(|| file.ends("the first directory"))?;
+        Ok((file, first))
+    }
+
+    fn ends(self, what: &str) -> String {
+        format!("{what} is beyond the end of the file at byte {}", self.bytes.len())
+    }
+
+    /// The unsigned number of `length` bytes at `at`.
+    fn number(self, at: u64, length: usize) -> Option<u64> {
+        let at = usize::try_from(at).ok()?;
+        let digits = self.bytes.get(at..at.checked_add(length)?)?;
+        let push = |number: u64, &digit: &u8| number << 8 | u64::from(digit);
+        Some(if self.big_endian { digits.iter().fold(0, push) } else { digits.iter().rev().fold(0, push) })
+    }
+
+    fn directory(self, at: u64) -> Option<Directory<'a>> {
+        let (head, each, offset) = if self.wide { (8, 20, 8) } else { (2, 12, 4) };
+        let length = self.number(at, head)?.checked_mul(each)?;
+        let from = at.checked_add(head as u64)?;
+        let next = from.checked_add(length)?;
+        let entries = self.bytes.get(usize::try_from(from).ok()?..usize::try_from(next).ok()?)?;
+        Some(Directory { file: self, entries, next: self.number(next, offset)? })
+    }
+}
+
+impl<'a> Directory<'a> {
+    /// The directory of the next page.
+    pub(super) fn next(&self) -> Option<Directory<'a>> {
+        (self.next != 0).then(|| self.file.directory(self.next)).flatten()
+    }
+
+    /// Type and bytes of the values of `tag`.
+    fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
+        let (file, each) = (self.file, if self.file.wide { 20 } else { 12 });
+        let (count, inline) = if file.wide { (8, 8) } else { (4, 4) };
+        let of = |entry: &'a [u8]| File { bytes: entry, ..file };
+        let entry = self.entries.chunks_exact(each).find(|entry| of(entry).number(0, 2) == Some(tag.into()));
+        let Some(entry) = entry else { return Ok(None) };
+        let number = |at, length| of(entry).number(at, length).unwrap_or(0);
+        let kind = number(2, 2);
+        let size = match kind {
+            1 | 2 | 6 | 7 => 1,
+            3 | 8 => 2,
+            4 | 9 | 11 | 13 => 4,
+            5 | 10 | 12 | 16 | 17 | 18 => 8,
+            _ => return Err(format!("tag {tag} has values of the unknown type {kind}")),
+        };
+        let values = number(4, count);
+        let length = values.checked_mul(size).and_then(|length| usize::try_from(length).ok());
+        let at = match length {
+            Some(length) if length <= inline => entry.get(4 + count..4 + count + length),
+            Some(length) => usize::try_from(number(4 + count as u64, inline))
+                .ok()
+                .and_then(|at| file.bytes.get(at..at.checked_add(length)?)),
+            None => None,
+        };
+        at.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.ends(&format!("tag {tag}")))
+    }
+
+    /// The bytes of `tag`.
+    pub(super) fn bytes(&self, tag: u16) -> Result<Option<&'a [u8]>, String> {
+        Ok(self.find(tag)?.map(|(_, bytes)| bytes))
+    }
+
+    /// The unsigned integers of `tag`. `None` without the tag.
+    fn integers(&self, tag: u16) -> Result<Option<impl ExactSizeIterator<Item = u64> + use<'a>>, String> {
+        let Some((kind, bytes)) = self.find(tag)? else { return Ok(None) };
+        let size = match kind {
+            1 => 1,
+            3 => 2,
+            4 | 13 => 4,
+            16 | 18 => 8,
+            _ => return Err(format!("tag {tag} has values of type {kind}, unsigned integers are possible")),
+        };
+        let file = self.file;
+        let value = move |value| File { bytes: value, ..file }.number(0, size).expect("as long as its type");
+        Ok(Some(bytes.chunks_exact(size).map(value)))
+    }
+
+    /// The unsigned integers of `tag`. `None` without the tag.
+    ///
+    /// # Errors
+    /// If there are more than `most` values, or the values are of another type.
+    pub(super) fn numbers(&self, tag: u16, most: u64) -> Result<Option<Vec<u64>>, String> {
+        match self.integers(tag)? {
+            Some(values) if values.len() as u64 > most => {
+                Err(format!("tag {tag} has {} values, at most {most} are possible", values.len()))
+            }
+            values => Ok(values.map(Iterator::collect)),
+        }
+    }
+
+    /// The only value of `tag`, or the first one.
+    pub(super) fn number(&self, tag: u16) -> Result<Option<u64>, String> {
+        Ok(self.integers(tag)?.and_then(|mut values| values.next()))
+    }
+}

@@ -1,0 +1,113 @@
+//! The compressions of a strip or tile. Each fills all of `to` or is an error; data after that is
+//! ignored.
+
+use fdeflate::Decompressor;
+use weezl::{BitOrder, LzwStatus, decode};
+
+use crate::decode::codecs::Jpeg;
+use crate::decode::jpeg::Opened;
+use crate::decode::picture::Header;
+use crate::decode::{Codec, Picture, Pixels, Rect, Size};
+
+fn ends(at: usize, to: &[u8]) -> String {
+    format!("a strip or tile ends after {at} of {} bytes", to.len())
+}
+
+/// Zlib's format.
+pub(super) fn inflate(data: &[u8], to: &mut [u8]) -> Result<(), String> {
+    let (mut inflater, mut from, mut at) = (Decompressor::new(), 0, 0);
+    while at < to.len() {
+        let (read, written) = inflater.read(&data[from..], to, at, true).map_err(|e| format!("deflate: {e:?}"))?;
+        (from, at) = (from + read, at + written);
+        if read == 0 && written == 0 || inflater.is_done() {
+            break;
+        }
+    }
+    if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
+}
+
+/// LZW with codes that become longer one code early.
+pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
+    let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
+    let (mut decoder, mut from, mut at) = (options.build(), 0, 0);
+    while at < to.len() {
+        let read = decoder.decode_bytes(&data[from..], &mut to[at..]);
+        (from, at) = (from + read.consumed_in, at + read.consumed_out);
+        match read.status {
+            Ok(LzwStatus::Ok) => {}
+            Ok(LzwStatus::NoProgress | LzwStatus::Done) => break,
+            Err(e) => return Err(format!("lzw: {e}")),
+        }
+    }
+    if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
+}
+
+/// Runs of bytes (TIFF 6.0, section 9).
+pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
+    let mut at = 0;
+    while at < to.len() {
+        let Some((&head, rest)) = data.split_first() else { return Err(ends(at, to)) };
+        let head = head as i8;
+        // -128 is nothing.
+        let (length, taken) = match head {
+            0.. => (head as usize + 1, head as usize + 1),
+            -127..0 => ((1 - isize::from(head)) as usize, 1),
+            -128 => (0, 0),
+        };
+        let Some((values, rest)) = rest.split_at_checked(taken) else { return Err(ends(at, to)) };
+        let length = length.min(to.len() - at);
+        let part = &mut to[at..at + length];
+        if head >= 0 {
+            part.copy_from_slice(&values[..length])
+        } else if taken == 1 {
+            part.fill(values[0])
+        }
+        (data, at) = (rest, at + length);
+    }
+    Ok(())
+}
+
+/// A JPEG with this crate's own decoder, whose pixels are libjpeg's. `tables` are those of all
+/// strips. Colours are those that the JPEG has, or converted `from_ycbcr` to RGB.
+pub(super) fn jpeg(
+    data: &[u8],
+    tables: Option<&[u8]>,
+    (part, channels): (Size, usize),
+    from_ycbcr: bool,
+    to: &mut [u8],
+) -> Result<(), String> {
+    let joined;
+    let bytes = match tables {
+        Some(tables) => {
+            // The tables begin with SOI and end with EOI, and the strip begins with SOI.
+            let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
+            joined = [tables, data.get(2..).unwrap_or_default()].concat();
+            &joined[..]
+        }
+        None => data,
+    };
+    let cause = |e: crate::Error| e.cause().to_owned();
+    let mut opened = Opened::read(bytes).map_err(cause)?;
+    let (size, components) = (opened.layout.size, opened.header.frame.components().len());
+    if size.width != part.width || size.height < part.height || components != channels {
+        return Err(format!(
+            "a JPEG of {}x{} pixels and {components} components as a strip or tile of {}x{} and {channels} channels",
+            size.width, size.height, part.width, part.height
+        ));
+    }
+    opened.as_stored(from_ycbcr);
+    let mut out = Pixels::new();
+    let mut picture = Picture::with(bytes, size, Header::Jpeg(opened));
+    Jpeg.decode(&mut picture, Rect::new(0, 0, part.width, part.height), &mut out).map_err(cause)?;
+    if let Some(damage) = out.damage() {
+        return Err(damage.to_owned());
+    }
+    let stride = out.size().width as usize * 3;
+    let rows = to.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
+    for (to, row) in rows {
+        // A grey JPEG is decoded to three equal channels.
+        let pixels = to.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
+        pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
+    }
+    Ok(())
+}
