@@ -516,7 +516,7 @@ def test_a_bad_request_fails_alone_and_errors_of_the_function_reach_their_reques
     assert last.result(60) == [0], "closing begins the last batch"
     with few.joined(lambda decoded: [0] * len(decoded), max_delay_ms=0) as joined:
         few.close()
-        with pytest.raises(WarpfeedError, match="the decoder was dropped"):
+        with pytest.raises(WarpfeedError, match="requests are no longer joined: .* the decoder was closed"):
             joined.submit(pictures[:1]).result(60)
     with pytest.raises(WarpfeedError, match="max_delay_ms=-1"):
         decoder.joined(len, max_delay_ms=-1)
