@@ -151,12 +151,12 @@ impl Table {
             true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
             false => Ok(!is_url(cell) && Path::new(&root).join(cell).is_file()),
         };
-        let columns = Columns::new(names, &first, &texts, &is_file, options);
+        let columns = Columns::new(names, &first, &texts, is_file, options);
         let columns = columns.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
         let mut endings = Vec::new();
         for column in columns.picture.into_iter().chain(columns.files.iter().map(|(column, _)| *column)) {
             let values = texts.get(column).map_or(&[][..], Vec::as_slice);
-            let found = ending(values, &is_file, &formats);
+            let found = ending(values, is_file, &formats);
             let found = found.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;
             endings.extend(found.map(|ending| (column, ending)));
         }
@@ -265,7 +265,7 @@ impl Table {
                 self.line(row),
             );
         }
-        if let Some([one, other]) = learner.alike(&again).filter(|_| !listed) {
+        if let Some([one, other]) = learner.alike(again).filter(|_| !listed) {
             return Err(Error::config(format!(
                 "column {:?}: {:?} and {:?} in line {} are one integer: write one class with the same digits everywhere, \
                  and several classes as text, such as \"c007\"",
