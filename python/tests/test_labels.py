@@ -88,7 +88,7 @@ def test_a_map_of_classes_takes_values_and_colors(tmp_path: Path, pil: Any) -> N
     lookup[[0, 1, 2, 255]] = [5, 6, 7, 255]
     assert np.array_equal(found(Mask("i64", classes={0: 5, 1: 6, 2: 7, 255: 255})), lookup[mask])
     assert np.array_equal(found(Mask("i64", classes={1: 0}, ignore=255)), np.where(mask == 1, 0, 255))
-    with pytest.raises(WarpfeedError, match="the value 255 is not in the map.*(a.png|images/a)"):
+    with pytest.raises(WarpfeedError, match=r"images/a\.png.*mask\.png.*the value 255 is not in the map"):
         found(Mask("i64", classes={0: 0, 1: 1, 2: 2}))
     assert np.array_equal(found(Mask("i64", classes=3, ignore=255)), mask)
     colors = np.stack([mask, mask // 2, 255 - mask], -1)
@@ -152,15 +152,16 @@ def coco(folder: Path) -> Path:
 def test_the_categories_of_coco_have_their_ids_also_when_classes_are_renumbered(tmp_path: Path, pil: Any) -> None:
     path = coco(tmp_path)
     fields = {"boxes": Boxes(4, columns={"class": "i64"})}
-    loader = Loader(path, fields=fields, **PLAIN)
+    options: dict[str, Any] = {**PLAIN, "augment": Augment.resize(16), "fields": fields}
+    loader = Loader(path, **options)
     assert (loader.classes, loader.category_ids) == (["ant", "cow", "zebra"], [3, 7, 90])
     [batch] = loader
     found = [loader.category_ids[k] for k in batch["boxes.class"][0][:2]]
     assert found == [90, 7]
-    renumbered = Loader(path, fields=fields, classes=["zebra", "ant", "cow"], **PLAIN)
+    renumbered = Loader(path, classes=["zebra", "ant", "cow"], **options)
     [batch] = renumbered
     assert [renumbered.category_ids[k] for k in batch["boxes.class"][0][:2]] == [90, 7]
-    more = Loader(path, fields=fields, classes=["zebra", "ant", "cow", "yak"], **PLAIN)
+    more = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
     assert more.category_ids == [], "one class has no id"
     assert Loader(pictures(tmp_path / "plain", ["a"]), output="numpy").category_ids == []
 
@@ -187,9 +188,13 @@ def test_boxes_are_mapped_back_to_their_picture_after_letterbox_crop_and_flip(
             assert type(back) is type(batch["boxes"]) and tuple(back.shape) == tuple(batch["boxes"].shape)
             one = warpfeed.boxes_to_source(batch["boxes"][0], batch["geo"][0])
             assert np.allclose(np.asarray(one)[:n], np.asarray(back)[0][:n], atol=1e-2)
-            if n == 2:
-                assert np.allclose(np.asarray(back)[0], original, atol=0.05), augment
-            assert n >= 1
+            found, low, high = np.asarray(back)[0], original - 0.05, original + 0.05
+            if "letterbox" in repr(augment) or "resize" in repr(augment):
+                assert np.allclose(found, original, atol=0.05), augment
+            elif n == 2:
+                # A crop clips the boxes; what is left lies within them.
+                assert (found[:, :2] >= low[:, :2]).all() and (found[:, 2:] <= high[:, 2:]).all(), augment
+                assert np.allclose(found[1, 1], original[1, 1], atol=0.5), augment
     same = np.array([[1.0, 0, 0], [0, 1, 0]])
     outside = warpfeed.boxes_to_source(np.array([[-9.0, -9, 99, 99]]), same, np.array([30, 40]))
     assert outside.tolist() == [[0, 0, 40, 30]]
