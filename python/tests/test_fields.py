@@ -175,8 +175,8 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
         assert count == len(own) and (batch["boxes.class"][place, count:] == -1).all()
         # Letterboxed by hand.
         width, height = images[id]["width"], images[id]["height"]
-        across = 64 * height <= 48 * width
-        shown = (64, 64 * height // width) if across else (48 * width // height, 48)
+        factor = min(64 / width, 48 / height)
+        shown = (round(width * factor), round(height * factor))
         left, top = (64 - shown[0]) // 2, (48 - shown[1]) // 2
         for found, (x, y, w, h) in zip(batch["boxes"][place], (one["bbox"] for one in own), strict=False):
             sx, sy = shown[0] / width, shown[1] / height

@@ -531,7 +531,8 @@ class Augment(_Calls):
         pixel, with black corners. ``affine`` has more options."""
         if not isinstance(degrees, Real):
             raise TypeError(f"rotate: degrees={degrees!r}: want one number; affine(rotate=(low, high)) takes a range")
-        return self._with("rotate", float(degrees))  # type: ignore[no-any-return]
+        rotated: Augment = self._with("rotate", float(degrees))
+        return rotated
 
     def perspective(self, scale: float = 0.5, probability: float = 0.5) -> Augment:
         """torchvision's ``RandomPerspective``, bilinear."""
