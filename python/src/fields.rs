@@ -95,7 +95,8 @@ fn rows(described: &Described<'_>) -> PyResult<Rows> {
             Dtype::I32 => rows.padding(padding.extract::<i32>()?),
             Dtype::I64 => rows.padding(padding.extract::<i64>()?),
             Dtype::F32 => rows.padding(padding.extract::<f32>()?),
-            _ => return Err(PyTypeError::new_err("rows: a padding of integers or f32")),
+            Dtype::F64 => rows.padding(padding.extract::<f64>()?),
+            _ => return Err(PyTypeError::new_err("rows: a padding of integers, f32 or f64")),
         };
     }
     Ok(if described.is_set("truncated")? { rows.truncated() } else { rows })

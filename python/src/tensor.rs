@@ -256,6 +256,7 @@ impl Tensor {
         let described = match self.dtype {
             Dtype::U8 => "|u1",
             Dtype::F32 => "<f4",
+            Dtype::F64 => "<f8",
             Dtype::F16 => "<f2",
             Dtype::Bf16 => "<u2",
             Dtype::I16 => "<i2",

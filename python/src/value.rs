@@ -21,6 +21,7 @@ pub(crate) fn dtype(name: &Bound<'_, PyAny>) -> PyResult<Dtype> {
     let known = [
         ("u8", Dtype::U8),
         ("f32", Dtype::F32),
+        ("f64", Dtype::F64),
         ("f16", Dtype::F16),
         ("bf16", Dtype::Bf16),
         ("i16", Dtype::I16),

@@ -396,3 +396,45 @@ def test_maps_have_the_layout_of_the_images(tmp_path: Path, torch: Any) -> None:
             if output == "torch" and layout != "nhwc":
                 format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
                 assert batch["heat"].is_contiguous(memory_format=format)
+
+
+def test_members_of_a_tar_are_read_by_the_format_that_names_them(tmp_path: Path) -> None:
+    rows = np.arange(12, dtype=np.float64).reshape(4, 3) + 0.1
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for number, row in enumerate(rows):
+            array = io.BytesIO()
+            np.save(array, row)
+            for name, data in {"npy": array.getvalue(), "json": json.dumps([number, 2.5]).encode()}.items():
+                member = tarfile.TarInfo(f"{number}.{name}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    fields = {"npy": Numbers("f64", [3]), "json": Numbers("f32", [2])}
+    loader = Loader(tmp_path / "x.tar", batch_size=4, without=["image", "label"], fields=fields)
+    (batch,) = loader
+    found = np.from_dlpack(batch["npy"])
+    assert found.dtype == np.float64 and np.array_equal(found, rows)
+    assert np.array_equal(np.asarray(batch["npy"]), rows)
+    assert np.asarray(batch["json"]).tolist() == [[0, 2.5], [1, 2.5], [2, 2.5], [3, 2.5]]
+
+
+def test_whole_numbers_that_32_bits_would_change_are_an_error_and_64_bits_keep_them() -> None:
+    class Rowwise:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"x": np.array([2**24 + index, 0.1])}
+
+    def loader(dtype: Any) -> Loader:
+        return Loader(Rowwise(), batch_size=4, without=["image", "label"], fields={"x": Numbers(dtype, [2])})
+
+    (batch,) = loader(np.float64)
+    assert np.array_equal(np.asarray(batch["x"]), [[2**24 + index, 0.1] for index in range(4)])
+    with pytest.raises(WarpfeedError, match="16777217, which float32 cannot hold exactly .read it as float64"):
+        list(loader("f32"))
+
+
+def test_pack_refuses_keys_and_samples_together(mini: str, tmp_path: Path) -> None:
+    with pytest.raises(warpfeed.ConfigError, match="samples and keys are both set"):
+        warpfeed.pack(mini, tmp_path / "x.tar", keys=["a"], samples=[0])
+    assert not list(tmp_path.iterdir())

@@ -82,7 +82,11 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Numbers:
-    """An array of one shape: ``Numbers("f32", [768])`` is (N, 768); a shape of ``[]`` gives (N)."""
+    """An array of one shape: ``Numbers("f32", [768])`` is (N, 768); a shape of ``[]`` gives (N).
+
+    Fractions are rounded to the nearest value of the type; ``"f64"`` keeps 64-bit floats. A whole number
+    that the type would change is an error.
+    """
 
     dtype: Dtype
     shape: Sequence[int] = ()

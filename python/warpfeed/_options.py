@@ -29,6 +29,7 @@ _DTYPES = {
     "u8": "u8", "uint8": "u8", "f32": "f32", "float32": "f32", "float": "f32", "f16": "f16", "float16": "f16",
     "half": "f16", "bf16": "bf16", "bfloat16": "bf16", "i64": "i64", "int64": "i64", "long": "i64",
     "i16": "i16", "int16": "i16", "i32": "i32", "int32": "i32", "u16": "u16", "uint16": "u16",
+    "f64": "f64", "float64": "f64", "double": "f64",
 }  # fmt: skip
 
 PER_SAMPLE = (
@@ -217,7 +218,7 @@ def dtype_name(dtype: Dtype) -> str:
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(
-            f"dtype={dtype!r}: known are u8, f32, f16, bf16, of fields i16, i32, i64 and u16 too, and torch's and "
+            f"dtype={dtype!r}: known are u8, f32, f16, bf16, of fields f64, i16, i32, i64 and u16 too, and torch's and "
             "NumPy's names of these"
         )
     return _DTYPES[name]

@@ -73,7 +73,7 @@ def pack(
             the parts a set. ``"auto"`` takes the part from an array of SLURM or AWS Batch, and
             ``("auto", n)`` also from an indexed job of Kubernetes.
         samples: packs only the samples with these indices, in this order.
-        keys: packs only the samples with these keys, in the order of ``data``.
+        keys: packs only the samples with these keys, in the order of ``data``; without ``samples``.
         progress: called a few times a second with the finished and the total number of samples. An
             exception ends the packing, as Ctrl-C does.
         mmap, index, table, masks: as for :class:`Loader`.

@@ -131,6 +131,7 @@ impl DlpackTensor {
         let (code, bits) = match dtype {
             Dtype::U8 => (1, 8),
             Dtype::F32 => (2, 32),
+            Dtype::F64 => (2, 64),
             Dtype::F16 => (2, 16),
             Dtype::Bf16 => (4, 16),
             Dtype::I16 => (0, 16),

@@ -274,7 +274,8 @@ impl<'a> TensorView<'a> {
     }
 }
 
-/// Rust type of a field's elements: `u8`, `u16`, `f32`, `f16`, `bf16`, `i16`, `i32` or `i64`.
+/// Rust type of a field's elements: `u8`, `u16`, `f32`, `f64`, `f16`, `bf16`, `i16`, `i32` or
+/// `i64`.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// The corresponding element type of the schema.
     const DTYPE: Dtype;
@@ -293,7 +294,7 @@ macro_rules! element {
     )*};
 }
 
-element!(u8 => U8, f32 => F32, f16 => F16, bf16 => Bf16, i16 => I16, i32 => I32, i64 => I64, u16 => U16);
+element!(u8 => U8, f32 => F32, f64 => F64, f16 => F16, bf16 => Bf16, i16 => I16, i32 => I32, i64 => I64, u16 => U16);
 
 impl std::fmt::Debug for TensorView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -10,6 +10,8 @@ pub enum Dtype {
     U8,
     /// 32-bit float.
     F32,
+    /// 64-bit float.
+    F64,
     /// IEEE 754 half, rounded to nearest even.
     F16,
     /// bfloat16, rounded to nearest even.
@@ -31,7 +33,7 @@ impl Dtype {
             Dtype::U8 => 1,
             Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
             Dtype::F32 | Dtype::I32 => 4,
-            Dtype::I64 => 8,
+            Dtype::I64 | Dtype::F64 => 8,
         }
     }
 
@@ -43,16 +45,17 @@ impl Dtype {
             Dtype::I16 => Some((i16::MIN.into(), i16::MAX.into())),
             Dtype::I32 => Some((i32::MIN.into(), i32::MAX.into())),
             Dtype::I64 => Some((i64::MIN, i64::MAX)),
-            Dtype::F32 | Dtype::F16 | Dtype::Bf16 => None,
+            Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16 => None,
         }
     }
 
-    /// Name in NumPy and PyTorch: `uint8`, `float32`, `float16`, `bfloat16`, `int16`, `int32`,
-    /// `int64`, `uint16`.
+    /// Name in NumPy and PyTorch: `uint8`, `float32`, `float64`, `float16`, `bfloat16`, `int16`,
+    /// `int32`, `int64`, `uint16`.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::U8 => "uint8",
             Dtype::F32 => "float32",
+            Dtype::F64 => "float64",
             Dtype::F16 => "float16",
             Dtype::Bf16 => "bfloat16",
             Dtype::I16 => "int16",

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use super::json;
-use super::number::{Number, put};
+use super::number::{Number, check_kept, put};
 use crate::batch::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::source::{Npy, Shape};
@@ -43,6 +43,8 @@ impl<'a> Encoded<'a> {
     /// The field `name`. Bytes have this `encoding`; a typed value needs none.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
+            // No array without a header begins like one.
+            Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
             Value::Text(_) => encoding,
@@ -56,7 +58,9 @@ impl<'a> Encoded<'a> {
 fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
     if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {
-        let encoding = ENDS.iter().find(|(end, _)| name.ends_with(end)).map_or(Encoding::Raw, |(_, e)| *e);
+        // WebDataset calls the only array of a sample `npy`.
+        let ends = |end: &str| name.ends_with(end) || name == &end[1..];
+        let encoding = ENDS.iter().find(|(end, _)| ends(end)).map_or(Encoding::Raw, |(_, e)| *e);
         return Some(Encoded::new(name, value, encoding));
     }
     ENDS.iter().find_map(|&(end, encoding)| {
@@ -109,6 +113,29 @@ impl Encoded<'_> {
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
+        self.with(dtype, put, take)
+    }
+
+    /// As [`with_numbers`](Encoded::with_numbers), for numbers that mean more than a place in a
+    /// picture: one that `dtype` would [change](check_kept) is an error.
+    pub(crate) fn with_kept_numbers<R>(
+        &self,
+        dtype: Dtype,
+        take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
+    ) -> Result<R> {
+        let put = |number: Number<'_>, dtype, to: &mut Vec<u8>| {
+            check_kept(number, dtype)?;
+            put(number, dtype, to)
+        };
+        self.with(dtype, put, take)
+    }
+
+    fn with<R>(
+        &self,
+        dtype: Dtype,
+        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
+    ) -> Result<R> {
         thread_local! {
             static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
@@ -124,11 +151,11 @@ impl Encoded<'_> {
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
-            (Some((npy, shape)), _) => self.convert(npy, shape, dtype, &mut converted)?,
+            (Some((npy, shape)), _) => self.convert(npy, shape, dtype, put, &mut converted)?,
             (None, Encoding::Json) => {
                 json::numbers(self.bytes, |number| put(number, dtype, &mut converted)).map_err(|e| self.error(e))?
             }
-            _ => self.text(dtype, &mut converted)?,
+            _ => self.text(dtype, put, &mut converted)?,
         };
         let taken = take(&converted, Some(&shape));
         if converted.capacity() <= KEPT {
@@ -177,7 +204,14 @@ impl Encoded<'_> {
         Ok((npy, shape))
     }
 
-    fn convert(&self, npy: &Npy<'_>, shape: &Shape, dtype: Dtype, to: &mut Vec<u8>) -> Result<Shape> {
+    fn convert(
+        &self,
+        npy: &Npy<'_>,
+        shape: &Shape,
+        dtype: Dtype,
+        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        to: &mut Vec<u8>,
+    ) -> Result<Shape> {
         // `Kind::memory` counts what the numbers take, so the buffer does not grow beyond it.
         to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
@@ -193,7 +227,12 @@ impl Encoded<'_> {
     }
 
     /// Reads numbers that are separated by spaces or commas.
-    fn text(&self, dtype: Dtype, to: &mut Vec<u8>) -> Result<Shape> {
+    fn text(
+        &self,
+        dtype: Dtype,
+        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        to: &mut Vec<u8>,
+    ) -> Result<Shape> {
         let text = std::str::from_utf8(self.bytes).map_err(|e| {
             let at = e.valid_up_to();
             self.error(format_args!("is not UTF-8 from byte {at} on"))
@@ -217,7 +256,7 @@ impl Encoded<'_> {
 pub(super) fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',
-        Dtype::F32 | Dtype::F16 => b'f',
+        Dtype::F32 | Dtype::F64 | Dtype::F16 => b'f',
         Dtype::I16 | Dtype::I32 | Dtype::I64 => b'i',
         Dtype::Bf16 => return false,
     };

@@ -28,14 +28,19 @@
 //! | name | bytes |
 //! |---|---|
 //! | `x` | a little-endian array of the kind's type, without a header |
-//! | `x.npy` | a NumPy array of booleans, integers or floats, in C order |
-//! | `x.json` | JSON: a number, or nested lists of numbers |
-//! | `x.txt` | numbers as text, separated by spaces or commas |
+//! | `x.npy`, `npy` | a NumPy array of booleans, integers or floats, in C order |
+//! | `x.json`, `json` | JSON: a number, or nested lists of numbers |
+//! | `x.txt`, `txt` | numbers as text, separated by spaces or commas |
 //!
 //! The batch field `x` takes the first of these that a sample has. A batch field with such an
-//! ending in its own name takes only the field of that name. Numbers are converted to the kind's
-//! type. Floats are rounded to the nearest value. A number that an integer type cannot hold is an
-//! error. `true` and `false` are 1 and 0.
+//! ending in its own name takes only the field of that name. A field that begins with NumPy's
+//! signature is an array of NumPy under every name.
+//!
+//! Numbers are converted to the kind's type. A number that an integer type cannot hold is an error.
+//! Floats are rounded to the nearest value: [`Dtype::F64`](crate::Dtype::F64) keeps those of 64
+//! bits. [`Numbers`] and [`Rows`] refuse what changes more than a fraction: a whole number (up to
+//! 2⁵³) that `f32` or `f64` cannot hold exactly, and a number that would become infinite. `true`
+//! and `false` are 1 and 0.
 //!
 //! A loader has two fields by default: `image`, the sample's picture, and `label`.
 //! [`Loader::field`](crate::Loader::field) adds a field or replaces one of these.

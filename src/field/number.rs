@@ -42,10 +42,52 @@ pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) ->
         Dtype::I64 => to.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
         Dtype::U16 => to.extend(whole::<u16>(number, dtype)?.to_ne_bytes()),
         Dtype::F32 => to.extend(single(number)?.to_ne_bytes()),
+        Dtype::F64 => to.extend(double(number)?.to_ne_bytes()),
         Dtype::F16 => to.extend(f16::from_f64(double(number)?).to_ne_bytes()),
         Dtype::Bf16 => to.extend(bf16::from_f64(double(number)?).to_ne_bytes()),
     }
     Ok(())
+}
+
+/// Whole numbers up to this are distinct as 64-bit floats. Larger floats are approximate anyway.
+const MOST_WHOLE: f64 = (1_u64 << 53) as f64;
+
+/// Checks that `dtype` keeps `number`: a whole number stays the same as a float of 32 or 64 bits,
+/// and a finite number stays finite. Fractions may be rounded, as may whole numbers by 16-bit
+/// floats.
+///
+/// # Errors
+/// The number in words, for [`put`]'s place in a message.
+pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
+    let (kept, wide): (fn(f64) -> f64, _) = match dtype {
+        Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
+        Dtype::F64 => (|number| number, "an integer type"),
+        Dtype::F16 => (|number| f16::from_f64(number).into(), "float32"),
+        Dtype::Bf16 => (|number| bf16::from_f64(number).into(), "float32"),
+        _ => return Ok(()),
+    };
+    let (float, whole) = match number {
+        Number::Whole(whole) => (whole as f64, Some(whole)),
+        Number::Float(float) => (float, None),
+        Number::Text(text) => match (text.parse::<i128>(), text.parse::<f64>()) {
+            (Ok(whole), _) => (whole as f64, Some(whole)),
+            // The number 1e999 is not infinite.
+            (_, Ok(float)) if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+                return Err(unfit(number, dtype));
+            }
+            (_, Ok(float)) => (float, None),
+            _ => return Ok(()),
+        },
+    };
+    let whole = whole.or_else(|| (float.trunc() == float && float.abs() <= MOST_WHOLE).then_some(float as i128));
+    let is_exact = matches!(dtype, Dtype::F32 | Dtype::F64);
+    match whole {
+        _ if float.is_finite() && kept(float).is_infinite() => Err(unfit(number, dtype)),
+        Some(whole) if is_exact && kept(float) as i128 != whole => {
+            Err(format!("{whole}, which {} cannot hold exactly (read it as {wide}),", dtype.name()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Converts `number` to an integer. Floats with an integral value are accepted.

@@ -51,7 +51,7 @@ impl Kind for Numbers {
 
     fn write(&self, input: &Input<'_>, place: &mut Place<'_>) -> Result<()> {
         let (field, to) = (encoded::find(input.sample, input.name)?, place.bytes(0));
-        field.with_numbers(self.dtype, |bytes, shape| {
+        field.with_kept_numbers(self.dtype, |bytes, shape| {
             self.check(&field, bytes.len(), shape, to.len())?;
             to.copy_from_slice(bytes);
             Ok(())
@@ -63,9 +63,10 @@ impl Numbers {
     /// Checks the shape of the array. One axis with the same number of elements is accepted.
     fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
         match shape {
-            None if found != expected => {
-                Err(field.error(format_args!("has {found} bytes, its dtype and shape need {expected}")))
-            }
+            None if found != expected => Err(field.error(format_args!(
+                "has {found} bytes, its dtype and shape need {expected}; only a name that ends in npy, json or txt \
+                     has another encoding than an array without a header"
+            ))),
             Some(_) if found == 0 && expected > 0 => Err(field.error(format_args!(
                 "is empty, the loader expects the shape {:?}: write a value, such as nan, where one is missing",
                 self.shape

@@ -101,7 +101,7 @@ impl Kind for Rows {
         if self.plain {
             return self.put(&field, &field.value.encoded(field.name), None, place);
         }
-        field.with_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, place))
+        field.with_kept_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, place))
     }
 }
 

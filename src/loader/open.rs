@@ -137,6 +137,7 @@ impl Loader {
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
         known::check_names(&kinds, &*source).map_err(named)?;
         fields[0].check_labels(&*source)?;
+        let reads = known::names_read(&kinds).and_then(|names| source.only(&names)).unwrap_or_else(|| source.clone());
         let processors = processors::processors(&rank);
         let workers = match pictures.workers {
             0 => processors.min(MOST_WORKERS),
@@ -163,7 +164,7 @@ impl Loader {
         let images = image_room(&fields, !pictures.transforms.is_empty());
         let scratch = ScratchPlan::ample(workers, processors, images + effects + mixing + pasted)
             .with_transforms(transforms)
-            .with_source(room.for_source(source.ahead_bytes()));
+            .with_source(room.for_source(reads.ahead_bytes()));
         // The pictures of requests are already in memory.
         let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match pictures.prefetch {
@@ -175,6 +176,7 @@ impl Loader {
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let recipe = Recipe {
             source,
+            reads,
             codecs: pictures.codecs,
             augment: pictures.augment,
             order,

@@ -70,12 +70,12 @@ pub fn split_by_class<const N: usize>(
             left -= count;
             part.extend(drawn.by_ref().take(count));
         }
-        // If the shares add up to 1, no sample is left out.
+        // If the shares add up to 1, no sample is left out. A share of 0 stays empty.
         if sum > 1.0 - 1e-9
-            && let Some(last) = parts.last_mut()
+            && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {
-            owed[N - 1] -= left as f64;
-            last.extend(drawn);
+            owed[last] -= left as f64;
+            parts[last].extend(drawn);
         }
     }
     parts.iter_mut().for_each(|part| part.sort_unstable());
@@ -101,6 +101,17 @@ mod tests {
         let [a] = split(0..1000, [0.25], 3).unwrap();
         assert_eq!(a.len(), 250);
         assert_ne!(split(0..1000, [0.25], 4).unwrap(), [a], "another seed");
+    }
+
+    #[test]
+    fn a_share_of_0_has_no_sample_however_the_others_are_rounded() {
+        let third = 1.0 / 3.0;
+        for n in 0..50 {
+            let [a, b, c, none] = split(0..n, [third, third, third, 0.0], 3).unwrap();
+            assert_eq!((a.len() + b.len() + c.len(), none.len()), (n as usize, 0), "{n} samples");
+            let [none, a, b, c] = split_by_class((0..n).map(|i| (i, i as i64)), [0.0, third, third, third], 3).unwrap();
+            assert_eq!((a.len() + b.len() + c.len(), none.len()), (n as usize, 0), "{n} classes");
+        }
     }
 
     #[test]

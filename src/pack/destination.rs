@@ -17,7 +17,7 @@
 //! | `NAME-000017.tar.PLAN.HEX.partial` | a shard that one attempt is writing; locked |
 //! | `NAME.part-00003-of-00064.PLAN.partial` | the journal of a part: its complete shards |
 //! | `NAME.merge.partial` | the plan of a merge that began to rename shards |
-//! | `NAME.lock.partial` | the lock of a merge |
+//! | `NAME.lock.partial` | the lock of a merge, or of a [`TarWriter`](super::TarWriter) |
 //!
 //! Complete files appear at once, so none is ever seen in part. Two attempts at one part write
 //! different files until a shard is complete, and then the same bytes.
@@ -30,6 +30,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::names::number;
+use super::partial::{PARTIAL, is_hex};
 use super::plan::Plan;
 use super::set::{Entry, Part, Set};
 use super::shard::Sink;
@@ -38,7 +39,6 @@ use crate::source::{MANIFEST_END, PLAN_END};
 
 /// End of the name of the plan of a merge.
 pub(super) const MERGE_END: &str = ".merge.partial";
-const PARTIAL: &str = ".partial";
 
 /// The place of a set. Files are named by the ends of their names, after `NAME`.
 pub(super) trait Destination: Sync {
@@ -250,10 +250,6 @@ pub(super) fn id(end: &str) -> Option<&str> {
         None => end.split('.').nth(2)?,
     };
     Some(id).filter(|id| is_hex(id))
-}
-
-fn is_hex(text: &str) -> bool {
-    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]

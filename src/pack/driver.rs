@@ -43,18 +43,10 @@ pub struct Pack<'a> {
     shard_size: Option<u64>,
     shard_samples: Option<u64>,
     part: Option<(u64, u64)>,
-    only: Only,
+    indices: Option<Vec<u64>>,
+    keys: Option<Vec<String>>,
     stores: Stores,
     progress: Option<Callback<'a>>,
-}
-
-/// The samples that the user asked for.
-#[derive(Default)]
-enum Only {
-    #[default]
-    All,
-    Indices(Vec<u64>),
-    Keys(Vec<String>),
 }
 
 impl std::fmt::Debug for Pack<'_> {
@@ -86,7 +78,8 @@ impl<'a> Pack<'a> {
             shard_size: None,
             shard_samples: None,
             part: None,
-            only: Only::All,
+            indices: None,
+            keys: None,
             stores: Stores::default(),
             progress: None,
         }
@@ -198,16 +191,16 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs only the samples with these indices, in this order, such as one of
-    /// [`order::split`](crate::order::split).
+    /// [`order::split`](crate::order::split). With [`keys`](Pack::keys) it is an error.
     pub fn samples(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
-        self.only = Only::Indices(indices.into_iter().collect());
+        self.indices = Some(indices.into_iter().collect());
         self
     }
 
     /// Packs only the samples with these keys, in the order of the source. A key that no sample has
-    /// is an error.
+    /// is an error. With [`samples`](Pack::samples) it is an error.
     pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.only = Only::Keys(keys.into_iter().map(Into::into).collect());
+        self.keys = Some(keys.into_iter().map(Into::into).collect());
         self
     }
 
@@ -391,13 +384,14 @@ impl<'a> Pack<'a> {
     /// The samples to pack.
     fn choose(&mut self) -> Result<Chosen> {
         let len = self.source.len();
-        match std::mem::take(&mut self.only) {
-            Only::All => Ok(Chosen::All(len)),
-            Only::Indices(indices) => match indices.iter().find(|&&index| index >= len as u64) {
+        match (self.indices.take(), self.keys.take()) {
+            (None, None) => Ok(Chosen::All(len)),
+            (Some(indices), None) => match indices.iter().find(|&&index| index >= len as u64) {
                 Some(index) => Err(Error::config(format!("sample {index} of {len}: samples count from 0"))),
                 None => Ok(Chosen::Listed(indices)),
             },
-            Only::Keys(keys) => self.run().find(keys).map(Chosen::Listed),
+            (None, Some(keys)) => self.run().find(keys).map(Chosen::Listed),
+            (Some(_), Some(_)) => Err(Error::config("samples and keys are both set; set one of them")),
         }
     }
 }

@@ -1,5 +1,4 @@
-use std::fs::{self, File, TryLockError};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_END, State};
 use super::names::Names;
+use super::partial::{Attempted, create, remove_abandoned, try_lock};
 use super::plan::Plan;
 use super::set::{Entry, Set};
 use super::writer::{remove_if_there, sync_folder_of};
@@ -76,16 +76,7 @@ impl Destination for Files {
     }
 
     fn remove_attempts(&self, attempts: &[String]) -> Result<()> {
-        for end in attempts {
-            let path = self.at(end);
-            // Its writer holds a lock on it. NFS locks only files that are open for writing.
-            if let Ok(file) = File::options().write(true).open(&path)
-                && file.try_lock().is_ok()
-            {
-                remove_if_there(&path)?;
-            }
-        }
-        Ok(())
+        attempts.iter().try_for_each(|end| remove_abandoned(&self.at(end)))
     }
 
     fn in_place(&self) -> bool {
@@ -143,21 +134,12 @@ impl Destination for Files {
     fn lock(&self) -> Result<Lock> {
         let path = self.at(".lock.partial");
         loop {
-            // A folder that is absent or read-only has no other merge either.
-            let Ok(file) = File::options().write(true).create(true).truncate(false).open(&path) else {
-                return Ok(Box::new(()));
-            };
-            match file.try_lock() {
-                // Its owner removes the file before it releases it.
-                Ok(()) if is_at(&file, &path) => return Ok(Box::new(Locked { path, _file: file })),
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) if is_stopped() => return Err(stopped()),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(SLICE),
-                Err(TryLockError::Error(e)) => {
-                    tracing::warn!("{}: {e}; do not run two merges at the same time", path.display());
-                    remove_if_there(&path)?;
-                    return Ok(Box::new(()));
-                }
+            match try_lock(&path)? {
+                Attempted::Locked(locked) => return Ok(Box::new(locked)),
+                // A folder that is absent or read-only has no other merge either.
+                Attempted::Unsupported => return Ok(Box::new(())),
+                Attempted::Held if is_stopped() => return Err(stopped()),
+                Attempted::Held => std::thread::sleep(SLICE),
             }
         }
     }
@@ -235,57 +217,6 @@ impl Attempt for Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// A locked file, which is removed.
-struct Locked {
-    path: PathBuf,
-    _file: File,
-}
-
-impl Drop for Locked {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// Creates a file whose name is `path` with an end that no other process chooses, and locks it, so
-/// that no other process takes it for abandoned.
-fn create(path: &Path) -> Result<(PathBuf, File)> {
-    loop {
-        let mut unique = path.as_os_str().to_owned();
-        // The pid alone is the same in many containers that share a folder.
-        unique.push(format!(".{:016x}.partial", RandomState::new().build_hasher().finish()));
-        let unique = PathBuf::from(unique);
-        let file = File::create_new(&unique).map_err(|e| Error::io(&unique, &e))?;
-        match file.try_lock() {
-            // Another process may have taken it for abandoned before it was locked.
-            Err(TryLockError::WouldBlock) => {}
-            Ok(()) if !unique.exists() => {}
-            // Where files cannot be locked, they are not removed either.
-            Ok(()) | Err(TryLockError::Error(_)) => return Ok((unique, file)),
-        }
-        let _ = fs::remove_file(&unique);
-    }
-}
-
-/// Whether `path` still names the open `file`, which is locked and has no content.
-fn is_at(file: &File, path: &Path) -> bool {
-    // Elsewhere the standard library lacks file numbers. A random length tells files apart.
-    #[cfg(not(unix))]
-    if file.set_len(RandomState::new().build_hasher().finish() % (1 << 20)).is_err() {
-        return false;
-    }
-    let Ok((open, named)) = file.metadata().and_then(|open| Ok((open, fs::metadata(path)?))) else { return false };
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        (open.dev(), open.ino()) == (named.dev(), named.ino())
-    }
-    #[cfg(not(unix))]
-    {
-        open.len() == named.len()
     }
 }
 

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
 
+use super::partial::{Locked, claim, remove_abandoned_of, unique};
 use super::writer::{
-    WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of, without_slash,
+    WriteOptions, Writer, Written, exists, no_samples, remove_if_there, sync_folder_of, without_slash,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
@@ -31,11 +32,15 @@ pub struct LmdbWriter {
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
+    /// The folder that becomes the target. No other process writes into it.
+    folder: PathBuf,
     options: WriteOptions,
     /// Pending values, concatenated, and the end of each.
     values: Vec<u8>,
     ends: Vec<usize>,
     samples: u64,
+    /// Excludes other writers of the target.
+    _lock: Option<Locked>,
 }
 
 impl std::fmt::Debug for LmdbWriter {
@@ -48,20 +53,26 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Begins a database that [`finish`](Writer::finish) puts at `target`. A `.partial` folder of
-    /// an interrupted run is overwritten.
+    /// Begins a database that [`finish`](Writer::finish) puts at `target`. What an interrupted run
+    /// left behind is removed.
     ///
     /// # Errors
-    /// If the target exists and `force` is not set, if it exists and is not an LMDB folder, or if
-    /// writing fails.
+    /// If the target exists and `force` is not set, if it exists and is not an LMDB folder, if
+    /// another process is packing to it, or if writing fails.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
-        let folder = partial(&target);
-        if folder.exists() {
-            fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        let mut lock = target.clone().into_os_string();
+        lock.push(".lock.partial");
+        let lock = claim(Path::new(&lock), &target)?;
+        // The process that had the lock may have finished meanwhile.
+        check_target(&target, options.force)?;
+        if lock.is_some() {
+            let own = target.file_name().unwrap_or_default();
+            remove_abandoned_of(&target, |name| own == name)?;
         }
-        fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        let folder = unique(&target);
+        fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;
         // The folder is private until it is renamed, so locks are unnecessary and one sync at the
         // end is enough.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
@@ -78,10 +89,12 @@ impl LmdbWriter {
             database,
             map_size: FIRST_MAP,
             target,
+            folder,
             options: options.clone(),
             values: Vec::new(),
             ends: Vec::new(),
             samples: 0,
+            _lock: lock,
         })
     }
 
@@ -110,14 +123,14 @@ impl LmdbWriter {
                     // The failed transaction was the only one and has been aborted, so the map may
                     // move.
                     self.map_size *= 2;
-                    environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&partial(&self.target), e))?;
+                    environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&self.folder, e))?;
                 }
                 // LMDB returns EIO for a short write.
                 Err(lmdb::Error::Other(libc::EIO)) => {
                     let cause = "the write failed (errno EIO from lmdb): is the disk full?";
-                    return Err(Error::new(ErrorKind::Io, cause).at_path(partial(&self.target)));
+                    return Err(Error::new(ErrorKind::Io, cause).at_path(&self.folder));
                 }
-                Err(e) => return Err(lmdb_error(&partial(&self.target), e)),
+                Err(e) => return Err(lmdb_error(&self.folder, e)),
             }
         }
         self.values.clear();
@@ -136,7 +149,7 @@ impl LmdbWriter {
         }
         self.commit((!names.is_empty()).then_some((CLASSES_KEY, &names)))?;
 
-        let folder = partial(&self.target);
+        let folder = self.folder.clone();
         let environment = self.environment.take().expect("open until finished");
         environment.sync(true).map_err(|e| lmdb_error(&folder, e))?;
         drop(environment);
@@ -206,7 +219,7 @@ impl Drop for LmdbWriter {
     /// Removes an unfinished database. Does nothing after [`finish`](Writer::finish).
     fn drop(&mut self) {
         self.environment = None;
-        let _ = fs::remove_dir_all(partial(&self.target));
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

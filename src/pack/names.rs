@@ -32,6 +32,14 @@ impl Names {
         if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
     }
 
+    /// Whether `name` is that of a file of the set.
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self.numbered {
+            true => name.strip_prefix(&self.stem()).and_then(|end| number(end.strip_suffix(".tar")?)).is_some(),
+            false => self.target.file_name().is_some_and(|target| target == name),
+        }
+    }
+
     /// The file whose name is the stem followed by `end`.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.target.with_file_name(format!("{}{end}", self.stem()))

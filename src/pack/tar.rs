@@ -2,10 +2,15 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::names::Names;
+use super::partial::{self, Locked, claim, remove_abandoned_of};
 use super::shard::Shard;
-use super::writer::{WriteOptions, Writer, Written, exists, no_samples, partial, remove_if_there, sync_folder_of};
+use super::writer::{WriteOptions, Writer, Written, exists, no_samples, remove_if_there, sync_folder_of};
 use crate::error::{Error, Result};
-use crate::source::Sample;
+use crate::source::{MANIFEST_END, Sample};
+
+/// Follows the name of a shard while it is written. Without it, the shard would have the name of a
+/// complete one of a [`Pack`](super::Pack), before its merge.
+const NEW: &str = ".new";
 
 /// Writes WebDataset shards that [`Tar`](crate::source::Tar), WebDataset and `tar` read.
 ///
@@ -27,12 +32,16 @@ pub struct TarWriter {
     options: WriteOptions,
     /// Final names of the shards so far. The last one is open.
     paths: Vec<PathBuf>,
+    /// The names that they have until all are complete.
+    partials: Vec<PathBuf>,
     open: Option<Shard<File>>,
     /// Bytes of the finished shards.
     bytes: u64,
     samples: u64,
     /// First error that left a shard incomplete. Nothing more can be added or finished.
     failed: Option<Error>,
+    /// Excludes other writers of the target.
+    _lock: Option<Locked>,
 }
 
 impl std::fmt::Debug for TarWriter {
@@ -46,25 +55,36 @@ impl std::fmt::Debug for TarWriter {
 
 impl TarWriter {
     /// Begins a tar file that [`finish`](Writer::finish) puts at `target`, or shards with numbers
-    /// before its extension. `.partial` files of an interrupted run are overwritten.
+    /// before its extension. What an interrupted run left behind is removed.
     ///
     /// # Errors
-    /// If the target, or a shard of that name, exists and `force` is not set.
+    /// If the target, or a shard of that name, exists and `force` is not set, or if another process
+    /// is packing to it.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
-        let writer = TarWriter {
-            names: Names::new(target.as_ref(), options.shard_size.is_some()),
+        let names = Names::new(target.as_ref(), options.shard_size.is_some());
+        let check = || match names.existing()?.first() {
+            Some(old) if !options.force => Err(exists(old)),
+            Some(old) if !old.is_file() => Err(Error::config("exists and is not a file; not replaced").at_path(old)),
+            _ => Ok(()),
+        };
+        check()?;
+        let lock = claim(&names.beside(".lock.partial"), &names.target)?;
+        // The process that had the lock may have finished meanwhile.
+        check()?;
+        if lock.is_some() {
+            remove_abandoned_of(&names.target, |name| name.strip_suffix(NEW).is_some_and(|name| names.has(name)))?;
+        }
+        Ok(TarWriter {
+            names,
             options: options.clone(),
             paths: Vec::new(),
+            partials: Vec::new(),
             open: None,
             bytes: 0,
             samples: 0,
             failed: None,
-        };
-        match writer.names.existing()?.first() {
-            Some(old) if !options.force => Err(exists(old)),
-            Some(old) if !old.is_file() => Err(Error::config("exists and is not a file; not replaced").at_path(old)),
-            _ => Ok(writer),
-        }
+            _lock: lock,
+        })
     }
 
     fn check_whole(&self) -> Result<()> {
@@ -73,12 +93,11 @@ impl TarWriter {
 
     fn begin_shard(&mut self) -> Result<()> {
         let path = self.names.shard(self.paths.len() as u64);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
-        }
-        let partial = partial(&path);
-        let file = File::create(&partial).map_err(|e| Error::io(&partial, &e))?;
+        let mut new = path.clone().into_os_string();
+        new.push(NEW);
+        let (partial, file) = partial::create(Path::new(&new))?;
         self.paths.push(path);
+        self.partials.push(partial.clone());
         self.open = Some(Shard::begin(partial, file, &self.options.classes)?);
         Ok(())
     }
@@ -121,14 +140,15 @@ impl Writer for TarWriter {
         if let (Some(old), false) = (old.first(), self.options.force) {
             return Err(exists(old));
         }
-        // If the old set has more shards, the extra ones are removed. They would become part of the
-        // new set.
-        for path in old.iter().filter(|path| !self.paths.contains(path)) {
-            remove_if_there(path)?;
+        if self.options.shard_size.is_some() && self.options.force {
+            // The old set goes first, so that its shards are never among the new ones.
+            remove_if_there(&self.names.beside(MANIFEST_END))?;
+            old.iter().try_for_each(|path| remove_if_there(path))?;
+            sync_folder_of(&self.names.target);
         }
         // Renames the first shard last, so that an interrupted set visibly lacks its beginning.
-        for path in self.paths.iter().rev() {
-            fs::rename(partial(path), path).map_err(|e| Error::io(path, &e))?;
+        for (partial, path) in self.partials.iter().zip(&self.paths).rev() {
+            fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }
         sync_folder_of(&self.names.target);
         Ok(Written { samples: self.samples, bytes: self.bytes, paths: self.paths.clone() })
@@ -139,8 +159,8 @@ impl Drop for TarWriter {
     /// Removes unfinished `.partial` files.
     fn drop(&mut self) {
         self.open = None;
-        for path in &self.paths {
-            let _ = fs::remove_file(partial(path));
+        for partial in &self.partials {
+            let _ = fs::remove_file(partial);
         }
     }
 }

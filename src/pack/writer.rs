@@ -62,13 +62,6 @@ pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
-/// Returns `target` with the suffix `.partial`.
-pub(super) fn partial(target: &Path) -> PathBuf {
-    let mut path = target.as_os_str().to_owned();
-    path.push(".partial");
-    path.into()
-}
-
 /// Syncs the folder of `target`, so that a rename survives a power failure. Errors are ignored.
 pub(super) fn sync_folder_of(target: &Path) {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

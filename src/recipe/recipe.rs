@@ -16,6 +16,8 @@ use crate::transform::{Augment, Forms, Join, Pasting, Plan, Resizer, TILES, Tran
 /// The steps for every sample. All workers share them.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
+    /// The same data set, whose samples may lack fields that no kind reads.
+    pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
     /// The order, from which partners are drawn.
@@ -57,7 +59,7 @@ impl Recipe {
         let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
         source::retried(times, id, go_on, || {
             let buffer = buffers.next().expect("one per attempt");
-            source::within(self.sample_bytes, || self.source.read(id as usize, buffer))
+            source::within(self.sample_bytes, || self.reads.read(id as usize, buffer))
         })
     }
 

@@ -178,6 +178,11 @@ impl Source for Numbered {
         self.source.fields()
     }
 
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let (source, relabel) = (self.source.only(fields)?, self.relabel.clone());
+        Some(Arc::new(Numbered { source, classes: self.classes.clone(), relabel }))
+    }
+
     fn network(&self) -> Option<NetworkStats> {
         self.source.network()
     }

@@ -200,6 +200,20 @@ impl Source for Concat {
         self.parts.iter().fold(0, |all, part| all.saturating_add(part.ahead_bytes()))
     }
 
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let less: Vec<_> = self.parts.iter().map(|part| part.only(fields)).collect();
+        if less.iter().all(Option::is_none) {
+            return None;
+        }
+        let parts = less.into_iter().zip(&self.parts).map(|(less, part)| less.unwrap_or_else(|| part.clone()));
+        Some(Arc::new(Concat {
+            parts: parts.collect(),
+            ends: self.ends.clone(),
+            classes: self.classes.clone(),
+            relabel: self.relabel.clone(),
+        }))
+    }
+
     fn network(&self) -> Option<NetworkStats> {
         let parts = self.parts.iter().filter_map(|part| part.network());
         parts.reduce(|all, part| all.plus(&part))

@@ -143,6 +143,7 @@ pub use options::Options;
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
 pub use sample::Sample;
+pub(crate) use sample::are_one;
 pub use sample_error::sample_error;
 pub use source::Source;
 pub use stop::{Stop, is_stopped};

@@ -84,6 +84,7 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
 }
 
 fn of_path(path: &Path, format: Option<&DataFormat>, options: &Options) -> Result<Arc<dyn Source>> {
+    tar::check_star(path)?;
     match format {
         Some(format) => format.open(path, options),
         None => local(path, options),
@@ -118,6 +119,9 @@ fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
             ))
             .at_path(path));
         }
+        return formats::of_pattern().open(path, options);
+    }
+    if tar::of_target(path).is_some() {
         return formats::of_pattern().open(path, options);
     }
     if !path.exists()

@@ -45,7 +45,7 @@ pub struct Sample<'a> {
 }
 
 /// Causes that a sample of a row has no picture or no label, for messages.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Lacks {
     /// The column of pictures.
     pub(crate) picture: Option<String>,
@@ -288,9 +288,21 @@ impl<'a> Sample<'a> {
     }
 }
 
+/// Whether two names are those of one field. One of them may lack the ending.
+pub(crate) fn are_one(known: &str, wanted: &str) -> bool {
+    let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
+    known == wanted || extends(known, wanted) || extends(wanted, known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ending_may_be_missing_on_either_side() {
+        assert!(are_one("age.txt", "age") && are_one("mask", "mask.npy") && are_one("age.txt", "age.txt"));
+        assert!(!are_one("ages.txt", "age") && !are_one("age", "ages"));
+    }
 
     #[test]
     fn cls_is_the_label_and_not_a_field() {

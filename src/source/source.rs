@@ -217,6 +217,17 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// The same data set for a loader that reads only the picture, the label and `fields`, names
+    /// with or without an ending. Its samples may lack other fields, which then cost nothing.
+    /// `None`, the default, if reading less saves nothing.
+    ///
+    /// A loader reads its samples from the result. Everything else, such as
+    /// [`Batches::source`](crate::Batches::source), still has all fields.
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let _ = fields;
+        None
+    }
+
     /// What the source asked of its store so far. `None`, the default, for a source on this
     /// machine. A source that wraps others returns their sum.
     fn network(&self) -> Option<NetworkStats> {
@@ -299,6 +310,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn fields(&self) -> Option<Vec<String>> {
         (**self).fields()
+    }
+
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        (**self).only(fields)
     }
 
     fn network(&self) -> Option<NetworkStats> {

@@ -43,6 +43,26 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 }
 
 #[test]
+fn floats_of_64_bits_are_those_of_the_sample_and_32_bits_refuse_other_whole_numbers() {
+    let number = |n: i64| OwnedSample::new(format!("{n}")).field("x.txt", format!("{} 0.1", n + (1 << 24)));
+    let set = || Memory::new((0..10).map(number).collect());
+    let loader = || Loader::source(set()).without("image").without("label").batch_size(5);
+    let (numbers, rows) = (|dtype| Numbers::new(dtype, [2]), |dtype| Rows::new(dtype, [], 3));
+    for batch in all(loader().field("x", numbers(Dtype::F64)).shuffle(1)) {
+        let expected: Vec<f64> = batch.ids().flat_map(|id| [(id + (1 << 24)) as f64, 0.1]).collect();
+        let found = batch.field("x").unwrap();
+        assert_eq!((found.dtype(), found.elements::<f64>().unwrap()), (Dtype::F64, &expected[..]));
+    }
+    let batches = all(loader().field("x", rows(Dtype::F64).padding(-1.5_f64)));
+    assert_eq!(batches[0].field("x").unwrap().elements::<f64>().unwrap()[..3], [16_777_216.0, 0.1, -1.5]);
+    let refused = |loader: Loader| loader.into_iter().find_map(|batch| batch.err()).unwrap();
+    for e in [refused(loader().field("x", numbers(Dtype::F32))), refused(loader().field("x", rows(Dtype::F32)))] {
+        assert_eq!((e.kind(), e.sample()), (ErrorKind::Source, Some(1)), "{e}");
+        assert!(e.to_string().contains("16777217, which float32 cannot hold exactly (read it as float64"), "{e}");
+    }
+}
+
+#[test]
 fn rows_of_different_lengths_are_padded_and_counted() {
     no_hang(|| {
         for workers in [1, 3] {

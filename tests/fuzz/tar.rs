@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::header::BLOCK;
 use super::index::{End, Field, Index};
+use super::links::Lost;
 use super::manifest::Manifest;
 use super::sidecar;
 use crate::error::Result;
@@ -53,6 +54,11 @@ fn shards() -> Vec<Vec<u8>> {
         block.resize(block.len().next_multiple_of(BLOCK), 0);
         block
     };
+    let link = |name: &str, kind: u8, target: &str| {
+        let mut block = member(name, kind, b"");
+        block[157..157 + target.len()].copy_from_slice(target.as_bytes());
+        block
+    };
     let small = [
         member("__classes__", b'0', b"[\"cat\", \"dog\"]"),
         member("x", b'x', b"20 path=dir/a.b.jpg\n10 size=5\n"),
@@ -61,6 +67,8 @@ fn shards() -> Vec<Vec<u8>> {
         member("b.png", b'0', b""),
         member("b.cls", b'0', b"7"),
         member("link.jpg", b'2', b""),
+        link("b.jpg", b'1', "folder/name.png"),
+        link("c.jpg", b'2', "b.jpg"),
         vec![0; 2 * BLOCK],
     ];
     shards.push(small.concat());
@@ -124,9 +132,14 @@ fn sidecars() -> Vec<Vec<u8>> {
     let small = Index {
         keys: "a/1é2".into(),
         samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
-        fields: vec![Field::new(512, 9, 0).unwrap(), Field::new(1536, 1, 1).unwrap(), Field::new(2560, 0, 0).unwrap()],
+        fields: vec![
+            Field::new(512, 9, 0).unwrap(),
+            Field::new(1536, 1, 1).unwrap().linked(),
+            Field::new(2560, 0, 0).unwrap(),
+        ],
         names: vec!["jpg".into(), "cls".into()],
         classes: vec!["cat".into(), "dög".into()],
+        lost: Lost { count: 3, first: "ö.jpg".into() },
     };
     let scanned = shards().into_iter().map(|tar| Index::scan(&&tar[..]).unwrap_or_default());
     scanned.chain([small]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
@@ -136,7 +149,7 @@ fn sidecars() -> Vec<Vec<u8>> {
 fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut bytes =
-        random.mutated(sidecars, &[b"wfindex\x01", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
+        random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
         // Length and time usually stay those of the tar, because a different one is not read
         // further.

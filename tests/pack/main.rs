@@ -11,4 +11,5 @@ mod overview;
 mod parts;
 mod repack;
 mod stored;
+mod twice;
 mod writers;

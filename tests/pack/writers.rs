@@ -345,6 +345,8 @@ fn impossible_options_are_refused_before_anything_is_written() {
     assert!(refused(Recode::MaxSide(0), "x.tar").contains("0 pixels"));
     assert!(refused(Recode::Raw(RawSize::Shorter(0)), "x.lmdb").contains("0 pixels"));
     assert!(Pack::new(&Memory::new(vec![])).to(root.path().join("x.lmdb")).is_err(), "no samples");
+    let e = Pack::new(&set).samples([0]).keys(["a"]).to(root.path().join("x.tar")).unwrap_err();
+    assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "samples and keys are both set; set one of them"));
     assert!(names(root.path()).is_empty());
 }
 

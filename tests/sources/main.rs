@@ -43,5 +43,6 @@ mod stored_tables;
 mod stores;
 mod tables;
 mod tar_interop;
+mod tar_links;
 mod tokens;
 mod wild;

@@ -77,6 +77,11 @@ fn shards_in_a_store_are_those_of_the_machine() {
     let names: Vec<_> = store.list("mem://set/").unwrap().into_iter().map(|object| object.url).collect();
     let names: Vec<_> = names.iter().filter(|url| url.ends_with(".tar")).collect();
     assert!(names.len() > 1);
+    // The name that the set was packed to is that of its manifest.
+    assert_eq!(samples(&*open(root.path().join("s.tar")).unwrap()), samples(&*local));
+    assert_eq!(samples(&*options.open("mem://set/s.tar").unwrap()), samples(&*local));
+    let e = options.open("mem://set/t.tar").err().unwrap();
+    assert!(e.cause().contains("no such object"), "{e}");
     let stems: Vec<_> = names.iter().map(|url| url.strip_prefix("mem://set/").unwrap().to_owned()).collect();
     for url in ["mem://set".to_owned(), "mem://set/".to_owned(), format!("mem://set/{{{}}}", stems.join(","))] {
         let remote = options.open(&url).unwrap();

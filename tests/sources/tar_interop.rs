@@ -45,6 +45,7 @@ fn every_tar_format_of_python_is_read() {
             expected.push(OwnedSample::new(long_key()).field("jpg", jpeg(3)));
         }
         expected.push(OwnedSample::new(format!("{}/{}", "p".repeat(155), "n".repeat(96))).field("png", *b"png 4"));
+        expected.extend(["c0/link", "c0/hard"].map(|key| OwnedSample::new(key).field("jpg", jpeg(1))));
         assert_eq!(read_all(&source), expected, "{format}");
         assert_eq!(source.classes(), ["zero", "eins"]);
     }

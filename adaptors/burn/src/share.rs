@@ -138,6 +138,7 @@ impl BurnBatch {
         let dtype = match view.dtype() {
             Dtype::U8 => DType::U8,
             Dtype::F32 => DType::F32,
+            Dtype::F64 => DType::F64,
             Dtype::F16 => DType::F16,
             Dtype::Bf16 => DType::BF16,
             Dtype::I64 => DType::I64,

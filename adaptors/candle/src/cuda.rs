@@ -66,6 +66,7 @@ impl Fields for CudaBatch {
         match view.dtype() {
             Dtype::U8 => copy::<u8>(&view, to),
             Dtype::F32 => copy::<f32>(&view, to),
+            Dtype::F64 => copy::<f64>(&view, to),
             Dtype::F16 => copy::<half::f16>(&view, to),
             Dtype::Bf16 => copy::<half::bf16>(&view, to),
             Dtype::I64 => copy::<i64>(&view, to),

@@ -38,6 +38,7 @@ impl Fields for HostBatch {
         match view.dtype() {
             Dtype::U8 => Tensor::from_slice(view.as_u8().expect(TYPED), shape, device),
             Dtype::F32 => Tensor::from_slice(view.as_f32().expect(TYPED), shape, device),
+            Dtype::F64 => Tensor::from_slice(view.elements::<f64>().expect(TYPED), shape, device),
             Dtype::F16 => Tensor::from_slice(view.as_f16().expect(TYPED), shape, device),
             Dtype::Bf16 => Tensor::from_slice(view.as_bf16().expect(TYPED), shape, device),
             Dtype::I64 => Tensor::from_slice(view.as_i64().expect(TYPED), shape, device),

@@ -480,12 +480,12 @@ fn pack_refuses_to_lose_data() {
     assert!(err.starts_with("warpfeed: set.zip: ") && err.contains(".lmdb or .tar"), "{err}");
     let err = fails(dir.path(), 1, &["pack", "--from", "nowhere", "--to", "out.tar"]);
     assert!(err.starts_with(&format!("warpfeed: {}: io: ", dir.path().join("nowhere").display())), "{err}");
-    // If the target cannot be written, the error names the target and not a sample. Here a folder
-    // has its temporary name.
-    fs::create_dir(dir.path().join("taken.tar.partial")).unwrap();
-    let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken.tar"]);
-    assert!(err.starts_with("warpfeed: taken.tar.partial: io: "), "{err}");
-    fs::remove_dir(dir.path().join("taken.tar.partial")).unwrap();
+    // If the target cannot be written, the error names the target and not a sample. Here its folder
+    // is a file.
+    fs::write(dir.path().join("taken"), "").unwrap();
+    let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken/x.tar"]);
+    assert!(err.starts_with("warpfeed: taken: io: "), "{err}");
+    fs::remove_file(dir.path().join("taken")).unwrap();
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "something besides the set and its LMDB: {left:?}");
 }

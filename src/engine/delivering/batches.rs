@@ -201,13 +201,13 @@ impl<B> Batches<B> {
         if self.feed().is_none() {
             return Ok(());
         }
-        guarded(|| self.source().check())
+        guarded(|| self.shared().recipe.reads.check())
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
     /// Whether the source still has the samples that were prepared ahead.
     fn is_unchanged(&mut self) -> bool {
-        self.feed().is_some() && guarded(|| Ok(self.source().is_unchanged())).unwrap_or(false)
+        self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
     }
 
     /// Ends the epoch in progress. Its batches that were made ahead are discarded. After its last

@@ -136,7 +136,7 @@ impl<B> Engine<B> {
         };
         if follow.is_some() {
             // The source knows now how many bytes it may fetch ahead.
-            guarded(|| recipe.source.check())?;
+            guarded(|| recipe.reads.check())?;
         }
         let stage = ReadStage::new(&recipe, &run, parts, follow);
         if is_asked {

@@ -68,7 +68,7 @@ impl Following {
             guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown)
         };
         let order = Lookahead::new(bytes, batches, samples).with_next(next);
-        let follow = guarded(|| Ok(recipe.source.follow(order)));
+        let follow = guarded(|| Ok(recipe.reads.follow(order)));
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });
         following.map_err(|e| panicked(e, || "the source panicked when it was given the order".to_owned()))
     }

@@ -305,7 +305,7 @@ impl ReadStage {
             room.hold(fetched.held);
             drop(room);
             let recipe = &self.recipe;
-            let new = || ReadBuffers::new(recipe.source.clone(), recipe.sample_bytes, recipe.ever_most_tiles());
+            let new = || ReadBuffers::new(recipe.reads.clone(), recipe.sample_bytes, recipe.ever_most_tiles());
             fetched.buffers = Some(buffers.unwrap_or_else(new));
         }
         Some((part, fetched))

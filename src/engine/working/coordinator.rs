@@ -122,7 +122,7 @@ impl Coordinator {
     /// Number of batches in the next epoch. `None` if the source or the order fails, which then is
     /// an error of that epoch once it is requested.
     fn length(&self, epoch: u64) -> Option<u64> {
-        guarded(|| self.recipe.source.check()).ok()?;
+        guarded(|| self.recipe.reads.check()).ok()?;
         state::batches(&self.schedule, epoch).ok()
     }
 

@@ -66,6 +66,59 @@ fn a_field_without_an_ending_comes_first_and_a_full_name_matches_only_itself() {
 }
 
 #[test]
+fn a_field_named_by_its_encoding_and_an_array_with_a_header_are_read_as_such() {
+    let array = npy("<f4", &[2], &[1.5_f32, -2.0].map(f32::to_le_bytes).concat());
+    for (name, bytes) in [("npy", &array[..]), ("json", b"[1.5, -2]"), ("txt", b"1.5 -2"), ("anything", &array)] {
+        let sample = Sample::new("s").with_field(name, bytes).unwrap();
+        let mut to = Vec::<f32>::new();
+        let shape = numbers(&sample, name, &mut to).unwrap();
+        assert_eq!((&to[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
+    }
+    // As long as two numbers without a header.
+    let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
+    let mut to = Vec::<f32>::new();
+    numbers(&sample, "json", &mut to).unwrap();
+    assert_eq!(to, [1.0, 2.5]);
+}
+
+#[test]
+fn kept_numbers_are_whole_and_finite_and_fractions_are_the_nearest() {
+    let kept = |name: &str, bytes: &[u8], dtype| {
+        let sample = Sample::new("s").with_field(name, bytes).unwrap();
+        let read = find(&sample, name).unwrap().with_kept_numbers(dtype, |bytes, _| Ok(bytes.to_vec()));
+        read.map_err(|e| e.cause().to_owned())
+    };
+    let f64s = |numbers: &[f64]| npy("<f8", &[numbers.len()], &bytemuck::cast_slice::<_, u8>(numbers).to_vec());
+    let i64s = |numbers: &[i64]| npy("<i8", &[numbers.len()], &bytemuck::cast_slice::<_, u8>(numbers).to_vec());
+    let bytes = |numbers: &[f32]| bytemuck::cast_slice::<_, u8>(numbers).to_vec();
+    let large = 1_i64 << 24;
+    assert_eq!(kept("x.npy", &i64s(&[large, -3]), Dtype::F32), Ok(bytes(&[16_777_216.0, -3.0])));
+    assert_eq!(kept("x.npy", &f64s(&[0.1, 1e30, f64::INFINITY]), Dtype::F32), Ok(bytes(&[0.1, 1e30, f32::INFINITY])));
+    assert_eq!(kept("x.txt", b"0.1 -inf 1e-60", Dtype::F32), Ok(bytes(&[0.1, f32::NEG_INFINITY, 0.0])));
+    assert!(kept("x.npy", &f64s(&[f64::NAN]), Dtype::F32).is_ok());
+    for (name, data) in [
+        ("x.npy", i64s(&[1, large + 1])),
+        ("x.npy", f64s(&[1.0, (large + 1) as f64])),
+        ("x.json", b"[1, 16777217]".to_vec()),
+        ("x.txt", b"1 16777217".to_vec()),
+    ] {
+        let e = kept(name, &data, Dtype::F32).unwrap_err();
+        let told = "16777217, which float32 cannot hold exactly (read it as float64, or an integer type),";
+        assert!(e.contains(told) && e.contains("as number 1"), "{e}");
+        let wide = kept(name, &data, Dtype::F64).unwrap();
+        assert_eq!(bytemuck::pod_collect_to_vec::<u8, f64>(&wide), [1.0, 16_777_217.0]);
+    }
+    for (name, data) in [("x.npy", f64s(&[1e300])), ("x.json", b"1e300".to_vec()), ("x.txt", b"1e300".to_vec())] {
+        assert!(kept(name, &data, Dtype::F32).unwrap_err().contains("which float32 cannot hold"));
+        assert_eq!(kept(name, &data, Dtype::F64), Ok(1e300_f64.to_ne_bytes().to_vec()));
+    }
+    assert!(kept("x.txt", b"1e999", Dtype::F64).is_err());
+    assert!(kept("x.npy", &i64s(&[(1 << 53) + 1]), Dtype::F64).unwrap_err().contains("read it as an integer type"));
+    assert!(kept("x.npy", &f64s(&[70_000.0]), Dtype::F16).is_err());
+    assert!(kept("x.npy", &i64s(&[2049]), Dtype::F16).is_ok(), "16 bits are rounded");
+}
+
+#[test]
 fn a_number_that_an_integer_cannot_hold_is_an_error_that_shows_it() {
     assert_eq!(cause::<i64>("x.txt", "7 1.5"), "field \"x.txt\" has 1.5, which int64 cannot hold, as number 1");
     assert_eq!(cause::<u8>("x.txt", "256"), "field \"x.txt\" has 256, which uint8 cannot hold, as number 0");

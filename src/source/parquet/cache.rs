@@ -45,10 +45,46 @@ pub(super) struct Cache {
     column: Mutex<()>,
     dictionary: Mutex<()>,
     fetching: [Mutex<()>; LOCKS],
-    /// Bytes that a loader grants if its limit has room.
-    most: AtomicUsize,
     /// Number of pages that were decoded, for tests.
     decoded: AtomicUsize,
+}
+
+/// Memory of the loader that reads some columns. What it reads must fit into its own plan, although
+/// loaders share the cache.
+#[derive(Default)]
+pub(super) struct Room {
+    grants: Grants,
+    /// Bytes that a loader grants if its limit has room.
+    most: AtomicUsize,
+}
+
+impl Keeps for Room {
+    fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    fn shrink(&self) {}
+}
+
+impl Room {
+    pub(super) fn new(most: usize) -> Self {
+        Room { grants: Grants::default(), most: AtomicUsize::new(most) }
+    }
+
+    /// Maximum memory of one decoded page.
+    pub(super) fn limit(&self) -> usize {
+        self.grants.least().map_or(MOST, |least| least.max(LEAST))
+    }
+
+    /// Bytes that a loader grants if its limit has room.
+    pub(super) fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_most(&self, bytes: usize) {
+        self.most.store(bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -88,7 +124,6 @@ impl Cache {
             column: Mutex::default(),
             dictionary: Mutex::default(),
             fetching: std::array::from_fn(|_| Mutex::default()),
-            most: AtomicUsize::new(0),
             decoded: AtomicUsize::new(0),
         }
     }
@@ -96,20 +131,6 @@ impl Cache {
     /// Bytes that are kept: those that all loaders grant, or a number for a set that none reads.
     pub(super) fn budget(&self) -> usize {
         self.grants.sum().unwrap_or(UNUSED)
-    }
-
-    /// Maximum memory of one decoded page. A page that a loader reads must fit into its own plan.
-    pub(super) fn limit(&self) -> usize {
-        self.grants.least().map_or(MOST, |least| least.max(LEAST))
-    }
-
-    /// Bytes that a loader grants if its limit has room.
-    pub(super) fn most(&self) -> usize {
-        self.most.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_most(&self, bytes: usize) {
-        self.most.store(bytes, Ordering::Relaxed);
     }
 
     /// The page of `place` that has `row` and begins at row `first`. If it is not kept, `fetch`
@@ -317,19 +338,33 @@ mod tests {
     #[test]
     fn loaders_that_share_a_set_add_their_grants_and_take_only_their_own_back() {
         let cache = Arc::new(Cache::new());
-        let known = || (cache.budget(), cache.limit());
-        assert_eq!(known(), (UNUSED, MOST));
+        let known = || cache.budget();
+        assert_eq!(known(), UNUSED);
         let large = Grant::new(cache.clone(), 3 * LEAST);
         let small = Grant::new(cache.clone(), 2 * LEAST);
-        assert_eq!(known(), (5 * LEAST, 2 * LEAST));
+        assert_eq!(known(), 5 * LEAST);
         get(&cache, (0, 0, 0), 5, || Ok(Block::of_bytes(0, 10, 4 * LEAST))).unwrap();
         assert_eq!(cache.bytes(), 4 * LEAST);
         drop(small);
-        assert_eq!((known(), cache.bytes()), ((3 * LEAST, 3 * LEAST), 0));
+        assert_eq!((known(), cache.bytes()), (3 * LEAST, 0));
         let none = Grant::new(cache.clone(), 0);
-        assert_eq!(known(), (3 * LEAST, LEAST));
+        assert_eq!(known(), 3 * LEAST);
         drop((large, none));
-        assert_eq!(known(), (UNUSED, MOST));
+        assert_eq!(known(), UNUSED);
+    }
+
+    #[test]
+    fn a_page_must_fit_into_the_plan_of_each_loader_that_reads_it() {
+        let room = Arc::new(Room::new(5 * LEAST));
+        assert_eq!(room.limit(), MOST);
+        let large = Grant::new(room.clone(), 3 * LEAST);
+        let small = Grant::new(room.clone(), 2 * LEAST);
+        assert_eq!(room.limit(), 2 * LEAST);
+        drop(small);
+        let none = Grant::new(room.clone(), 0);
+        assert_eq!(room.limit(), LEAST);
+        drop((large, none));
+        assert_eq!((room.limit(), room.most()), (MOST, 5 * LEAST));
     }
 
     #[test]

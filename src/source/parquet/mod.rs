@@ -25,6 +25,8 @@ mod footer;
 mod header;
 mod index;
 mod input;
+#[cfg(test)]
+mod lists_tests;
 mod nested;
 mod pages;
 mod part;

@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 
 /// Maximum number of values in a page, for which memory is taken before they are decoded.
 const MAX_VALUES: usize = 4 << 20;
+/// Memory for dictionaries of lists, beyond what the file declares.
+const RESERVE: u64 = 8 << 20;
+const LISTS: &str = "the lists of a row group need";
 
 /// A column of a row group, as its pages are decoded.
 #[derive(Clone, Copy)]
@@ -141,6 +144,39 @@ impl Column<'_> {
         value + levels * size_of::<i16>()
     }
 
+    /// Memory for a value of the dictionary of the column.
+    fn word_bytes(self) -> usize {
+        match self.leaf.holds {
+            Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
+            Plain::Bool => 1,
+            Plain::Number(element) => element.size().max(4),
+        }
+    }
+
+    /// Number of the values, and the bytes of all pages, as the file declares them.
+    fn declared(self) -> (u64, u64) {
+        let pages = self.about.uncompressed_size().max(self.about.compressed_size());
+        (u64::try_from(self.about.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
+    }
+
+    /// Memory that all lists of the column take when they are decoded, by what the file declares.
+    /// It has a reserve for dictionaries, which are not declared, and pages that compression
+    /// enlarges.
+    pub(super) fn lists_need(self) -> u64 {
+        let (values, pages) = self.declared();
+        values.saturating_mul(self.value_bytes() as u64).saturating_add(pages).saturating_add(pages / 2 + RESERVE)
+    }
+
+    /// Memory that the decoded values of the column take, as far as the file declares it.
+    pub(super) fn unpacked_bytes(self) -> u64 {
+        let (values, pages) = self.declared();
+        match self.leaf.holds {
+            Plain::Bytes | Plain::Text => pages,
+            Plain::Half | Plain::Bool => pages.max(values.saturating_mul(4)),
+            Plain::Number(element) => pages.max(values.saturating_mul(element.size() as u64)),
+        }
+    }
+
     /// The page with these bytes after its header.
     fn unpacked(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
@@ -200,6 +236,24 @@ impl Column<'_> {
     }
 }
 
+/// Checks that the lists of a row group, which [need](Column::lists_need) so many bytes, may be
+/// decoded.
+///
+/// # Errors
+/// If they need more than `limit`.
+pub(super) fn lists_fit(need: u64, limit: usize, most: usize) -> Result<()> {
+    if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS, need, limit, most)) }
+}
+
+fn too_large(what: &str, need: u64, limit: usize, most: usize) -> Error {
+    // A loader never asks for more than this, however high its limit is.
+    let raise = if limit < most { "raise the loader's memory_limit, " } else { "" };
+    Error::in_source(format!(
+        "{what} {need} bytes of memory; the limit is {limit}: {raise}write the file with smaller pages or row groups, \
+         or leave the column out with TableOptions::columns"
+    ))
+}
+
 /// Pages that were read, for the library to decode.
 #[derive(Default)]
 struct Pages {
@@ -224,7 +278,8 @@ impl Pages {
             return Err(Error::in_source(format!("a page of {size} bytes with {values} values; the limit is {most}")));
         }
         self.values += if dictionary || header.kind == Kind::Other { 0 } else { values };
-        self.needed = self.needed.saturating_add(size).saturating_add(values * column.value_bytes());
+        let each = if dictionary { column.word_bytes() } else { column.value_bytes() };
+        self.needed = self.needed.saturating_add(size).saturating_add(values * each);
         self.check(column, limit)
     }
 
@@ -232,14 +287,11 @@ impl Pages {
         if self.needed <= limit {
             return Ok(());
         }
-        let what = if column.levels.is_some() { "the lists of a row group need" } else { "a page needs" };
-        // A loader never asks for more than this, however high its limit is.
-        let raise = if limit < column.most { "raise the loader's memory_limit, " } else { "" };
-        Err(Error::in_source(format!(
-            "{what} {} bytes of memory; the limit is {limit}: {raise}write the file with smaller pages or row groups, \
-             or leave the column out with TableOptions::columns",
-            self.needed
-        )))
+        let (what, need) = match column.levels {
+            Some(_) => (LISTS, column.lists_need().max(self.needed as u64)),
+            None => ("a page needs", self.needed as u64),
+        };
+        Err(too_large(what, need, limit, column.most))
     }
 
     /// Adds a page that was expected, after checking what its values claim.
@@ -438,7 +490,7 @@ mod tests {
         assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
         // A higher limit helps only if the loader would ask for more.
         assert!(!e.cause().contains("memory_limit"), "{e}");
-        set.cache.set_most(1 << 30);
+        set.room.set_most(1 << 30);
         assert!(set.read(3, &mut scratch).unwrap_err().cause().contains("raise the loader's memory_limit"));
     }
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use parquet::file::metadata::ParquetMetaData;
 
 use super::block::Block;
-use super::cache::{Cache, Place};
+use super::cache::{Cache, Place, Room};
 use super::footer;
 use super::index::Index;
 use super::input::{Bytes, Input, guarded};
-use super::pages::Column;
+use super::pages::{Column, lists_fit};
 use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
 
@@ -110,7 +110,7 @@ impl Part {
     /// If it is damaged, too large or cannot be read.
     pub(super) fn block(
         &self,
-        cache: &Cache,
+        (cache, room): (&Cache, &Room),
         place: Place,
         (leaf, levels): (Leaf, Option<Levels>),
         row: usize,
@@ -120,9 +120,7 @@ impl Part {
             return Ok(block);
         }
         let (_, group, number) = place;
-        let about = self.meta.row_group(group as usize).column(leaf.number);
-        let rows = self.rows(group);
-        let column = Column { about, leaf, levels, rows, limit: cache.limit(), most: cache.most() };
+        let (column, rows) = (self.column(group, leaf, levels, room), self.rows(group));
         let chunk = self.chunk(group, leaf.number)?;
         let local = self.input.remote.is_none();
         let index = if levels.is_none() { self.index(group, number)? } else { None };
@@ -133,7 +131,7 @@ impl Part {
             (None, false) => {
                 let len = chunk.end - chunk.start;
                 let (raw, alone) = cache.column((place.0, group, number | WHOLE), len as usize, || {
-                    fits(len, levels.is_some(), cache.limit())?;
+                    fits(len, levels.is_some(), column.limit)?;
                     (fetch.read)(Unit::Whole, chunk.clone()).map(Block::raw)
                 })?;
                 (Some(raw), alone)
@@ -142,6 +140,8 @@ impl Part {
         let raw = raw.as_deref().and_then(Block::bytes_of_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.input));
         if levels.is_some() {
+            // Before their headers are read, so that the message has all that they need.
+            lists_fit(column.lists_need(), column.limit, column.most)?;
             let found = || column.all(bytes, chunk.clone());
             return cache.get(place, (row, 0), found, |found| column.lists(bytes, &found));
         }
@@ -157,7 +157,7 @@ impl Part {
         let dictionary = || {
             let at =
                 index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: a column without its dictionary"))?;
-            let size = self.unpacked(group, leaf.number, at.end - at.start).min(cache.limit());
+            let size = self.unpacked(group, leaf.number, at.end - at.start).min(column.limit);
             let made = || Ok(Block::of_dictionary(column.dictionary(&read(Unit::Dictionary, at)?)?));
             let block = cache.dictionary(place, size, made)?;
             Ok(block.dictionary().cloned().expect("a dictionary has a place of its own"))
@@ -174,6 +174,12 @@ impl Part {
             Ok((bytes, needed))
         };
         cache.get(place, (row, own.start), page, |bytes| column.page(&bytes, own.clone(), dictionary))
+    }
+
+    /// A column of a row group, whose pages must fit into `room`.
+    pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, room: &Room) -> Column<'_> {
+        let about = self.meta.row_group(group as usize).column(leaf.number);
+        Column { about, leaf, levels, rows: self.rows(group), limit: room.limit(), most: room.most() }
     }
 
     /// The pages of a column without lists in a row group, if they were found before.

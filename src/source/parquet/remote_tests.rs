@@ -11,7 +11,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-use super::Parquet;
+use super::{Parquet, lists_tests};
 use crate::error::Result;
 use crate::order::Position;
 use crate::source::{Keep, Lookahead, NextUse, Object, Options, OwnedSample, Place, Reply, Source, Store, Tier};
@@ -330,4 +330,28 @@ fn an_index_that_does_not_match_its_pages_is_an_error() {
         file[at] = before;
     }
     assert!(refused > 0);
+}
+
+#[test]
+fn lists_in_a_store_ask_for_what_their_numbers_need() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    lists_tests::write(&path);
+    let (_, set) = opened(&std::fs::read(&path).unwrap(), 0).unwrap();
+    let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
+    let follow = set.follow(order(set.ahead_bytes()));
+    set.check().unwrap();
+    for row in [0, lists_tests::ROWS - 1] {
+        assert!(set.read(row, &mut Vec::new()).unwrap().field("ones.npy").is_some());
+    }
+    drop(follow);
+    let follow = set.follow(order(set.ahead_bytes() / 2));
+    let e = set.check().unwrap_err();
+    assert!(e.cause().contains("column \"ones\": the lists of a row group need "), "{e}");
+    drop(follow);
+    let less = set.only(&["id".to_owned()]).unwrap();
+    assert!(less.ahead_bytes() <= 1 << 20);
+    let _follow = less.follow(order(less.ahead_bytes()));
+    less.check().unwrap();
+    assert_eq!(less.read(9, &mut Vec::new()).unwrap().names(), ["id.npy"]);
 }

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::Cache;
+use super::cache::{Cache, Room};
 use super::files::{Files, Needed};
 use super::input::{Input, guarded};
+use super::pages::lists_fit;
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
 use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
@@ -40,19 +41,23 @@ pub struct Parquet {
     pub(super) files: Arc<Files>,
     /// The store, for files in one.
     remote: Option<Arc<Remote>>,
-    fields: Vec<Field>,
+    fields: Arc<[Field]>,
     columns: Columns,
     anywhere: bool,
     pub(super) cache: Arc<Cache>,
+    pub(super) room: Arc<Room>,
     /// The largest column of a row group that is read from a store as a whole.
-    whole: Option<Whole>,
-    looks: AtomicU64,
+    whole: Option<Chunk>,
+    /// The column of a row group whose lists need the most memory when they are decoded.
+    lists: Option<Chunk>,
+    looks: Arc<AtomicU64>,
 }
 
-/// A column of a row group that is read from a store as a whole.
+/// A column of a row group.
 #[derive(Debug, Clone, Copy)]
-struct Whole {
-    len: u64,
+struct Chunk {
+    /// Its bytes in the file, or the memory that it needs.
+    bytes: u64,
     lists: bool,
     file: u32,
     group: u32,
@@ -174,12 +179,14 @@ impl Parquet {
         let mut set = Parquet {
             files: Arc::new(Files { parts, starts, groups }),
             remote,
-            fields: columns,
+            fields: columns.into(),
             columns: Columns::default(),
             anywhere: wanted.picture.is_some(),
             cache: Arc::new(Cache::new()),
+            room: Arc::default(),
             whole: None,
-            looks: AtomicU64::new(0),
+            lists: None,
+            looks: Arc::default(),
         };
         let columns: Vec<Column> = (0..set.fields.len())
             .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.holds(place, features.all())?)))
@@ -190,9 +197,8 @@ impl Parquet {
         let classes = features.classes(set.columns.used().map(names), set.columns.label().map(names))?;
         if set.remote.is_some() {
             set.files.load_indexes(&set.needed())?;
-            set.whole = set.largest()?;
         }
-        set.cache.set_most(set.kept(set.ahead_bytes()));
+        set.measure()?;
         let uses = std::mem::take(&mut set.columns);
         let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
         let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
@@ -271,29 +277,48 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// The largest column of a row group that is read from a store as a whole.
-    fn largest(&self) -> Result<Option<Whole>> {
-        let mut largest: Option<Whole> = None;
-        for &(file, group) in &self.files.groups {
-            let part = &self.files.parts[file as usize];
-            for place in self.columns.used() {
-                let (leaf, lists) = match self.fields[place].form {
-                    Form::Flat(leaf) | Form::File { bytes: leaf, .. } => (leaf, false),
-                    Form::List { leaf, .. } => (leaf, true),
-                    Form::Unread(_) => continue,
-                };
-                let named = |e: Error| {
-                    let cause = format!("row group {group}, column {:?}: {}", self.fields[place].name, e.cause());
-                    Error::in_source(cause).at_path(part.input.path())
-                };
-                if let Some(len) = part.whole(group, leaf.number, lists).map_err(named)?
-                    && largest.is_none_or(|largest| largest.len < len)
-                {
-                    largest = Some(Whole { len, lists, file, group, place });
-                }
+    /// The columns of plain values that samples need, in all row groups. Their numbers are `place`.
+    fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
+        let of = |place: usize| match self.fields[place].form {
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
+            Form::List { leaf, levels } => Some((place, leaf, Some(levels))),
+            Form::Unread(_) => None,
+        };
+        let used: Vec<_> = self.columns.used().filter_map(of).collect();
+        self.files.groups.iter().flat_map(move |&(file, group)| {
+            used.clone().into_iter().map(move |(place, leaf, levels)| {
+                (Chunk { bytes: 0, lists: levels.is_some(), file, group, place }, leaf, levels)
+            })
+        })
+    }
+
+    /// Finds what the columns that samples need take at most.
+    fn measure(&mut self) -> Result<()> {
+        let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
+        let keep = |most: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
+            if most.is_none_or(|most| most.bytes < bytes) {
+                *most = Some(Chunk { bytes, ..chunk });
+            }
+        };
+        for (chunk, leaf, levels) in self.chunks() {
+            let part = &self.files.parts[chunk.file as usize];
+            if let Some(levels) = levels {
+                keep(&mut lists, chunk, part.column(chunk.group, leaf, Some(levels), &self.room).lists_need());
+            }
+            let len = self.remote.as_ref().map(|_| part.whole(chunk.group, leaf.number, chunk.lists)).transpose();
+            if let Some(len) = len.map_err(|e| self.at(chunk, &e))?.flatten() {
+                keep(&mut whole, chunk, len);
             }
         }
-        Ok(largest)
+        (self.whole, self.lists) = (whole, lists);
+        self.room = Arc::new(Room::new(self.kept(self.ahead_bytes())));
+        Ok(())
+    }
+
+    /// Names a column of a row group in an error.
+    fn at(&self, chunk: Chunk, e: &Error) -> Error {
+        let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.place].name, e.cause());
+        Error::in_source(cause).at_path(self.files.parts[chunk.file as usize].input.path())
     }
 
     /// Finds the value of a column in a row.
@@ -338,13 +363,13 @@ impl Parquet {
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
         let fetch = Fetch { read: &read, is_planned: &is_planned };
-        let block = part.block(&self.cache, place, (leaf, levels), inside, &fetch)?;
+        let block = part.block((&self.cache, &self.room), place, (leaf, levels), inside, &fetch)?;
         block.find(inside, scratch)
     }
 
     /// Number of pages that were decoded.
     #[cfg(test)]
-    fn decoded(&self) -> usize {
+    pub(super) fn decoded(&self) -> usize {
         self.cache.decoded()
     }
 }
@@ -357,7 +382,7 @@ fn rows_of_groups(part: &Part) -> Option<i64> {
 /// A loader reads: pages are kept within its plan until it ends, and fetched ahead from a store.
 struct Following {
     ahead: Option<Box<dyn Follow>>,
-    _kept: Grant,
+    _kept: [Grant; 2],
 }
 
 impl Follow for Following {
@@ -399,13 +424,13 @@ impl Source for Parquet {
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
         let kept = self.kept(order.bytes());
-        let grant = Grant::new(self.cache.clone(), kept);
-        let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grant })) };
+        let grants = [Grant::new(self.cache.clone(), kept), Grant::new(self.room.clone(), kept)];
+        let Some(remote) = &self.remote else { return Some(Box::new(Following { ahead: None, _kept: grants })) };
         let ahead = order.bytes() - kept;
         // Pages are dropped a little earlier than the cache would, whose order of uses varies.
         let units = self.files.order(&order, self.needed(), ahead, kept / 4 * 3);
         let ahead = remote.follow(units, self.files.clone());
-        Some(Box::new(Following { ahead, _kept: grant }))
+        Some(Box::new(Following { ahead, _kept: grants }))
     }
 
     fn network(&self) -> Option<NetworkStats> {
@@ -413,23 +438,50 @@ impl Source for Parquet {
     }
 
     fn ahead_bytes(&self) -> usize {
-        let all = self.files.parts.iter().flat_map(|part| part.meta.row_groups());
-        let all = all.map(|group| u64::try_from(group.total_byte_size()).unwrap_or(0)).fold(0, u64::saturating_add);
-        let all = usize::try_from(all).map_or(AHEAD, |all| all.clamp(1 << 20, AHEAD));
-        // Half of it is for what is kept: a column that is read as a whole, and pages next to it.
-        let whole = self.whole.map_or(0, |whole| whole.len.min(MAX_CHUNK) + BESIDE);
-        usize::try_from(2 * whole).map_or(all, |whole| all.max(whole))
+        let unpacked = |(chunk, leaf, levels): (Chunk, Leaf, Option<Levels>)| {
+            let part = &self.files.parts[chunk.file as usize];
+            part.column(chunk.group, leaf, levels, &self.room).unpacked_bytes()
+        };
+        let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
+        let all = all.clamp(1 << 20, AHEAD as u64);
+        // From a store, half of it is for what is kept: a column that is read as a whole, and pages
+        // next to it.
+        let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + BESIDE));
+        let lists = self.lists.map_or(0, |lists| lists.bytes);
+        let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
+        usize::try_from(all.max(whole).max(lists)).unwrap_or(usize::MAX)
+    }
+
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        // Each loader has a room of its own.
+        let columns = self.columns.only(fields);
+        let mut less = Parquet {
+            files: self.files.clone(),
+            remote: self.remote.clone(),
+            fields: self.fields.clone(),
+            columns,
+            anywhere: self.anywhere,
+            cache: self.cache.clone(),
+            room: Arc::default(),
+            whole: None,
+            lists: None,
+            looks: self.looks.clone(),
+        };
+        // The same columns were measured before.
+        less.measure().ok()?;
+        Some(Arc::new(less))
     }
 
     fn check(&self) -> Result<()> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         // Without this, the first sample of the column would be the error, in the midst of an
         // epoch.
-        if let Some(Whole { len, lists, file, group, place }) = self.whole {
-            fits(len, lists, self.cache.limit()).map_err(|e| {
-                let cause = format!("row group {group}, column {:?}: {}", self.fields[place].name, e.cause());
-                Error::in_source(cause).at_path(self.files.parts[file as usize].input.path())
-            })?;
+        let limit = self.room.limit();
+        if let Some(chunk) = self.whole {
+            fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.at(chunk, &e))?;
+        }
+        if let Some(chunk) = self.lists {
+            lists_fit(chunk.bytes, limit, self.room.most()).map_err(|e| self.at(chunk, &e))?;
         }
         Ok(())
     }

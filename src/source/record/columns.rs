@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
@@ -7,7 +8,7 @@ use super::found::Found;
 use super::labels::{Labels, Learner};
 use crate::error::{Error, Result};
 use crate::format::{self, FORMATS};
-use crate::source::sample::{Lacks, MAX_FIELDS};
+use crate::source::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::source::{Classes, Sample};
 
 /// Names of the column of pictures, in the order of preference. They decide only between several
@@ -71,18 +72,18 @@ pub(in crate::source) struct Wanted {
 }
 
 /// Use of each column in a sample.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::source) struct Columns {
     picture: Option<usize>,
     label: Option<usize>,
-    labels: Option<Labels>,
+    labels: Option<Arc<Labels>>,
     /// Columns that become fields.
     pub(super) fields: Vec<Field>,
     lacks: Lacks,
 }
 
 /// A column that becomes a field.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Field {
     pub(super) column: usize,
     /// Name of the field.
@@ -173,7 +174,7 @@ impl Columns {
         let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
         let lacks =
             Lacks { picture: picture.map(|place| columns[place].name.clone()), label: Lacks::label_of(&integers) };
-        let columns = Columns { picture, label, labels: label.map(|_| Labels::Numbers), fields, lacks };
+        let columns = Columns { picture, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
         columns.check()?;
         Ok(columns)
     }
@@ -190,6 +191,18 @@ impl Columns {
             )));
         }
         Ok(())
+    }
+
+    /// The same with only the fields that are among `names`, which may lack an ending, and their
+    /// parts: `mask.first_class` is a part of `mask`.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(in crate::source) fn only(&self, names: &[String]) -> Self {
+        let mut less = self.clone();
+        less.fields.retain(|field| {
+            let part = |name: &str| field.shown().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+            names.iter().any(|name| are_one(field.shown(), name) || part(name))
+        });
+        less
     }
 
     /// Whether a sample contains the column.
@@ -229,7 +242,7 @@ impl Columns {
     ) -> Result<Self> {
         let Some(label) = self.label else { return Ok(self) };
         if let Some(names) = names {
-            self.labels = Some(Labels::Named(names));
+            self.labels = Some(Arc::new(Labels::Named(names)));
         }
         if columns[label].holds == Holds::Text {
             self.learn(classes, lenient, |see| {
@@ -267,13 +280,13 @@ impl Columns {
         if let Some(unknown) = unknown.filter(|_| !lenient) {
             return Err(Error::config(format!("row {}: {}", unknown.row, unknown.cause(classes))));
         }
-        self.labels = labels;
+        self.labels = labels.map(Arc::new);
         Ok(())
     }
 
     /// Names of the classes, if the labels have names.
     pub(in crate::source) fn classes(&self) -> &[String] {
-        match &self.labels {
+        match self.labels.as_deref() {
             Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
             _ => &[],
         }
@@ -282,11 +295,7 @@ impl Columns {
     /// Names of the fields besides the picture. That of further pictures has no ending, which
     /// depends on their format.
     pub(in crate::source) fn field_names(&self) -> Vec<String> {
-        let name = |field: &Field| match field.pictures.is_empty() {
-            true => field.name.clone(),
-            false => field.name.trim_end_matches(".img").to_owned(),
-        };
-        self.fields.iter().map(name).collect()
+        self.fields.iter().map(|field| field.shown().to_owned()).collect()
     }
 
     /// Label in `cell`, a cell of the column of labels.
@@ -294,7 +303,7 @@ impl Columns {
     /// # Errors
     /// If the cell is neither empty, an integer, nor a class.
     pub(in crate::source) fn label_of(&self, cell: Cell<'_>) -> Result<Option<i64>> {
-        let labels = self.labels.as_ref().expect("there is a column of labels");
+        let labels = self.labels.as_deref().expect("there is a column of labels");
         match cell {
             Cell::Null => Ok(None),
             Cell::Text(text) => labels.of(text).map(Some).map_err(Error::in_source),
@@ -383,6 +392,14 @@ impl Field {
             _ => Vec::new(),
         };
         Field { column, name: format!("{stem}.{ending}"), pictures }
+    }
+
+    /// Name of the field without that of a picture's format, which depends on the row.
+    fn shown(&self) -> &str {
+        match self.pictures.is_empty() {
+            true => &self.name,
+            false => self.name.trim_end_matches(".img"),
+        }
     }
 
     /// Name of the field for this cell. For a picture it depends on the format.

@@ -16,6 +16,8 @@ pub(super) struct Header<'a> {
     /// Bytes of data that the header claims.
     pub(super) size: u64,
     pub(super) name: Cow<'a, [u8]>,
+    /// What a link leads to.
+    pub(super) link: &'a [u8],
 }
 
 impl<'a> Header<'a> {
@@ -36,7 +38,7 @@ impl<'a> Header<'a> {
         // Only POSIX has a prefix; GNU tar keeps times in its place.
         let prefix = if block[257..263] == *b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { Cow::Owned([prefix, b"/", name].concat()) };
-        Ok(Header { kind: block[156], size, name })
+        Ok(Header { kind: block[156], size, name, link: until_nul(&block[157..257]) })
     }
 }
 
@@ -68,6 +70,8 @@ fn text(field: &[u8]) -> Cow<'_, str> {
 #[derive(Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
+    /// What a link leads to.
+    pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     /// The sample's key, if the file name cannot express it. This record is specific to this crate;
     /// other readers ignore it.
@@ -99,6 +103,8 @@ impl Pax {
             let (keyword, value) = (&record[..equals], &record[equals + 1..]);
             if keyword == b"path" {
                 pax.path = Some(value.to_vec());
+            } else if keyword == b"linkpath" {
+                pax.link = Some(value.to_vec());
             } else if keyword == b"size" {
                 let size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
                 pax.size = Some(size.ok_or_else(|| bad("size is not a number"))?);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::header::{BLOCK, Header, Pax};
+use super::links::{Links, Lost};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::source::bytes::Bytes;
@@ -23,6 +24,7 @@ pub(super) struct Index {
     /// The distinct field names. A shard has few of them.
     pub(super) names: Vec<String>,
     pub(super) classes: Vec<String>,
+    pub(super) lost: Lost,
 }
 
 /// End of a sample. It begins at the end of the sample before it.
@@ -40,8 +42,8 @@ pub(super) struct Field {
     block: u32,
     /// Lower 32 bits of the length.
     len: u32,
-    /// From the lowest bit: 24 bits of the index into `names`, bits 32 to 35 of the offset, and bits
-    /// 32 to 35 of the length.
+    /// From the lowest bit: 23 bits of the index into `names`, whether it is a link, bits 32 to 35
+    /// of the offset, and bits 32 to 35 of the length.
     rest: u32,
 }
 
@@ -53,6 +55,16 @@ impl Field {
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MOST_NAMES;
         let rest = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
         fits.then_some(Field { block: block as u32, len: len as u32, rest })
+    }
+
+    /// The same field, whose bytes are those of a link's target. They may lie anywhere in the
+    /// shard, under another name.
+    pub(super) fn linked(self) -> Self {
+        Field { rest: self.rest | LINKED, ..self }
+    }
+
+    pub(super) fn is_linked(self) -> bool {
+        self.rest & LINKED != 0
     }
 
     pub(super) fn offset(self) -> u64 {
@@ -70,13 +82,14 @@ impl Field {
 
     /// Index into the names of the shard.
     pub(super) fn name(self) -> usize {
-        (self.rest & 0xff_ffff) as usize
+        (self.rest & (MOST_NAMES - 1)) as usize
     }
 }
 
 impl std::fmt::Debug for Field {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at {}..{}", self.name(), self.offset(), self.end())
+        let linked = if self.is_linked() { " by a link" } else { "" };
+        write!(f, "{} at {}..{}{linked}", self.name(), self.offset(), self.end())
     }
 }
 
@@ -99,6 +112,28 @@ impl Index {
         self.fields.shrink_to_fit();
     }
 
+    /// Removes the fields with these sorted numbers, and samples that have no other.
+    fn remove(&mut self, numbers: &[usize]) {
+        let old = std::mem::take(self);
+        let mut lost = numbers.iter().copied().peekable();
+        let mut number = 0;
+        for sample in 0..old.len() {
+            let (key, fields) = old.sample(sample);
+            let before = self.fields.len();
+            for field in fields {
+                if lost.next_if_eq(&number).is_none() {
+                    self.fields.push(*field);
+                }
+                number += 1;
+            }
+            if self.fields.len() > before {
+                self.keys.push_str(key);
+                self.samples.push(End { key: self.keys.len() as u64, field: self.fields.len() as u64 });
+            }
+        }
+        (self.names, self.classes, self.lost) = (old.names, old.classes, old.lost);
+    }
+
     /// Hash of the keys, and of the names, places and sizes of the fields.
     pub(super) fn hash(&self) -> u64 {
         let hash = Hash::new().text(&self.keys);
@@ -112,18 +147,22 @@ impl Index {
     ///
     /// The rules are WebDataset's. A member's key is its path up to the first dot of its base name,
     /// and the rest in lower case is the field's name. Neighbours with the same key are one sample.
-    /// Folders, links, hidden files and files without an extension are ignored.
+    /// Folders, hidden files and files without an extension are ignored. A link is the file that it
+    /// leads to. If that is not in the tar, it is left out and [counted](Lost).
     ///
     /// # Errors
     /// If the tar is damaged or unsupported; the message has the offset. Every number is checked
     /// against the length of `bytes` before it is used.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
-        Scan { bytes, index: Index::default(), name_ids: HashMap::new(), stem: String::new() }.run()
+        Scan { bytes, index: Index::default(), links: Links::default(), name_ids: HashMap::new(), stem: String::new() }
+            .run()
     }
 }
 
 /// Maximum number of different field names of a shard.
-const MOST_NAMES: u32 = 1 << 24;
+const MOST_NAMES: u32 = 1 << 23;
+/// The bit of a field that is a link.
+const LINKED: u32 = MOST_NAMES;
 
 /// Maximum size of metadata, such as a PAX header. Larger ones are refused before memory is taken.
 const MOST: u64 = 16 << 20;
@@ -131,6 +170,7 @@ const MOST: u64 = 16 << 20;
 struct Scan<'a> {
     bytes: &'a dyn Bytes,
     index: Index,
+    links: Links,
     name_ids: HashMap<String, u32>,
     /// Path without extension of the sample being gathered.
     stem: String,
@@ -141,18 +181,25 @@ impl Scan<'_> {
         let (bytes, len) = (self.bytes, self.bytes.len());
         let (mut block, mut scratch) = (Vec::new(), Vec::new());
         let mut at = 0;
-        let mut long_name = None;
+        let (mut long_name, mut long_link) = (None, None);
         let mut pax = Pax::default();
         loop {
             if len - at < BLOCK as u64 {
+                // A download that ends between two files looks the same.
+                let mend = if len == at {
+                    "; if the file is whole, and was written without the marker, append it: head -c 1024 /dev/zero >> FILE"
+                } else {
+                    ""
+                };
                 return Err(Error::in_source(format!(
-                    "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes"
+                    "tar is cut short: a header or the end marker (zeros) belongs at offset {at}, file has {len} bytes{mend}"
                 )));
             }
             let block: &[u8; BLOCK] =
                 bytes.get(at, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
             if block.iter().all(|&byte| byte == 0) {
                 self.end(at)?;
+                self.follow_links();
                 self.index.shrink();
                 return Ok(self.index);
             }
@@ -179,10 +226,14 @@ impl Scan<'_> {
                     let name = data(&mut scratch)?;
                     long_name = Some(name.strip_suffix(b"\0").unwrap_or(name).to_vec());
                 }
+                b'K' => {
+                    let link = data(&mut scratch)?;
+                    long_link = Some(link.strip_suffix(b"\0").unwrap_or(link).to_vec());
+                }
                 b'x' => pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
                 // Global headers are ignored: no tool writes path or size there, because it would
-                // apply to every file. `K` is the target of a link.
-                b'g' | b'K' => {}
+                // apply to every file.
+                b'g' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
                     let name = pax.path.as_deref().or(long_name.as_deref()).unwrap_or(&header.name);
@@ -194,9 +245,17 @@ impl Scan<'_> {
                                 .map_err(|e| bad(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}")))?;
                         } else {
                             self.member(path, pax.key.as_deref(), start, size).map_err(named)?;
+                            self.links.file(path, start, size);
                         }
+                    } else if matches!(kind, b'1' | b'2') {
+                        let named = |e: Error| bad(e.cause().to_owned());
+                        let path = text(name).map_err(named)?.trim_start_matches("./");
+                        let target = pax.link.as_deref().or(long_link.as_deref()).unwrap_or(header.link);
+                        // Its place is not known before the end.
+                        let field = self.member(path, pax.key.as_deref(), 0, 0).map_err(named)?;
+                        self.links.link(path, target, kind == b'1', field);
                     }
-                    (long_name, pax) = (None, Pax::default());
+                    (long_name, long_link, pax) = (None, None, Pax::default());
                 }
             }
             // Data is padded to whole blocks. If the last padding is missing, so is the end marker.
@@ -223,8 +282,31 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn member(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<()> {
-        let Some((stem, name)) = parts(path) else { return Ok(()) };
+    /// Gives links the places of their files. Those without one are removed.
+    fn follow_links(&mut self) {
+        let mut lost = Vec::new();
+        for (number, path, file) in self.links.followed() {
+            let field = &mut self.index.fields[number];
+            let found = file.and_then(|(start, len)| Field::new(start, len, field.name() as u32));
+            match found {
+                Some(found) => *field = found.linked(),
+                None => {
+                    if lost.is_empty() {
+                        path.clone_into(&mut self.index.lost.first);
+                    }
+                    lost.push(number);
+                }
+            }
+        }
+        if !lost.is_empty() {
+            self.index.lost.count = lost.len() as u64;
+            self.index.remove(&lost);
+        }
+    }
+
+    /// Adds a file. Returns the number of its field, if it is one.
+    fn member(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
+        let Some((stem, name)) = parts(path) else { return Ok(None) };
         // One spelling gives every source of the same data the same field names.
         let lower = name.to_lowercase();
         let name = format::field(&lower);
@@ -258,7 +340,7 @@ impl Scan<'_> {
         index.samples.last_mut().expect("pushed above").field = index.fields.len() as u64;
         // A repeated field, or one too many, is an error of the sample, not of the shard. It is
         // reported when the sample is read.
-        Ok(())
+        Ok(Some(index.fields.len() - 1))
     }
 }
 

@@ -49,6 +49,17 @@ pub(in crate::source) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
+/// The manifest of the set that was packed to `path`, such as `train.tar`, which is no file then.
+pub(in crate::source) fn of_target(path: &Path) -> Option<PathBuf> {
+    let manifest = PathBuf::from(manifest_of(path.to_str()?)?);
+    (!path.exists() && manifest.is_file()).then_some(manifest)
+}
+
+/// The name of the manifest of the set that is packed to `target`.
+pub(super) fn manifest_of(target: &str) -> Option<String> {
+    Some(format!("{}{MANIFEST_END}", target.strip_suffix(".tar")?))
+}
+
 /// Whether the name is that of a manifest.
 pub(in crate::source) fn is_named_manifest(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.ends_with(MANIFEST_END))

@@ -3,13 +3,15 @@
 //! 1. `read`: [`Tar`], samples from shards.
 //! 2. `header`: one tar header and its PAX records.
 //! 3. `index`: all headers of a shard, as samples.
-//! 4. `sidecar`: the index kept next to the shard.
-//! 5. `shards`: expands a path into the list of shards.
-//! 6. `manifest`: the list of a set's shards.
-//! 7. `stored`: shards in a store.
+//! 4. `links`: hard and symbolic links of a shard.
+//! 5. `sidecar`: the index kept next to the shard.
+//! 6. `shards`: expands a path into the list of shards.
+//! 7. `manifest`: the list of a set's shards.
+//! 8. `stored`: shards in a store.
 
 mod header;
 mod index;
+mod links;
 mod manifest;
 mod read;
 mod shards;
@@ -23,9 +25,9 @@ pub(super) use header::is_tar;
 pub(crate) use index::CLASSES_MEMBER;
 #[cfg(feature = "pack")]
 pub(crate) use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
-pub(super) use manifest::{is_manifest, is_named_manifest, tars_in, unmerged};
+pub(super) use manifest::{is_manifest, is_named_manifest, of_target, tars_in, unmerged};
 pub use read::Tar;
-pub(super) use shards::has_braces;
+pub(super) use shards::{check_star, has_braces};
 pub(super) use stored::is_shard;
 
 #[cfg(test)]

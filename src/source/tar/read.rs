@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use super::index::Index;
 use super::manifest::check_samples;
 use super::{index, shards, sidecar, stored};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::bytes::{Medium, room};
 use crate::source::hash::Hash;
@@ -35,8 +35,10 @@ const KEEP_INDEX: u64 = 1 << 20;
 /// - **Labels** are decimal text in the field `cls`. The **names of the classes** are a JSON array
 ///   in the member `__classes__`; WebDataset ignores members of this form. All shards that have it
 ///   must agree.
-/// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, links, hidden files and
-///   files without an extension are ignored.
+/// - **Formats.** POSIX (ustar and PAX) and GNU tar, uncompressed. Folders, hidden files and files
+///   without an extension are ignored.
+/// - **Links**, hard and symbolic, are the files of the same shard that they lead to. Other links
+///   are left out, and a warning counts them.
 /// - **Bad samples.** A sample with a repeated field, or with more than 16 fields, is an error when
 ///   it is read. Other samples are not affected.
 ///
@@ -143,6 +145,14 @@ impl Tar {
                 }
             }
         }
+        if let Some(first) = shards.iter().find(|shard| shard.index.lost.count > 0) {
+            let lost = counted(shards.iter().map(|shard| shard.index.lost.count).sum::<u64>(), "link", "links");
+            let (path, shard) = (&first.index.lost.first, first.file.path.display());
+            tracing::warn!(
+                "left out {lost} to files that are not in the same tar, such as {path} in {shard}; write the files \
+                 themselves (tar --dereference --hard-dereference)"
+            );
+        }
         let classes = named.map_or_else(Vec::new, |shard| shard.index.classes.clone());
         let set = Arc::new(Set { shards, starts });
         let tar = Tar { set, classes, looks: AtomicU64::new(0), remote };
@@ -185,11 +195,17 @@ impl Shard {
             let bytes = &map[field.offset() as usize..][..field.len() as usize];
             sample.push(&self.index.names[field.name()], bytes)?;
         }
-        // The files of a sample are adjacent, so one request loads all of them.
-        if let (Some(first), Some(last)) = (fields.first(), fields.last())
+        // The files of a sample are adjacent, so one request loads all of them. Targets of links
+        // lie elsewhere.
+        let mut own = fields.iter().filter(|field| !field.is_linked());
+        let first = own.next();
+        if let (Some(first), Some(last)) = (first, own.next_back().or(first))
             && let Some(all) = map.get(first.offset() as usize..last.end() as usize)
         {
             self.file.load(all, last.end())?;
+        }
+        for field in fields.iter().filter(|field| field.is_linked()) {
+            self.file.load(&map[field.offset() as usize..][..field.len() as usize], field.end())?;
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
         let paths = braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
         return Ok(paths.into_iter().map(|path| (PathBuf::from(path), None)).collect());
     }
+    let target = manifest::of_target(path);
+    let path = target.as_deref().unwrap_or(path);
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
     let listed = |shards: Vec<(PathBuf, Entry)>| shards.into_iter().map(|(path, entry)| (path, Some(entry))).collect();
     if !metadata.is_dir() {
@@ -40,6 +42,39 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
 /// Whether `path` has the form of a pattern.
 pub(in crate::source) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
+}
+
+/// Refuses a path with a star, which is no pattern: it would not notice a shard that is missing.
+///
+/// # Errors
+/// If `path` does not exist and has a star. The message has a pattern in braces for the files that
+/// the star stands for, if they are numbered.
+pub(in crate::source) fn check_star(path: &Path) -> Result<()> {
+    let Some((before, after)) = path.to_str().and_then(|text| text.split_once('*')) else { return Ok(()) };
+    if path.exists() {
+        return Ok(());
+    }
+    let (folder, name) = before.rsplit_once('/').unwrap_or((".", before));
+    let listed = fs::read_dir(folder).into_iter().flatten();
+    let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut middles: Vec<String> =
+        names.filter_map(|file| Some(file.strip_prefix(name)?.strip_suffix(after)?.to_owned())).collect();
+    middles.sort();
+    let instead = match numbered(&middles) {
+        Some(braces) => format!("give the pattern {before}{braces}{after}, or the folder"),
+        None => "give the folder of the files, or a pattern of shards such as train-{000..099}.tar".to_owned(),
+    };
+    Err(Error::config(format!("no such file, and a star is no pattern here: {instead}")).at_path(path))
+}
+
+/// The pattern in braces for sorted texts that end in consecutive numbers of one width.
+fn numbered(texts: &[String]) -> Option<String> {
+    let start = texts.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits: Vec<&str> = texts.iter().map(|text| text.strip_prefix(start)).collect::<Option<_>>()?;
+    let numbers: Vec<u64> = digits.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?;
+    let (first, last) = (digits[0], digits[digits.len() - 1]);
+    let follow = numbers.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
+    (follow && digits.iter().all(|text| text.len() == first.len())).then(|| format!("{start}{{{first}..{last}}}"))
 }
 
 /// The shell's brace expansion without nesting. `{000..099}` counts, with the width of its first
@@ -72,6 +107,22 @@ pub(super) fn braces(pattern: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_star_is_refused_with_the_pattern_for_the_files() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["t-08.tar", "t-09.tar", "t-10.tar", "u-1.tar", "u-3.tar"] {
+            fs::write(root.path().join(name), "").unwrap();
+        }
+        let told = |name: &str| check_star(&root.path().join(name)).unwrap_err().cause().to_owned();
+        assert!(told("t-*.tar").contains("t-{08..10}.tar"), "{}", told("t-*.tar"));
+        assert!(told("t*.tar").contains("t-{08..10}.tar"), "{}", told("t*.tar"));
+        for name in ["u-*.tar", "*.tar", "none*"] {
+            assert!(told(name).contains("give the folder of the files"), "{}", told(name));
+        }
+        fs::write(root.path().join("a*.tar"), "").unwrap();
+        check_star(&root.path().join("a*.tar")).unwrap();
+    }
 
     #[test]
     fn braces_count_with_zeros_and_list() {

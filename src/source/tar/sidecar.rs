@@ -1,9 +1,10 @@
 //! The index of `x.tar`, stored in `x.tar.index` so that the headers need not be read again.
 //!
 //! The format is that of [`kept`]: length of the tar, its modification time in ns, numbers of
-//! samples, fields, field names and classes, length of all keys (each `u64`); then the samples
-//! (`u64` end of key, `u64` end of fields), the fields (`u64` offset, `u64` length, `u32` name),
-//! names and classes, and the keys.
+//! samples, fields, field names and classes, length of all keys, number of links that are left out
+//! (each `u64`); then the samples (`u64` end of key, `u64` end of fields), the fields (`u64` offset,
+//! `u64` length, `u32` name, whose highest bit marks a link), names and classes, the path of the
+//! first link that is left out, and the keys.
 //!
 //! Each number is checked before memory is allocated for it, so the format is decoded by hand. A
 //! `serde` format would need the same checks.
@@ -14,9 +15,13 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use super::index::{End, Field, Index};
+use super::links::Lost;
 use crate::source::kept::{self, Decoder, Encoder, modified};
 
-const MAGIC: [u8; 8] = *b"wfindex\x01";
+/// The bit of a name that marks a link.
+const LINKED: u32 = 1 << 31;
+
+const MAGIC: [u8; 8] = *b"wfindex\x02";
 
 /// The sidecar of `tar`.
 pub(super) fn path(tar: &Path) -> PathBuf {
@@ -49,7 +54,7 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
     let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()];
     let counts = counts.map(|count| count as u64);
-    [tar_len, modified].into_iter().chain(counts).for_each(|number| out.long(number));
+    [tar_len, modified].into_iter().chain(counts).chain([index.lost.count]).for_each(|number| out.long(number));
     for end in &index.samples {
         out.long(end.key);
         out.long(end.field);
@@ -57,9 +62,10 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     for field in &index.fields {
         out.long(field.offset());
         out.long(field.len());
-        out.word(field.name() as u32);
+        out.word(field.name() as u32 | if field.is_linked() { LINKED } else { 0 });
     }
     index.names.iter().chain(&index.classes).for_each(|name| out.text(name));
+    out.text(&index.lost.first);
     out.bytes(index.keys.as_bytes());
     out.finish()
 }
@@ -76,7 +82,7 @@ pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index>
 /// must lie inside the tar.
 pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> Option<Index> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [len, time, samples, fields, names, classes, keys] = rest.longs()?;
+    let [len, time, samples, fields, names, classes, keys, lost] = rest.longs()?;
     if len != tar_len || modified.is_some_and(|modified| time != modified) {
         return None;
     }
@@ -90,11 +96,13 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
         index.samples.push(End { key, field });
     }
     for _ in 0..fields {
-        let ([offset, len], name) = (rest.longs()?, rest.word()?);
+        let ([offset, len], word) = (rest.longs()?, rest.word()?);
+        let name = word & !LINKED;
         if offset.checked_add(len)? > tar_len || u64::from(name) >= names {
             return None;
         }
-        index.fields.push(Field::new(offset, len, name)?);
+        let field = Field::new(offset, len, name)?;
+        index.fields.push(if word == name { field } else { field.linked() });
     }
     for _ in 0..names {
         index.names.push(rest.text()?.to_owned());
@@ -102,6 +110,7 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
     for _ in 0..classes {
         index.classes.push(rest.text()?.to_owned());
     }
+    index.lost = Lost { count: lost, first: rest.text()?.to_owned() };
     index.keys = rest.rest()?.to_owned();
     let last = index.samples.last().copied().unwrap_or_default();
     let whole = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
@@ -123,11 +132,12 @@ mod tests {
             samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
             fields: vec![
                 Field::new(512, 9, 0).unwrap(),
-                Field::new(1536, 1, 1).unwrap(),
+                Field::new(1536, 1, 1).unwrap().linked(),
                 Field::new(2560, 0, 0).unwrap(),
             ],
             names: vec!["jpg".into(), "cls".into()],
             classes: vec!["cat".into(), "dög".into()],
+            lost: Lost { count: 3, first: "ö.jpg".into() },
         }
     }
 

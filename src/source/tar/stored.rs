@@ -14,7 +14,7 @@ use super::{shards, sidecar};
 use crate::error::{Error, ErrorKind, Result, counted};
 use crate::format;
 use crate::source::ahead::Remote;
-use crate::source::bytes::Bytes;
+use crate::source::bytes::{Bytes, room};
 use crate::source::hash::fnv1a;
 use crate::source::kept;
 use crate::source::sample::MAX_FIELDS;
@@ -115,6 +115,15 @@ pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> 
             })?;
             let (mut found, mut pairs) = (found.into_iter(), Vec::new());
             while let (Some(shard), Some(index)) = (found.next(), found.next()) {
+                // The name of a set that was packed as shards.
+                if let (Err(e), true) = (&shard, urls.len() == 1)
+                    && !e.is_transient()
+                    && let Some(manifest) = manifest::manifest_of(url)
+                    && let (asked, store) = (manifest.clone(), remote)
+                    && store.repeated(move |store| store.object(&asked)).is_ok()
+                {
+                    return open(&manifest, remote, None);
+                }
                 pairs.push((shard?.expect("an absent shard is an error"), index?));
             }
             pairs
@@ -291,11 +300,13 @@ impl Bytes for Chunks<'_> {
 }
 
 /// The part of a shard with `fields`. The files of a sample are adjacent, so with the block before
-/// the first it contains the header of every file, by which [`check`] finds an index of another
-/// tar.
+/// the first it contains the header of every file, by which [`checked`] finds an index of another
+/// tar. Targets of links lie elsewhere. If all fields are links, it is the part of the first.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
-    let start = fields.iter().map(|field| field.offset()).min().unwrap_or(0);
-    let end = fields.iter().map(|field| field.end()).max().unwrap_or(0);
+    let own = || fields.iter().filter(|field| !field.is_linked());
+    let all = || own().chain(fields.first().filter(|_| own().next().is_none()));
+    let start = all().map(|field| field.offset()).min().unwrap_or(0);
+    let end = all().map(|field| field.end()).max().unwrap_or(0);
     start.saturating_sub(BLOCK as u64)..end
 }
 
@@ -312,7 +323,7 @@ pub(super) fn checked<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, fi
         let huge = field.len() > MOST_OCTAL && matches!(header.size, 0 | MOST_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
-            && is_named(&header.name, key, name);
+            && (field.is_linked() || is_named(&header.name, key, name));
         bytes.get(at..at.checked_add(usize::try_from(field.len()).ok()?)?).filter(|_| same)
     };
     file().ok_or_else(|| {
@@ -356,10 +367,28 @@ pub(super) fn read<'a>(
         return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())));
     }
     let span = span(fields);
-    let bytes = remote.read(index as u64, object, span.clone(), scratch)?;
+    let mut len = remote.read(index as u64, object, span.clone(), scratch)?.len();
+    let is_apart = |field: &Field| field.offset() < span.start + BLOCK as u64 || field.end() > span.end;
+    let apart = fields.iter().filter(|field| is_apart(field));
+    let more = apart.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
+    let buffer = room(scratch, (len as u64).saturating_add(more))?;
+    for field in apart {
+        let to = &mut buffer[len..][..BLOCK + field.len() as usize];
+        remote.direct(object, field.offset().saturating_sub(BLOCK as u64), to)?;
+        len += to.len();
+    }
+    let buffer: &'a [u8] = buffer;
+    let (bytes, mut rest) = buffer.split_at((span.end - span.start) as usize);
     for field in fields {
         let name = &names[field.name()];
-        sample.push(name, checked(bytes, span.start, sample.key(), name, field)?)?;
+        let mut start = span.start;
+        let from = if is_apart(field) {
+            start = field.offset().saturating_sub(BLOCK as u64);
+            rest.split_off(..BLOCK + field.len() as usize).unwrap_or_default()
+        } else {
+            bytes
+        };
+        sample.push(name, checked(from, start, sample.key(), name, field)?)?;
     }
     Ok(())
 }

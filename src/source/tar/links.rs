@@ -1,0 +1,134 @@
+//! Links of a shard, which are followed inside it.
+
+use std::collections::HashMap;
+
+/// Maximum number of links that lead to one file.
+const MOST_HOPS: usize = 16;
+
+/// The files of a shard by their paths, and its links.
+#[derive(Default)]
+pub(super) struct Links {
+    /// The paths of all files, one after the other.
+    paths: String,
+    files: Vec<File>,
+    links: Vec<Link>,
+}
+
+struct File {
+    /// End of its path. The path begins at the end of the path before it.
+    path: usize,
+    start: u64,
+    len: u64,
+}
+
+struct Link {
+    path: String,
+    /// Path that it leads to. `None` if that is outside the shard.
+    target: Option<String>,
+    /// Field of the index that it is.
+    field: Option<usize>,
+}
+
+/// Links that are left out, because they lead to no file of their shard.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct Lost {
+    pub(super) count: u64,
+    /// Path of the first one.
+    pub(super) first: String,
+}
+
+impl Links {
+    pub(super) fn file(&mut self, path: &str, start: u64, len: u64) {
+        self.paths.push_str(path);
+        self.files.push(File { path: self.paths.len(), start, len });
+    }
+
+    /// Adds a link with the text `target`. That of a hard link begins at the root of the archive,
+    /// and that of a symbolic link in the link's folder.
+    pub(super) fn link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
+        let target = std::str::from_utf8(target).ok();
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let target = target.and_then(|target| match (hard, target.starts_with('/')) {
+            (true, _) => plain(target),
+            (false, true) => None,
+            (false, false) => plain(&format!("{folder}/{target}")),
+        });
+        self.links.push(Link { path: path.to_owned(), target, field });
+    }
+
+    /// The fields that are links, with start and length of the file that each leads to, if there
+    /// is one.
+    pub(super) fn followed(&self) -> Vec<(usize, &str, Option<(u64, u64)>)> {
+        if self.links.is_empty() {
+            return Vec::new();
+        }
+        let (mut files, mut begin) = (HashMap::new(), 0);
+        for file in &self.files {
+            // As for a program that unpacks the archive, the last file of a path counts.
+            files.extend(plain(&self.paths[begin..file.path]).map(|path| (path, (file.start, file.len))));
+            begin = file.path;
+        }
+        let links: HashMap<String, &Link> =
+            self.links.iter().filter_map(|link| Some((plain(&link.path)?, link))).collect();
+        let follow = |link: &Link| {
+            let mut target = link.target.as_ref();
+            for _ in 0..MOST_HOPS {
+                if let Some(&file) = files.get(target?) {
+                    return Some(file);
+                }
+                target = links.get(target?)?.target.as_ref();
+            }
+            None
+        };
+        self.links.iter().filter_map(|link| Some((link.field?, &*link.path, follow(link)))).collect()
+    }
+}
+
+/// A path without `.`, `..` and empty components. `None` if it leads out of the archive.
+fn plain(path: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_to_files_of_the_shard_through_other_links_and_never_out_of_it() {
+        let mut links = Links::default();
+        links.file("./a/1.jpg", 512, 9);
+        links.file("blobs/7", 2048, 3);
+        let cases = [
+            ("a/2.jpg", "a/1.jpg", true, Some(512)),
+            ("a/3.jpg", "./a/1.jpg", true, Some(512)),
+            ("a/4.jpg", "1.jpg", true, None),
+            ("a/5.jpg", "1.jpg", false, Some(512)),
+            ("a/6.jpg", "../blobs/7", false, Some(2048)),
+            ("a/7.jpg", "./6.jpg", false, Some(2048)),
+            ("a/8.jpg", "../../blobs/7", false, None),
+            ("a/9.jpg", "/blobs/7", false, None),
+            ("a/10.jpg", "10.jpg", false, None),
+            ("a/11.jpg", "12.jpg", false, None),
+            ("a/12.jpg", "11.jpg", false, None),
+            ("a/13.jpg", "a/7.jpg", true, Some(2048)),
+            ("a/14.jpg", "../blobs", false, None),
+        ];
+        for (field, (path, target, hard, _)) in cases.iter().enumerate() {
+            links.link(path, target.as_bytes(), *hard, Some(field));
+        }
+        links.link("a/no-field", b"1.jpg", false, None);
+        let followed = links.followed();
+        assert_eq!(followed.len(), cases.len());
+        for ((field, path, found), (wanted, _, _, start)) in followed.iter().zip(&cases) {
+            assert_eq!((*path, found.map(|(start, _)| start)), (*wanted, *start), "field {field}");
+        }
+    }
+}

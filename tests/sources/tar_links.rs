@@ -1,0 +1,109 @@
+//! Promise: a link in a tar is the file of the same tar that it leads to, on this machine and in a
+//! store. Links to other files are left out, and a warning counts them.
+
+use std::fs;
+use std::sync::Arc;
+
+use warpfeed::Loader;
+use warpfeed::source::{Options, OwnedSample, Source, Tar};
+
+use crate::stores::{Objects, samples};
+use crate::warnings::Warnings;
+
+fn member(name: &str, kind: u8, link: &str, data: &[u8]) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
+    block[156] = kind;
+    block[157..157 + link.len()].copy_from_slice(link.as_bytes());
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block.extend_from_slice(data);
+    block.resize(block.len().next_multiple_of(512), 0);
+    block
+}
+
+/// A tar in which every kind of link occurs, of more than 1 MiB, so that its index is kept.
+fn tar() -> Vec<u8> {
+    let file = |name: &str, data: &[u8]| member(name, b'0', "", data);
+    let long = format!("{}/1.jpg", "a-long-folder/".repeat(9));
+    let pax = format!("linkpath={long}\n");
+    let pax = format!("{} {pax}", pax.len() + 4);
+    let long_pax = format!("path={long}\n");
+    let long_pax = format!("{} {long_pax}", long_pax.len() + 4);
+    [
+        file("a/1.jpg", b"one"),
+        file("a/1.cls", b"3"),
+        member("a/2.jpg", b'1', "a/1.jpg", b""),
+        file("a/2.cls", b"4"),
+        member("./a/3.jpg", b'2', "../blobs/x", b""),
+        member("a/4.jpg", b'1', "a/2.jpg", b""),
+        member("a/4.cls", b'2', "1.cls", b""),
+        member("a/5.jpg", b'2', "/etc/passwd", b""),
+        member("a/6.jpg", b'2', "none.jpg", b""),
+        file("a/6.cls", b"5"),
+        file("a/big.bin", &vec![7; 1 << 20]),
+        member("folder", b'5', "", b""),
+        member("last", b'2', "a", b""),
+        file("blobs/x", b"the blob"),
+        member("pax", b'x', "", long_pax.as_bytes()),
+        file("cut.jpg", b"long"),
+        member("pax", b'x', "", pax.as_bytes()),
+        member("a/7.jpg", b'1', "cut.jpg", b""),
+        member("././@LongLink", b'K', "", format!("{long}\0").as_bytes()),
+        member("a/8.jpg", b'1', "cut.jpg", b""),
+        vec![0; 1024],
+    ]
+    .concat()
+}
+
+fn expected() -> Vec<OwnedSample> {
+    let long = format!("{}/1", "a-long-folder/".repeat(9));
+    vec![
+        OwnedSample::new("a/1").field("jpg", *b"one").label(3),
+        OwnedSample::new("a/2").field("jpg", *b"one").label(4),
+        OwnedSample::new("a/3").field("jpg", *b"the blob"),
+        OwnedSample::new("a/4").field("jpg", *b"one").label(3),
+        OwnedSample::new("a/6").label(5),
+        OwnedSample::new("a/big").field("bin", vec![7; 1 << 20]),
+        OwnedSample::new(long).field("jpg", *b"long"),
+        OwnedSample::new("a/7").field("jpg", *b"long"),
+        OwnedSample::new("a/8").field("jpg", *b"long"),
+    ]
+}
+
+#[test]
+fn links_are_the_files_that_they_lead_to_and_others_are_counted_in_a_warning() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.tar");
+    fs::write(&path, tar()).unwrap();
+    // The second time, the index is not made but read.
+    for kept in [false, true] {
+        assert_eq!(root.path().join("x.tar.index").exists(), kept);
+        let warnings = Warnings::default();
+        let source = tracing::subscriber::with_default(warnings.clone(), || Tar::open(&path).unwrap());
+        assert_eq!(samples(&source), expected());
+        let labels: Vec<_> = (0..4).map(|i| source.label(i, &mut Vec::new()).unwrap()).collect();
+        assert_eq!(labels, [Some(3), Some(4), None, Some(3)]);
+        let told = warnings.0.lock().unwrap().clone();
+        assert!(told.len() == 1 && told[0].contains("left out 2 links") && told[0].contains("a/5.jpg"), "{told:?}");
+    }
+    assert_eq!(samples(&Tar::open_unmapped(&path).unwrap()), expected());
+}
+
+#[test]
+fn links_in_a_shard_of_a_store_are_those_of_the_machine_with_and_without_reading_ahead() {
+    let store = Objects::default();
+    store.put("mem://links/x.tar", tar());
+    let options = Options::new().store("mem", Arc::new(store.clone()));
+    let source = options.open("mem://links/x.tar").unwrap();
+    assert_eq!(samples(&*source), expected());
+    let labels: Vec<_> = (0..4).map(|i| source.label(i, &mut Vec::new()).unwrap()).collect();
+    assert_eq!(labels, [Some(3), Some(4), None, Some(3)]);
+    let loader = Loader::new("mem://links/x.tar").store("mem", store).without("image");
+    let loader = loader.subset([3, 0, 1]).batch_size(3);
+    let batches: Vec<_> = loader.into_iter().map(|batch| batch.unwrap().labels().unwrap().to_vec()).collect();
+    assert_eq!(batches, [[3, 3, 4]]);
+}
