@@ -84,6 +84,8 @@ pub(super) fn voc_of_list(path: &Path) -> Option<PathBuf> {
 
 /// Number of folders that are looked at for annotations. More are classes.
 const LOOKED_FOR_ANNOTATIONS: usize = 16;
+/// Bytes that tell whether a file has annotations.
+const ANNOTATIONS_START: usize = 4096;
 
 /// Describes the annotations of a folder that would open as class folders, and says what to open
 /// instead. `None` if it has none. `pictures` are the folders of the pictures, below `folder`.
@@ -95,7 +97,11 @@ pub(super) fn annotations_in<'a>(folder: Tree<'_>, pictures: impl Iterator<Item 
     let of = |ends: &[&str], is: fn(&[u8]) -> bool| {
         let has_end =
             |name: &&String| Path::new(name).extension().is_some_and(|end| ends.iter().any(|one| end == *one));
-        files.iter().filter(has_end).take(LOOKED_FOR_ANNOTATIONS).find(|name| is(&folder.start(name)))
+        files
+            .iter()
+            .filter(has_end)
+            .take(LOOKED_FOR_ANNOTATIONS)
+            .find(|name| is(&folder.start_of(name, ANNOTATIONS_START)))
     };
     if let Some(name) = of(&["yaml", "yml"], is_yolo_data) {
         return Some(yolo(name));

@@ -16,7 +16,7 @@ const DEPTH: usize = 2;
 /// Maximum number of folders that are searched at one depth. More are classes, not splits.
 const FOLDERS: usize = 256;
 /// Bytes that tell the kind of a file.
-const START: usize = 4096;
+const START: usize = 512;
 
 /// A folder.
 #[derive(Clone, Copy)]
@@ -78,18 +78,22 @@ impl<'a> Tree<'a> {
 
     /// The first bytes of a file in the folder; none if it cannot be read.
     pub(super) fn start(self, name: &str) -> Vec<u8> {
+        self.start_of(name, START)
+    }
+
+    /// The first `len` bytes of a file, like [`start`](Tree::start).
+    pub(super) fn start_of(self, name: &str, len: usize) -> Vec<u8> {
         let mut start = Vec::new();
         match self {
             Tree::Local(folder) => {
-                let read =
-                    file::open(folder.join(name)).and_then(|file| file.take(START as u64).read_to_end(&mut start));
+                let read = file::open(folder.join(name)).and_then(|file| file.take(len as u64).read_to_end(&mut start));
                 if read.is_err() {
                     start.clear();
                 }
             }
             Tree::Stored(_, _, remote) => {
                 if let Some((_, object)) = self.below().find(|(found, _)| *found == name) {
-                    start = remote.bytes(object, 0, object.len.min(START as u64)).unwrap_or_default();
+                    start = remote.bytes(object, 0, object.len.min(len as u64)).unwrap_or_default();
                 }
             }
         }
