@@ -108,7 +108,8 @@
 //! time. It would also change pixels for everyone. Much larger pictures gain more from being packed
 //! smaller once (`warpfeed pack --max-side`).
 
-// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `formats` decodes the
+// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `jpegs` is
+// its codec, and `side_by_side` decodes several JPEGs at a time. `formats` decodes the
 // other formats, TIFF with the reader in `tiff`, and `image` converts them to RGB. `orientation`
 // turns pictures upright by their EXIF tag, for all formats, and `frame` their annotations. `raw`
 // reads pixels that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group`
@@ -129,6 +130,7 @@ mod image;
 mod indexed;
 mod info;
 pub(crate) mod jpeg;
+mod jpegs;
 mod options;
 mod orientation;
 mod picture;
@@ -136,6 +138,7 @@ mod pixels;
 mod png;
 pub mod raw;
 mod scratch;
+mod side_by_side;
 mod standard;
 mod stored;
 #[cfg(feature = "formats")]

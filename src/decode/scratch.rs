@@ -1,12 +1,12 @@
 //! Memory that the codecs of a thread keep between pictures.
 
-use super::codecs;
 #[cfg(feature = "formats")]
 use super::image;
+use super::jpegs;
 
 /// Limits the memory that the codecs of the calling thread keep to `limit` bytes.
 pub(crate) fn keep(limit: usize) {
-    let kept = codecs::keep(limit);
+    let kept = jpegs::keep(limit);
     #[cfg(feature = "formats")]
     image::keep(limit - kept);
     #[cfg(not(feature = "formats"))]
@@ -15,7 +15,7 @@ pub(crate) fn keep(limit: usize) {
 
 /// Frees the memory that the codecs of the calling thread keep.
 pub(crate) fn release() {
-    codecs::release();
+    jpegs::release();
     #[cfg(feature = "formats")]
     image::release();
 }

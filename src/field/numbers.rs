@@ -64,8 +64,8 @@ impl Numbers {
     fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
         match shape {
             None if found != expected => Err(field.error(format_args!(
-                "has {found} bytes, its dtype and shape need {expected}; only a name that ends in npy, json or txt \
-                     has another encoding than an array without a header"
+                "has {found} bytes, its dtype and shape need {expected}; a field is read as an array without a header \
+                 unless its name ends in npy, json or txt"
             ))),
             Some(_) if found == 0 && expected > 0 => Err(field.error(format_args!(
                 "is empty, the loader expects the shape {:?}: write a value, such as nan, where one is missing",

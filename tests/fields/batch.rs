@@ -98,7 +98,11 @@ fn other_fields_travel_with_the_batch() {
     assert!(batch.field("other").is_none());
 
     let e = make(&[3]).into_iter().next().unwrap().unwrap_err();
-    assert_eq!(e.to_string(), "sample 0 (0): source: field \"emb\" has 8 bytes, its dtype and shape need 12");
+    assert_eq!(
+        e.to_string(),
+        "sample 0 (0): source: field \"emb\" has 8 bytes, its dtype and shape need 12; a field is read as an array without \
+         a header unless its name ends in npy, json or txt"
+    );
     let e = make(&[2]).field("mask", field::Numbers::new(Dtype::U8, [1])).into_iter().next().unwrap().unwrap_err();
     assert!(e.to_string().contains("no field \"mask\" among"), "{e}");
 }

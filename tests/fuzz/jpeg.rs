@@ -4,7 +4,7 @@ use super::coefficients::Coefficients;
 use super::header::{Coding, Header};
 use super::libjpeg::{self, Options, encode};
 use super::tests::{decode, groups};
-use crate::decode::codecs::side_by_side::Group;
+use crate::decode::side_by_side::Group;
 use crate::decode::{Condition, Pixels, Rect, check, standard};
 use crate::error::Result;
 use crate::fuzz::{self, Random};

@@ -172,9 +172,9 @@ fn peak() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// A member whose link name is its own name.
-fn linked(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
-    member(name, kind, data, |header| header[157..157 + name.len()].copy_from_slice(name.as_bytes()))
+/// A link to `target`.
+fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
+    member(name, kind, b"", |header| header[157..157 + target.len()].copy_from_slice(target.as_bytes()))
 }
 
 /// Names in a tar are only keys. They are never opened, followed or created.
@@ -188,9 +188,14 @@ fn no_path_in_a_tar_is_opened() {
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
     let picture = picture(4, 4);
     // For each name: a file, and a symbolic and a hard link to it.
-    let members = names
-        .iter()
-        .flat_map(|name| [(b'0', &picture[..]), (b'2', b""), (b'1', b"")].map(|(kind, data)| linked(name, kind, data)));
+    let members = names.iter().flat_map(|name| {
+        let stem = name.strip_suffix(".png").unwrap();
+        [
+            member(name, b'0', &picture, |_| ()),
+            linked(&format!("{stem}.soft.png"), b'2', name),
+            linked(&format!("{stem}.hard.png"), b'1', name),
+        ]
+    });
     let tar = [members.collect::<Vec<_>>().concat(), vec![0; 1024]].concat();
     let folder = root.path().join("shards");
     fs::create_dir(&folder).unwrap();
@@ -199,11 +204,17 @@ fn no_path_in_a_tar_is_opened() {
     fs::remove_file(&secret).unwrap();
 
     let source = Tar::open(&path).unwrap();
-    assert_eq!(source.len(), names.len(), "links are not samples");
-    let mut scratch = Vec::new();
+    assert_eq!(source.len(), names.len(), "links are fields of the samples");
+    let (mut scratch, mut links) = (Vec::new(), 0);
     for i in 0..source.len() {
-        assert_eq!(source.read(i, &mut scratch).unwrap().field("png").unwrap(), picture, "the bytes in the tar");
+        let sample = source.read(i, &mut scratch).unwrap();
+        assert_eq!(sample.field("png").unwrap(), picture, "the bytes in the tar");
+        for link in ["soft.png", "hard.png"].into_iter().filter_map(|name| sample.field(name)) {
+            assert_eq!(link, picture, "the bytes in the tar");
+            links += 1;
+        }
     }
+    assert!(links >= names.len(), "hard links lead to the files of the tar");
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).batch_size(2);
     assert!(loader.into_iter().all(|batch| batch.is_ok()));
     assert!(!secret.exists() && files(root.path()) == 1, "nothing was created");

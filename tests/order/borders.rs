@@ -237,9 +237,8 @@ fn errors_of_the_next_epoch_wait_for_it() {
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.of(1) >= 16);
         assert!(batches.faults().is_empty());
-        let results: Vec<_> = batches.epoch(1).collect();
-        let e = results[0].as_ref().unwrap_err();
-        assert!(results.len() == 1 && e.cause() == "100 is lost" && e.sample() == Some(EPOCH), "{e}");
+        let e = batches.epoch(1).next().unwrap().unwrap_err();
+        assert!(e.cause() == "100 is lost" && e.sample() == Some(EPOCH), "{e}");
         let mut plain = loader(&source, |_| 20).epochs(1).host().unwrap();
         assert!(plain.epoch(1).next().unwrap().is_err());
         assert_eq!(batches.checkpoint(), plain.checkpoint(), "the failed batch comes next");

@@ -327,7 +327,7 @@ fn targets_that_a_store_cannot_hold_are_refused() {
         let e = pack.to(url).unwrap_err();
         assert!(e.cause().contains(words), "{e}");
     };
-    refused(store.pack(&set), "mem://bucket/x.lmdb", "an LMDB is a file of this machine");
+    refused(Pack::new(&set).stores(store.stores()), "mem://bucket/x.lmdb", "an LMDB is a file of this machine");
     refused(Pack::new(&set).stores(store.stores()), URL, "set shard_size(bytes) or shard_samples(samples)");
     refused(store.pack(&set), "s3://bucket/x.tar", "no store is known for s3://");
     let read_only: Arc<dyn Store> = Arc::new(ReadOnly(store.clone()));

@@ -111,9 +111,10 @@ fn a_class_that_is_not_in_the_list_is_an_error_that_names_it_or_is_skipped() {
     let batch = batches.epoch(0).next().unwrap().unwrap();
     let sound: Vec<bool> = batch.valid().collect();
     let names: Vec<&str> = batch.keys().map(|key| key.split('/').next().unwrap()).collect();
-    for ((name, valid), label) in names.iter().zip(sound).zip(batch.labels().unwrap()) {
-        assert_eq!(valid, LIST.contains(name), "{name}");
-        assert!(!valid || *label == place(name));
+    // In place of the others are samples of listed classes.
+    assert_eq!(sound.iter().filter(|valid| !**valid).count(), 3);
+    for (name, label) in names.iter().zip(batch.labels().unwrap()) {
+        assert!(LIST.contains(name) && *label == place(name), "{name}");
     }
     let faults = batches.faults();
     let causes: Vec<&str> = faults.iter().map(|fault| fault.error.cause()).collect();

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use super::jpeg::Jpeg;
 use super::unknown::unknown;
+use crate::decode::jpegs::Jpeg;
 use crate::decode::raw::Npy;
 use crate::decode::{Codec, Options, Picture, Size};
 use crate::error::{Error, Result};

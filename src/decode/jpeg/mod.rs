@@ -14,7 +14,7 @@
 //! 10. `transit`: one picture in the lanes of `entropy`.
 //! 11. `bitstream`: the data that a device needs to decode a part of a picture.
 //!
-//! In this module a picture is its bytes and an [`Opened`]. `codecs::side_by_side` decodes several
+//! In this module a picture is its bytes and an [`Opened`]. `side_by_side` decodes several
 //! pictures at a time.
 
 pub(crate) mod bits;

@@ -7,7 +7,7 @@ mod small;
 use super::fuzz::{damage, random_jpeg};
 use super::kernels::Backend;
 use super::libjpeg::{Options, encode};
-use crate::decode::codecs::side_by_side::Group;
+use crate::decode::side_by_side::Group;
 use crate::decode::{Job, Pixels, Rect, Size, standard};
 use crate::error::Result;
 use crate::fuzz::Random;

@@ -1,6 +1,7 @@
 //! Strips and tiles.
 
-use super::{Meaning, Numbers, Tiff, unpack};
+use super::page::{Meaning, Numbers, Tiff};
+use super::unpack;
 use crate::decode::Size;
 
 /// Bytes of a strip or tile, at most.

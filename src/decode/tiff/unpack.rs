@@ -4,10 +4,11 @@
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};
 
-use crate::decode::codecs::Jpeg;
 use crate::decode::jpeg::Opened;
+use crate::decode::jpegs::Jpeg;
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Picture, Pixels, Rect, Size};
+use crate::error::Error;
 
 fn ends(at: usize, to: &[u8]) -> String {
     format!("a strip or tile ends after {at} of {} bytes", to.len())
@@ -86,7 +87,7 @@ pub(super) fn jpeg(
         }
         None => data,
     };
-    let cause = |e: crate::Error| e.cause().to_owned();
+    let cause = |e: Error| e.cause().to_owned();
     let mut opened = Opened::read(bytes).map_err(cause)?;
     let (size, components) = (opened.layout.size, opened.header.frame.components().len());
     if size.width != part.width || size.height < part.height || components != channels {

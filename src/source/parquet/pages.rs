@@ -17,8 +17,9 @@ use super::schema::{Leaf, Levels, Plain};
 use super::{delta, index};
 use crate::error::{Error, Result};
 
-/// Maximum number of values in a page, for which memory is taken before they are decoded.
-const MAX_VALUES: usize = 4 << 20;
+/// Maximum number of values in a page, for which memory is taken before they are decoded. Run lengths
+/// put 20,000 lists of 512 equal numbers into one page, which pyarrow does by default.
+const MAX_VALUES: usize = 64 << 20;
 /// Memory for dictionaries of lists, beyond what the file declares.
 const RESERVE: u64 = 8 << 20;
 const LISTS: &str = "the lists of a row group need";

@@ -37,6 +37,9 @@ pub(super) struct Lost {
     pub(super) first: String,
 }
 
+/// Start and length of a file.
+type Extent = (u64, u64);
+
 impl Links {
     pub(super) fn file(&mut self, path: &str, start: u64, len: u64) {
         self.paths.push_str(path);
@@ -58,7 +61,7 @@ impl Links {
 
     /// The fields that are links, with start and length of the file that each leads to, if there
     /// is one.
-    pub(super) fn followed(&self) -> Vec<(usize, &str, Option<(u64, u64)>)> {
+    pub(super) fn followed(&self) -> Vec<(usize, &str, Option<Extent>)> {
         if self.links.is_empty() {
             return Vec::new();
         }

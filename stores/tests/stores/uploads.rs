@@ -15,11 +15,11 @@ const LARGE: usize = 18 << 20;
 const DENIED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
-/// The server of all tests, which each have a bucket of their own.
+/// The server of the test of this process.
 fn server() -> &'static Server {
     static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
         let (server, address) = Server::start();
-        // SAFETY: all tests begin here, so no thread reads a variable yet.
+        // SAFETY: the only test of this process begins here, so no thread reads a variable yet.
         unsafe {
             std::env::set_var("AWS_ENDPOINT_URL", &address);
             std::env::set_var("AWS_ACCESS_KEY_ID", "a");
@@ -32,6 +32,7 @@ fn server() -> &'static Server {
 }
 
 fn store() -> Arc<dyn Store> {
+    server();
     warpfeed_stores::all().into_iter().find(|(scheme, _)| *scheme == "s3").unwrap().1
 }
 

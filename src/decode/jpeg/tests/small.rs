@@ -8,8 +8,8 @@
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::groups;
-use crate::decode::codecs::side_by_side::Group;
 use crate::decode::jpeg::fuzz::damage;
+use crate::decode::side_by_side::Group;
 use crate::decode::{Job, Pixels, Rect, Size, standard};
 use crate::error::Result;
 use crate::fuzz::Random;

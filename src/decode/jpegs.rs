@@ -9,7 +9,7 @@ use crate::format::{self, Format};
 
 /// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what it supports.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::decode) struct Jpeg;
+pub(super) struct Jpeg;
 
 impl Codec for Jpeg {
     fn format(&self) -> Format {
@@ -43,12 +43,12 @@ impl Codec for Jpeg {
 
 /// Frees the calling thread's decoding memory if it exceeds `limit` bytes. Returns the number of
 /// bytes that remain.
-pub(in crate::decode) fn keep(limit: usize) -> usize {
+pub(super) fn keep(limit: usize) -> usize {
     GROUP.with_borrow_mut(|group| group.keep(limit))
 }
 
 /// Frees the memory that the calling thread decodes with.
-pub(in crate::decode) fn release() {
+pub(super) fn release() {
     GROUP.take();
 }
 

@@ -11,7 +11,7 @@ use crate::decode::{Job, Picture, Pixels, Rect};
 use crate::error::Result;
 
 /// State with which a thread decodes. Its memory is reused from group to group.
-pub(in crate::decode) struct Group {
+pub(super) struct Group {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
@@ -42,7 +42,7 @@ impl Default for Group {
 }
 
 impl Group {
-    pub(in crate::decode) fn new(backend: Backend) -> Self {
+    pub(super) fn new(backend: Backend) -> Self {
         Group {
             backend,
             machine: Machine::new(backend.entropy()),
@@ -55,7 +55,7 @@ impl Group {
 
     /// Decodes all jobs, which must have been opened by this decoder's codec. Each job gets its own
     /// result.
-    pub(in crate::decode) fn decode(&mut self, jobs: &mut [Job<'_>]) {
+    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
             // The previous group was cut short by a panic, which is a bug here.
             *self = Group::new(self.backend);
@@ -88,7 +88,7 @@ impl Group {
     }
 
     /// Reads all of a picture and describes its damage.
-    pub(in crate::decode) fn damage(&mut self, picture: &Picture<'_>) -> Result<Option<String>> {
+    pub(super) fn damage(&mut self, picture: &Picture<'_>) -> Result<Option<String>> {
         let coefficients = &mut self.plain.coefficients;
         let decoded = coefficients.decode(picture.bytes(), &opened(picture).header);
         let damage = decoded.map(|()| coefficients.damage());
@@ -98,7 +98,7 @@ impl Group {
 
     /// Frees cached memory if it exceeds `limit` bytes: coefficients, and pixels before they are
     /// turned. Returns how many bytes of both remain.
-    pub(in crate::decode) fn keep(&mut self, limit: usize) -> usize {
+    pub(super) fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let all = self.plain.coefficients.memory() + stored;
         if all <= limit {
@@ -260,7 +260,7 @@ impl Plain {
 }
 
 /// The header of a picture, as the codec read it.
-pub(in crate::decode) fn opened<'p>(picture: &'p Picture<'_>) -> &'p Opened {
+pub(super) fn opened<'p>(picture: &'p Picture<'_>) -> &'p Opened {
     match &picture.header {
         Header::Jpeg(opened) => opened,
         _ => unreachable!("a registry passes a picture to the codec that opened it"),

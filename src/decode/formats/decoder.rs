@@ -1,0 +1,70 @@
+//! What the decoders of all formats have in common.
+
+use crate::decode::Size;
+
+/// Opens a file: reads the header of bytes that match the format. The second argument limits the
+/// bytes of the decoder's own buffers.
+pub(in crate::decode) type Open = for<'a> fn(&'a [u8], usize) -> Result<Opened<'a>, String>;
+
+/// A file whose header has been read.
+pub(in crate::decode) type Opened<'a> = Box<dyn Decoder + Send + 'a>;
+
+/// A picture of one format.
+pub(in crate::decode) trait Decoder {
+    /// Size of the stored picture. A side may be 0.
+    fn size(&self) -> Size;
+
+    /// The stored pixels, in which [`read`](Decoder::read) writes them.
+    fn color(&self) -> Color;
+
+    /// The EXIF orientation: 1 to 8, or another value for upright.
+    fn orientation(&self) -> u8;
+
+    /// Decodes all pixels into `to`, which has their size.
+    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
+
+    /// Whether a pixel is stored as one number of up to 8 bits: an index of the palette, or grey.
+    fn is_indexed(&self) -> bool {
+        false
+    }
+
+    /// Decodes these numbers into `to`, which has one byte for each pixel. Only a decoder that
+    /// [is indexed](Decoder::is_indexed) can.
+    fn read_indices(self: Box<Self>, _to: &mut [u8]) -> Result<(), String> {
+        Err("the pixels are not stored as one number".to_owned())
+    }
+}
+
+/// The values of a pixel: grey or red, green and blue, then perhaps alpha.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::decode) struct Color {
+    /// Number of channels, 1 to 4.
+    pub(in crate::decode) channels: u8,
+    pub(in crate::decode) depth: Depth,
+}
+
+/// Type of the values, in native byte order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::decode) enum Depth {
+    U8,
+    U16,
+    F32,
+}
+
+impl Color {
+    pub(in crate::decode) const RGB8: Color = Color::of_8_bits(3);
+
+    pub(in crate::decode) const fn of_8_bits(channels: u8) -> Self {
+        Color { channels, depth: Depth::U8 }
+    }
+
+    /// Bytes of a pixel.
+    pub(in crate::decode) fn bytes(self) -> u64 {
+        let each = match self.depth {
+            Depth::U8 => 1,
+            Depth::U16 => 2,
+            Depth::F32 => 4,
+        };
+        u64::from(self.channels) * each
+    }
+}
