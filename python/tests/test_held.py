@@ -57,7 +57,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tup
         "voc": (folder / "voc", boxes),
         "yolo": (warpfeed.Yolo(folder / "yolo"), boxes),
         "table": (table(folder / "table"), {"table": columns}),
-        "parquet": (formats / "parquet" / "checksums.parquet", {}),
+        "parquet": (formats / "parquet" / "hub" / "train", {}),
         "mds": (formats / "mds", {}),
         "python": (Pictures(40, "pair"), {}),
         "python without labels": (Pictures(40, "unlabelled"), {"fields": {"emb": Numbers("u8", [8])}}),

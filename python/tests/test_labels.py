@@ -163,7 +163,7 @@ def test_the_categories_of_coco_have_their_ids_also_when_classes_are_renumbered(
     assert [renumbered.category_ids[k] for k in batch["boxes.class"][0][:2]] == [90, 7]
     more = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
     assert more.category_ids == [], "one class has no id"
-    assert Loader(pictures(tmp_path / "plain", ["a"]), output="numpy").category_ids == []
+    assert Loader(pictures(tmp_path / "plain", ["a"]), output="numpy", unlabelled=True).category_ids == []
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])

@@ -257,7 +257,8 @@ loader = warpfeed.Loader({mini!r}, order=order, epochs=3, augment=warpfeed.Augme
 assert len(list(loader)) == 1
 try:
     next(iter(loader))
-except IndexError:
+except warpfeed.WarpfeedError as e:
+    assert isinstance(e.__cause__, IndexError), e.__cause__
     print("raised")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

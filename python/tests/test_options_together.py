@@ -99,7 +99,7 @@ OTHERS = {
         "max_skipped", "strict", "retries", "timeout", "memory_limit", "max_pixels", "max_sample_bytes", "to_8_bits",
     ],
     "other kinds of data sets": [
-        "table", "index", "cache_dir", "cache_bytes", "cache_refresh", "by_class_name", "keep_labels", "annotations_follow", "unlabelled",
+        "table", "masks", "index", "cache_dir", "cache_bytes", "cache_refresh", "by_class_name", "keep_labels", "annotations_follow", "unlabelled",
     ],
     "says what another option does": ["transform_moves_pixels"],
     "ranks and runs": ["world_size", "distributed", "resume"],

@@ -176,10 +176,10 @@ def test_exif_turns_an_image_of_pillow_like_the_bytes_of_its_file(form: str) -> 
             assert np.array_equal(batch_of(lambda i, o=orientation, g=give: (g(i, o), i), **options)[0], want)
     # Annotations of the stored pixels are turned with the image. If it is unknown which were
     # annotated, the sample is an error, as for bytes.
-    boxes = b"0 0.25 0.25 0.5 0.5\n"
+    boxes = np.array([[1, 1, 3, 3]], "f4")
     fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "without": ["label"]}
     for give in (file, opened):
-        sample = lambda i, give=give: {"image": give(i, 3), "boxes.txt": boxes}  # noqa: E731
+        sample = lambda i, give=give: {"image": give(i, 3), "boxes": boxes}  # noqa: E731
         with pytest.raises(WarpfeedError, match="annotations_follow"):
             batch_of(sample, **fields)
 

@@ -9,9 +9,10 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::decode::formats::{self, Color, Depth, Open};
+use crate::decode::decoder::{AnyDecoder, Color, Depth, Open, Opened};
+use crate::decode::formats;
 use crate::decode::orientation::Orientation;
-use crate::decode::{Options, Size, Stored};
+use crate::decode::{Options, Stored};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
@@ -34,34 +35,6 @@ pub(super) struct Image {
     pub(super) open: Open,
     /// The limit on pixels determines how much memory a decoder may allocate.
     pub(super) options: Options,
-}
-
-/// A picture whose header has been read.
-pub(super) struct Opened<'a> {
-    /// Consumed by decoding.
-    decoder: Option<formats::Opened<'a>>,
-    /// Bytes that a check of the values takes if only maps read them, else 0.
-    check_memory: u64,
-    /// Size before the picture is turned.
-    stored: Size,
-    orientation: Orientation,
-}
-
-impl Opened<'_> {
-    /// Size of the upright picture.
-    pub(super) fn size(&self) -> Size {
-        self.orientation.size(self.stored)
-    }
-
-    /// Bytes that a check of the values takes if only maps read them, else 0.
-    pub(super) fn check_memory(&self) -> u64 {
-        self.check_memory
-    }
-
-    /// Orientation of the stored picture.
-    pub(super) fn orientation(&self) -> Orientation {
-        self.orientation
-    }
 }
 
 impl Image {
@@ -139,12 +112,12 @@ impl Image {
         )))
     }
 
-    fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<formats::Opened<'a>> {
+    fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<AnyDecoder<'a>> {
         (self.open)(bytes, allocation(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
     /// Decodes into `to`. A panic of a decoder, which is a bug in its crate, becomes an error.
-    fn read_image(&self, bytes: &[u8], decoder: formats::Opened<'_>, to: &mut [u8]) -> Result<()> {
+    fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, to: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(to)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
             .map_err(|e| self.fail(bytes, &e))
@@ -233,7 +206,7 @@ mod tests {
     use image::{DynamicImage, ExtendedColorType, ImageEncoder, ImageFormat};
 
     use super::*;
-    use crate::decode::{Codecs, Pixels, Rect, standard};
+    use crate::decode::{Codecs, Pixels, Rect, Size, standard};
 
     const W: u32 = 13;
     const H: u32 = 9;
@@ -421,7 +394,7 @@ mod tests {
     #[test]
     fn a_panic_of_a_decoder_is_an_error() {
         struct Panics;
-        impl formats::Decoder for Panics {
+        impl crate::decode::decoder::Decoder for Panics {
             fn size(&self) -> Size {
                 Size::new(1, 1)
             }

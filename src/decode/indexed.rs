@@ -1,7 +1,8 @@
 //! Pictures of formats other than PNG as one number per pixel: the content of masks. A palette
 //! gives its indices, as Pillow does, and grey its values. On request each pixel is its color.
 
-use super::formats::{self, Open};
+use super::decoder::{AnyDecoder, Open};
+use super::formats;
 use super::image::allocation;
 use super::standard::standard;
 use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
@@ -20,7 +21,7 @@ enum Form<'a> {
     Colors {
         colors: bool,
     },
-    Indices(formats::Opened<'a>),
+    Indices(AnyDecoder<'a>),
     /// A TIFF of grey with more than 8 bits.
     Values(Box<Stored<'a>>),
 }

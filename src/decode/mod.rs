@@ -110,7 +110,7 @@
 
 // Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `jpegs` is
 // its codec, and `side_by_side` decodes several JPEGs at a time. `formats` decodes the
-// other formats, TIFF with the reader in `tiff`, and `image` converts them to RGB. `orientation`
+// other formats behind the trait in `decoder`, TIFF with the reader in `tiff`, and `image` converts them to RGB. `orientation`
 // turns pictures upright by their EXIF tag, for all formats, and `frame` their annotations. `raw`
 // reads pixels that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group`
 // decodes several pictures together. `condition` is the judgement of `check`, and `info` what a
@@ -120,6 +120,8 @@
 
 mod codecs;
 mod condition;
+#[cfg(feature = "formats")]
+mod decoder;
 #[cfg(feature = "formats")]
 mod formats;
 mod frame;

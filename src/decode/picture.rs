@@ -143,7 +143,7 @@ pub(super) enum Header<'a> {
     None(PhantomData<&'a ()>),
     Jpeg(jpeg::Opened),
     #[cfg(feature = "formats")]
-    Image(super::image::Opened<'a>),
+    Image(super::decoder::Opened<'a>),
     Own(Box<dyn Any + Send>),
 }
 

@@ -1,7 +1,7 @@
 //! BMP: palettes, run-length codes, and pixels of 16, 24 and 32 bits, with Pillow's rounding.
 
-use super::{Color, Decoder, Opened};
 use crate::decode::Size;
+use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
 /// Length of the file header, after which the bitmap header begins.
 const FILE_HEADER: usize = 14;
@@ -57,7 +57,7 @@ impl Field {
     }
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<Opened<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, String> {
     read(bytes).map(|bmp| Box::new(bmp) as _)
 }
 

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use gif::{ColorOutput, DecodeOptions, MemoryLimit};
 
-use super::{Color, Decoder, Opened};
 use crate::decode::Size;
+use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
 /// A GIF up to the data of its first frame.
 struct Gif<'a> {
@@ -18,7 +18,7 @@ struct Gif<'a> {
     transparent: Option<u8>,
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     options.set_memory_limit(NonZeroU64::new(limit as u64).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));

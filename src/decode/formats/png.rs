@@ -2,8 +2,8 @@
 
 use std::io::Cursor;
 
-use super::{Color, Decoder, Depth, Opened};
 use crate::decode::Size;
+use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
 use crate::decode::orientation::chunk_orientation;
 
 struct Png<'a> {
@@ -11,7 +11,7 @@ struct Png<'a> {
     color: Color,
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: limit });
     // Palettes become colours, and fewer than 8 bits become 8.
     decoder.set_transformations(png::Transformations::EXPAND);

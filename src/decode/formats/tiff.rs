@@ -1,7 +1,7 @@
 //! The first page of a TIFF as a picture.
 
-use super::{Color, Decoder, Depth, Opened};
 use crate::decode::Size;
+use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
 use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
 
 struct Page<'a> {
@@ -11,7 +11,7 @@ struct Page<'a> {
     palette: Vec<[u8; 3]>,
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
     let tiff = Tiff::open(bytes)?;
     let depth = match (tiff.bits, tiff.numbers) {
         (1 | 2 | 4 | 8, Numbers::Unsigned) => Some(Depth::U8),

@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use image_webp::WebPDecoder;
 
-use super::{Color, Decoder, Opened};
 use crate::decode::Size;
+use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 use crate::decode::orientation::chunk_orientation;
 
 struct WebP<'a> {
@@ -13,7 +13,7 @@ struct WebP<'a> {
     orientation: u8,
 }
 
-pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<Opened<'_>, String> {
+pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|e| e.to_string())?;
     decoder.set_memory_limit(limit);
     let exif = decoder.exif_metadata().map_err(|e| e.to_string())?;

@@ -1,16 +1,17 @@
-//! What the decoders of all formats have in common.
+//! What the decoders of formats other than JPEG have in common.
 
-use crate::decode::Size;
+use super::Size;
+use super::orientation::Orientation;
 
 /// Opens a file: reads the header of bytes that match the format. The second argument limits the
 /// bytes of the decoder's own buffers.
-pub(in crate::decode) type Open = for<'a> fn(&'a [u8], usize) -> Result<Opened<'a>, String>;
+pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, String>;
 
 /// A file whose header has been read.
-pub(in crate::decode) type Opened<'a> = Box<dyn Decoder + Send + 'a>;
+pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
 /// A picture of one format.
-pub(in crate::decode) trait Decoder {
+pub(super) trait Decoder {
     /// Size of the stored picture. A side may be 0.
     fn size(&self) -> Size;
 
@@ -37,34 +38,62 @@ pub(in crate::decode) trait Decoder {
 
 /// The values of a pixel: grey or red, green and blue, then perhaps alpha.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode) struct Color {
+pub(super) struct Color {
     /// Number of channels, 1 to 4.
-    pub(in crate::decode) channels: u8,
-    pub(in crate::decode) depth: Depth,
+    pub(super) channels: u8,
+    pub(super) depth: Depth,
 }
 
 /// Type of the values, in native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode) enum Depth {
+pub(super) enum Depth {
     U8,
     U16,
     F32,
 }
 
 impl Color {
-    pub(in crate::decode) const RGB8: Color = Color::of_8_bits(3);
+    pub(super) const RGB8: Color = Color::of_8_bits(3);
 
-    pub(in crate::decode) const fn of_8_bits(channels: u8) -> Self {
+    pub(super) const fn of_8_bits(channels: u8) -> Self {
         Color { channels, depth: Depth::U8 }
     }
 
     /// Bytes of a pixel.
-    pub(in crate::decode) fn bytes(self) -> u64 {
+    pub(super) fn bytes(self) -> u64 {
         let each = match self.depth {
             Depth::U8 => 1,
             Depth::U16 => 2,
             Depth::F32 => 4,
         };
         u64::from(self.channels) * each
+    }
+}
+
+/// A picture whose header has been read.
+pub(super) struct Opened<'a> {
+    /// Consumed by decoding.
+    pub(super) decoder: Option<AnyDecoder<'a>>,
+    /// Bytes that a check of the values takes if only maps read them, else 0.
+    pub(super) check_memory: u64,
+    /// Size before the picture is turned.
+    pub(super) stored: Size,
+    pub(super) orientation: Orientation,
+}
+
+impl Opened<'_> {
+    /// Size of the upright picture.
+    pub(super) fn size(&self) -> Size {
+        self.orientation.size(self.stored)
+    }
+
+    /// Bytes that a check of the values takes if only maps read them, else 0.
+    pub(super) fn check_memory(&self) -> u64 {
+        self.check_memory
+    }
+
+    /// Orientation of the stored picture.
+    pub(super) fn orientation(&self) -> Orientation {
+        self.orientation
     }
 }
