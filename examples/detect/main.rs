@@ -149,7 +149,7 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
 
 /// Returns the path of the set, which is generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/generated/detect");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/detect");
     if !folder.exists() {
         println!("generating pictures in {}", folder.display());
         Synth::new().images(1200).classes(CLASSES).side(96).seed(4).write_coco(&folder, |_| ())?;

@@ -148,7 +148,7 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
 
 /// Returns the path of the set, which is generated if it does not exist.
 fn data_set() -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/generated/segment");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/segment");
     if !folder.exists() {
         println!("generating pictures in {}", folder.display());
         Synth::new().images(800).classes(CLASSES - 1).side(96).seed(3).write_voc(&folder, |_| ())?;

@@ -130,7 +130,7 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
 /// Returns the path of the LMDB `name`. If it does not exist, pictures are generated in class
 /// folders and packed.
 fn data_set(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/generated").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated").join(name);
     let lmdb = folder.with_extension("lmdb");
     if !lmdb.exists() {
         if !folder.exists() {
