@@ -88,8 +88,8 @@ fn kept_numbers_are_whole_and_finite_and_fractions_are_the_nearest() {
         let read = find(&sample, name).unwrap().with_kept_numbers(dtype, |bytes, _| Ok(bytes.to_vec()));
         read.map_err(|e| e.cause().to_owned())
     };
-    let f64s = |numbers: &[f64]| npy("<f8", &[numbers.len()], &bytemuck::cast_slice::<_, u8>(numbers).to_vec());
-    let i64s = |numbers: &[i64]| npy("<i8", &[numbers.len()], &bytemuck::cast_slice::<_, u8>(numbers).to_vec());
+    let f64s = |numbers: &[f64]| npy("<f8", &[numbers.len()], bytemuck::cast_slice::<_, u8>(numbers));
+    let i64s = |numbers: &[i64]| npy("<i8", &[numbers.len()], bytemuck::cast_slice::<_, u8>(numbers));
     let bytes = |numbers: &[f32]| bytemuck::cast_slice::<_, u8>(numbers).to_vec();
     let large = 1_i64 << 24;
     assert_eq!(kept("x.npy", &i64s(&[large, -3]), Dtype::F32), Ok(bytes(&[16_777_216.0, -3.0])));
