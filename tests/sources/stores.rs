@@ -298,6 +298,7 @@ fn parquet_files_in_a_store_are_those_of_the_machine() {
 }
 
 /// Puts the files of a folder below `url`.
+#[cfg(feature = "parquet")]
 fn put_all(store: &Objects, folder: &std::path::Path, url: &str) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
