@@ -145,45 +145,34 @@ impl Decoder for Bmp<'_> {
     }
 
     fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        let (Coding::Indices(_, palette) | Coding::Runs(_, palette)) = &self.coding else { return self.rows(to) };
+        let Some(palette) = self.palette() else { return self.stored(to) };
         let mut indices = vec![0; self.size.area() as usize];
-        self.indices(&mut indices)?;
+        self.stored(&mut indices)?;
         let pixels = to.as_chunks_mut().0.iter_mut().zip(indices);
         pixels.for_each(|(pixel, index)| *pixel = palette[usize::from(index)]);
         Ok(())
     }
 
     fn is_indexed(&self) -> bool {
-        matches!(self.coding, Coding::Indices(..) | Coding::Runs(..))
+        self.palette().is_some()
     }
 
     fn read_indices(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        self.indices(to)
+        self.stored(to)
     }
 }
 
 impl Bmp<'_> {
-    /// Decodes pixels that are not indices.
-    fn rows(&self, to: &mut [u8]) -> Result<(), String> {
-        let channels = usize::from(self.color().channels);
+    fn palette(&self) -> Option<&Palette> {
         match &self.coding {
-            Coding::Bytes(bytes) => self.each_row(bytes * 8, channels, to, |from, pixels| {
-                for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
-                    pixel.copy_from_slice(&[from[2], from[1], from[0]]);
-                }
-            }),
-            Coding::Fields(bytes, fields) => self.each_row(bytes * 8, channels, to, |from, pixels| {
-                for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
-                    let from = from.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
-                    pixel.iter_mut().zip(fields).for_each(|(to, field)| *to = field.of(from));
-                }
-            }),
-            Coding::Indices(..) | Coding::Runs(..) => self.indices(to),
+            Coding::Indices(_, palette) | Coding::Runs(_, palette) => Some(palette),
+            Coding::Bytes(_) | Coding::Fields(..) => None,
         }
     }
 
-    /// Decodes the index of each pixel.
-    fn indices(&self, to: &mut [u8]) -> Result<(), String> {
+    /// Decodes the pixels as they are stored: indices of the palette, or colors.
+    fn stored(&self, to: &mut [u8]) -> Result<(), String> {
+        let channels = usize::from(self.color().channels);
         match &self.coding {
             Coding::Runs(bits, _) => self.runs(*bits, to),
             Coding::Indices(bits, _) => {
@@ -195,7 +184,17 @@ impl Bmp<'_> {
                     }
                 })
             }
-            Coding::Bytes(_) | Coding::Fields(..) => Err("the pixels are not stored as one number".to_owned()),
+            Coding::Bytes(bytes) => self.each_row(bytes * 8, channels, to, |from, pixels| {
+                for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
+                    pixel.copy_from_slice(&[from[2], from[1], from[0]]);
+                }
+            }),
+            Coding::Fields(bytes, fields) => self.each_row(bytes * 8, channels, to, |from, pixels| {
+                for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
+                    let from = from.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
+                    pixel.iter_mut().zip(fields).for_each(|(to, field)| *to = field.of(from));
+                }
+            }),
         }
     }
 

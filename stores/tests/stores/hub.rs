@@ -15,13 +15,10 @@ use warpfeed::source::{Concat, Options, OwnedSample, Source, Stop, open};
 
 /// The hub of the test of this process, and its address.
 static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
-    let (server, address) = Server::start();
+    let hub = Server::start_for_urls();
     // SAFETY: the only test of this process, and the servers read no variable.
-    unsafe {
-        std::env::set_var("HF_ENDPOINT", &address);
-        std::env::set_var("HF_TOKEN", "hf_secret");
-    }
-    (server, address)
+    unsafe { std::env::set_var("HF_TOKEN", "hf_secret") };
+    hub
 });
 
 /// A complete answer with this body, and a link to the next page.

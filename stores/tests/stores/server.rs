@@ -29,15 +29,7 @@ fn followed(source: &dyn Source) -> Vec<OwnedSample> {
 #[test]
 fn batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_fork() {
     own_process!(batches_from_a_server_are_those_of_the_files_also_when_it_fails_and_after_a_fork);
-    let (server, address) = Server::start();
-    // SAFETY: the only test of this process, and the server reads no variable.
-    unsafe {
-        std::env::set_var("AWS_ENDPOINT_URL", &address);
-        std::env::set_var("AWS_ACCESS_KEY_ID", "a");
-        std::env::set_var("AWS_SECRET_ACCESS_KEY", "b");
-        std::env::set_var("AWS_REGION", "us-east-1");
-        std::env::set_var("HF_ENDPOINT", &address);
-    }
+    let (server, address) = Server::start_for_urls();
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 3000]).label(n.into());
     let source = Memory::new((0..40).map(sample).collect());

@@ -100,6 +100,24 @@ fn faulty(
 }
 
 impl Server {
+    /// Starts the server that `s3://` and `hf://` lead to, for a test in a process of its own.
+    #[allow(unsafe_code)]
+    pub fn start_for_urls() -> (Arc<Server>, String) {
+        let (server, address) = Server::start();
+        let variables = [
+            ("AWS_ENDPOINT_URL", &*address),
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+            ("AWS_REGION", "us-east-1"),
+            ("HF_ENDPOINT", &*address),
+        ];
+        for (name, value) in variables {
+            // SAFETY: the only test of this process, and the server reads no variable.
+            unsafe { std::env::set_var(name, value) };
+        }
+        (server, address)
+    }
+
     pub fn start() -> (Arc<Server>, String) {
         let (server, listener) = (Arc::new(Server::default()), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = format!("http://{}", listener.local_addr().unwrap());

@@ -1,6 +1,5 @@
 //! Promise: a large upload to S3 never replaces an object of its name, and one that fails leaves
 //! neither an object nor parts. An absent object is known to be absent without a listing.
-#![allow(unsafe_code)]
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
@@ -17,17 +16,7 @@ const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
 /// The server of the test of this process.
 fn server() -> &'static Server {
-    static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
-        let (server, address) = Server::start();
-        // SAFETY: the only test of this process begins here, so no thread reads a variable yet.
-        unsafe {
-            std::env::set_var("AWS_ENDPOINT_URL", &address);
-            std::env::set_var("AWS_ACCESS_KEY_ID", "a");
-            std::env::set_var("AWS_SECRET_ACCESS_KEY", "b");
-            std::env::set_var("AWS_REGION", "us-east-1");
-        }
-        server
-    });
+    static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| Server::start_for_urls().0);
     &SERVER
 }
 
