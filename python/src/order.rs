@@ -96,7 +96,7 @@ impl PythonOrder {
         of_program(py, ErrorKind::Transform, &format!("{} at epoch {epoch}: ", self.function.name()), e)
     }
 
-    /// The exception to raise for the exception `e` of the function. An exit, such as that of
+    /// The exception to raise for the exception `e` of the function. An exit, such as one of
     /// Ctrl-C, stays as it is.
     fn raised(&self, py: Python<'_>, epoch: u64, e: PyErr) -> PyErr {
         if e.is_instance_of::<PyException>(py) { raised(py, &self.failed(py, epoch, e)) } else { e }

@@ -83,7 +83,11 @@ def test_an_object_that_joins_requests_for_its_own_method_is_collected() -> None
 
 
 def test_requests_that_wait_keep_what_answers_them() -> None:
-    future = Decoder(max_batch=2, output="numpy").joined(lambda decoded: [5] * len(decoded), max_delay_ms=200).submit([PICTURE])
+    future = (
+        Decoder(max_batch=2, output="numpy")
+        .joined(lambda decoded: [5] * len(decoded), max_delay_ms=200)
+        .submit([PICTURE])
+    )
     assert future.result(60) == [5]
 
 
@@ -212,9 +216,17 @@ def test_a_program_that_cannot_be_imported_is_refused_when_the_loader_opens(how:
     (tmp_path / "program.py").write_text(code)
     command = {"unguarded": [str(tmp_path / "program.py")], "stdin": ["-"], "no file": ["-c", code]}[how]
     done = subprocess.run(
-        [sys.executable, *command, str(MINI)], input=code if how == "stdin" else "", capture_output=True, text=True, timeout=60
+        [sys.executable, *command, str(MINI)],
+        input=code if how == "stdin" else "",
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    said = {"unguarded": 'under \'if __name__ == "__main__":\'', "stdin": "has no file", "no file": "such as a notebook"}[how]
+    said = {
+        "unguarded": "under 'if __name__ == \"__main__\":'",
+        "stdin": "has no file",
+        "no file": "such as a notebook",
+    }[how]
     assert done.stdout.startswith("refused: transform=f") and said in done.stdout and "processes=0" in done.stdout, done
 
 

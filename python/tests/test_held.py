@@ -18,7 +18,13 @@ from warpfeed import Augment, Boxes, Loader, Numbers, TableOptions, WarpfeedErro
 
 #: Several times as many batches as any loader has slots.
 BATCHES = 200
-OPTIONS: dict[str, Any] = {"batch_size": 2, "augment": Augment.resize(16, 16), "prefetch": 1, "timeout": 10, "num_workers": 1}
+OPTIONS: dict[str, Any] = {
+    "batch_size": 2,
+    "augment": Augment.resize(16, 16),
+    "prefetch": 1,
+    "timeout": 10,
+    "num_workers": 1,
+}
 
 
 @pytest.fixture
@@ -48,7 +54,9 @@ def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tup
     np.arange(4000, dtype=np.uint16).tofile(folder / "tokens.bin")
     boxes = {"fields": {"boxes": Boxes(20, columns={"class": "i64"})}}
     formats = ROOT / "tests" / "fixtures" / "formats"
-    columns = TableOptions(picture="picture", root=folder / "table" / "pictures", label="kind", delimiter=";", columns=[])
+    columns = TableOptions(
+        picture="picture", root=folder / "table" / "pictures", label="kind", delimiter=";", columns=[]
+    )
     return {
         "folder": (MINI, {}),
         "lmdb": (packed, {}),
@@ -100,7 +108,14 @@ def caught(batch: Any) -> Any:
 @pytest.mark.parametrize("kind", ["coco", "voc", "yolo"])
 @pytest.mark.parametrize(
     "collate",
-    [caught, dict, warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets, warpfeed.collate.trim, lambda batch: batch],
+    [
+        caught,
+        dict,
+        warpfeed.collate.detection_targets,
+        warpfeed.collate.yolo_targets,
+        warpfeed.collate.trim,
+        lambda batch: batch,
+    ],
 )
 def test_every_form_of_a_batch_is_freed(sets: Any, kind: str, collate: Any) -> None:
     data, options = sets[kind]

@@ -54,7 +54,10 @@ def test_an_option_for_opening_without_effect_is_an_error(folder: Path, tmp_path
         with pytest.raises(ConfigError) as error:
             Loader(data, augment=PIXELS, **options)
         assert words in str(error.value), (data, options)
-    for data, options, words in [(folder, {"table": columns}, "table describes"), (source, {"index": True}, "index=True")]:
+    for data, options, words in [
+        (folder, {"table": columns}, "table describes"),
+        (source, {"index": True}, "index=True"),
+    ]:
         with pytest.raises(ConfigError) as error:
             warpfeed.pack(data, tmp_path / "p.tar", **options)
         assert words in str(error.value)

@@ -180,7 +180,9 @@ def test_each_of_two_options_acts_or_the_pair_is_refused(one: str, alone: dict[s
             continue
         if (one, other) in AGREE or (other, one) in AGREE:
             continue
-        silent += [f"{one} next to {other}"] * (both == alone[other]) + [f"{other} next to {one}"] * (both == alone[one])
+        silent += [f"{one} next to {other}"] * (both == alone[other]) + [f"{other} next to {one}"] * (
+            both == alone[one]
+        )
     assert silent == []
 
 

@@ -185,7 +185,8 @@ class Mask:
         if not counted and not values and not colors:
             raise ConfigError("classes={}: a map of the values of a mask needs at least one of them")
         described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore}
-        return {"kind": "mask", **described, "classes": self.classes if counted else None, "map": values, "colors": colors}
+        classes = self.classes if counted else None
+        return {"kind": "mask", **described, "classes": classes, "map": values, "colors": colors}
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,9 @@ class Loader:
         transform: a function ``f(image, rng)`` on each image after ``augment``: a NumPy array (H, W, 3)
             of uint8 and a ``numpy.random.Generator``, which depends only on (seed, epoch, sample).
             It returns an array of the same shape. Where ``augment`` fills the rest of the image, as
-            ``own_size`` and ``letterbox`` do, ``f`` gets the picture without the fill. It runs in worker processes that are started with
-            the method "spawn", so it must be picklable; pixels are shared, not pickled. A pipeline
-            of albumentations is such a function.
+            ``own_size`` and ``letterbox`` do, ``f`` gets the picture without the fill. It runs in worker
+            processes that are started with the method "spawn", so it must be picklable; pixels are
+            shared, not pickled. A pipeline of albumentations is such a function.
         processes: number of processes for ``transform``; by default one per core, and at most
             ``num_workers``. With 0 the worker
             threads call the function, which needs the interpreter's lock; this is the default where
@@ -549,7 +549,7 @@ class Loader:
     @property
     def category_ids(self) -> list[int]:
         """The data set's own number of each class: the category ids of COCO, which its evaluation needs;
-        ``category_ids[k]`` is that of class k. Empty if the data set has no such numbers."""
+        ``category_ids[k]`` belongs to class k. Empty if the data set has no such numbers."""
         return list(self._core.category_ids())
 
     @property

@@ -133,7 +133,8 @@ def names_url(data: Any) -> bool:
     if not hasattr(data, "_describe_source"):
         return False
     described = data._describe_source()
-    return any(names_url(described.get(name)) for name in ("path", "pictures")) or any(map(names_url, described.get("parts", ())))
+    paths = (described.get("path"), described.get("pictures"), *described.get("parts", ()))
+    return any(map(names_url, paths))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ pub(crate) struct SampleInfo {
     pub(crate) shown: Rect,
     /// The sample's error, if it could not be delivered.
     pub(crate) fault: Option<Error>,
-    /// The failed sample, if another one is in its place.
+    /// The failed sample that this one replaces.
     pub(crate) replaced: Option<u64>,
     /// Number of its pictures that were decoded although they are damaged.
     pub(crate) damaged: u32,
@@ -63,7 +63,7 @@ pub(crate) struct SampleInfo {
     texts: Vec<(String, String)>,
 }
 
-/// Maximum bytes of a text whose memory is kept.
+/// Maximum memory of a text, in bytes, that is kept for the next batch.
 const KEPT: usize = 1 << 16;
 
 impl SampleInfo {
@@ -168,7 +168,8 @@ impl BatchInfo {
     /// their own sizes ([`Augment::own_size`](crate::Augment::own_size)), and for other beginnings
     /// that fill the rest of the image. It is that of the first image without an augmentation of
     /// its own. All of the image counts if it joins several pictures, and if a
-    /// [`Transform`](crate::transform::Transform) got all of it. The part is empty for a failed sample that is not replaced, and in a loader without pictures.
+    /// [`Transform`](crate::transform::Transform) got all of it. The part is empty for a failed sample
+    /// that is not replaced, and in a loader without pictures.
     pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.shown)
     }
@@ -214,7 +215,8 @@ impl BatchInfo {
             return Ok(field);
         }
         let usual = "no label, like all samples of its batch; leave labels out with without(\"label\"), read -1 with \
-                     unlabelled(true), or name the column or array of labels, if there is one, with TableOptions::label";
+                     unlabelled(true), or name the column or array of labels, if there is one, with \
+                     TableOptions::label";
         let cause = self.samples[0].advice.as_deref().unwrap_or(usual);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))
     }

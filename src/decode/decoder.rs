@@ -18,7 +18,7 @@ pub(super) trait Decoder {
     /// The stored pixels, in which [`read`](Decoder::read) writes them.
     fn color(&self) -> Color;
 
-    /// The EXIF orientation: 1 to 8, or another value for upright.
+    /// The EXIF orientation: 1 to 8. All other values mean upright.
     fn orientation(&self) -> u8;
 
     /// Decodes all pixels into `to`, which has their size.

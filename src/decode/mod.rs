@@ -108,14 +108,13 @@
 //! time. It would also change pixels for everyone. Much larger pictures gain more from being packed
 //! smaller once (`warpfeed pack --max-side`).
 
-// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `jpegs` is
-// its codec, and `side_by_side` decodes several JPEGs at a time. `formats` decodes the
-// other formats behind the trait in `decoder`, TIFF with the reader in `tiff`, and `image` converts them to RGB. `orientation`
-// turns pictures upright by their EXIF tag, for all formats, and `frame` their annotations. `raw`
-// reads pixels that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group`
-// decodes several pictures together. `condition` is the judgement of `check`, and `info` what a
-// header tells.
-// `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread
+// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `jpegs` is its codec, and
+// `side_by_side` decodes several JPEGs at a time. `formats` decodes the other formats behind the trait
+// in `decoder`, TIFF with the reader in `tiff`, and `image` converts them to RGB. `orientation` turns
+// pictures upright by their EXIF tag, for all formats, and `frame` their annotations. `raw` reads
+// pixels that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group`
+// decodes several pictures together. `condition` is the judgement of `check`, and `info` what a header
+// tells. `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread
 // keep.
 
 mod codecs;

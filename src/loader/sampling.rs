@@ -190,7 +190,7 @@ impl Sampling {
     /// user's counts in the source, also with a subset; all others count places of the subset.
     fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Order>> {
         if let Some(order) = &self.order {
-            // No part of a mixture has an order of its own, so the numbers are those of the source.
+            // No part of a mixture has an order of its own, so these are the numbers of the source.
             return Ok(match &self.subset {
                 None => order.clone(),
                 Some(indices) => Arc::new(Within::new(indices, order.clone())),

@@ -37,8 +37,8 @@ impl Order for Within {
         if self.samples.binary_search(&occurrence.index).is_err() {
             let Occurrence { index, .. } = occurrence;
             resume_unwind(Box::new(Error::config(format!(
-                "the order gives sample {index} at position {position} of epoch {epoch}, which is not in the subset; an order gives the numbers \
-                 that samples have in the whole data set, not their places in the subset"
+                "the order gives sample {index} at position {position} of epoch {epoch}, which is not in the subset; \
+                 an order gives the numbers that samples have in the whole data set, not their places in the subset"
             ))));
         }
         occurrence

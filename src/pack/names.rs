@@ -32,7 +32,7 @@ impl Names {
         if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
     }
 
-    /// Whether `name` is that of a file of the set.
+    /// Whether a file of the set has this `name`.
     pub(super) fn has(&self, name: &str) -> bool {
         match self.numbered {
             true => name.strip_prefix(&self.stem()).and_then(|end| number(end.strip_suffix(".tar")?)).is_some(),

@@ -1,7 +1,7 @@
 //! Files under unique names while they are written, and locks.
 //!
 //! A process holds a lock on what it writes. The lock ends with the process, so what a killed
-//! process left behind is told from what another one still writes.
+//! process left behind is told from what a running one still writes.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};

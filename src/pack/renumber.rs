@@ -7,7 +7,7 @@ use crate::source::Sample;
 
 /// Renumbers the classes in `bytes[start..]`, the sample's field `name`, as the source renumbers
 /// the label. The names of class fields end in `.class` before the extension of the encoding.
-/// Negative numbers mean no class and stay unchanged. Masks whose values are classes change, too.
+/// Negative numbers mean no class and stay unchanged. Masks that hold classes change as well.
 ///
 /// # Errors
 /// If a class has no new number, or the field is not a NumPy array of `int64`, or a PNG mask.

@@ -406,7 +406,7 @@ fn replace_faulty(full: &mut Full) {
         let meta = full.meta_mut(place);
         (meta.key, meta.shown) = (key, shown);
         meta.replace_texts(&texts);
-        // A donor that a device left to the host may fail later, and then another one comes here.
+        // A donor that a device left to the host may fail later. A second donor then replaces it.
         meta.replaced.get_or_insert(lost.sample);
     }
 }

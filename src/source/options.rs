@@ -93,9 +93,10 @@ impl Options {
     }
 
     /// Whether the listing of a folder of pictures is stored in the file `<folder>.warpfeed-index`
-    /// next to it; `false` by default. Other data sets refuse it. Opening then checks the modification time of each folder,
-    /// and lists the files again if one has changed. The file is written atomically, so ranks can
-    /// share it. The listing is not stored if a folder changed within the last two seconds.
+    /// next to it; `false` by default. Other data sets refuse it. Opening then checks the modification
+    /// time of each folder, and lists the files again if one has changed. The file is written
+    /// atomically, so ranks can share it. The listing is not stored if a folder changed within the
+    /// last two seconds.
     #[must_use]
     pub fn index(mut self, indexed: bool) -> Self {
         self.indexed = indexed;

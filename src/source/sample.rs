@@ -288,7 +288,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Whether two names are those of one field. One of them may lack the ending.
+/// Whether two names mean one field. One of them may lack the ending.
 pub(crate) fn are_one(known: &str, wanted: &str) -> bool {
     let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
     known == wanted || extends(known, wanted) || extends(wanted, known)

@@ -263,7 +263,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     text
 }
 
-/// Encodes a PNG whose pixels are indices into Pascal VOC's palette.
+/// Encodes a PNG of indices into Pascal VOC's palette.
 fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     let fail = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
     let mut bytes = Vec::new();

@@ -29,7 +29,7 @@ pub(in crate::decode) enum Numbers {
     Float,
 }
 
-/// The meaning of the first channel after those of the colour.
+/// The meaning of the first channel after the color channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Extra {
     None,
@@ -40,7 +40,7 @@ pub(in crate::decode) enum Extra {
     Unspecified,
 }
 
-/// The first page of a file, whose tags have been read.
+/// The first page of a file, after its tags have been read.
 #[derive(Debug)]
 pub(in crate::decode) struct Tiff<'a> {
     pub(super) file: File<'a>,
@@ -54,7 +54,7 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(in crate::decode) numbers: Numbers,
     pub(in crate::decode) meaning: Meaning,
     pub(in crate::decode) extra: Extra,
-    /// The EXIF orientation, or another number for upright.
+    /// The EXIF orientation. Numbers other than 1 to 8 mean upright.
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,

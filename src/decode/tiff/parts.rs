@@ -23,7 +23,7 @@ pub(in crate::decode) struct Part {
 }
 
 impl Tiff<'_> {
-    /// Whether decoding converts YCbCr to RGB: that of whole JPEGs.
+    /// Whether decoding converts YCbCr to RGB, as it does for whole JPEGs.
     pub(in crate::decode) fn converts(&self) -> bool {
         self.compression == JPEG && !self.planar
     }

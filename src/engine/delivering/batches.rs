@@ -364,7 +364,7 @@ impl<B> Batches<B> {
         *unprepared = None;
         // The position does not follow a measurement, so it may be that of another batch.
         let place = self.ahead.unwrap_or_else(|| shared.position());
-        // Errors of samples are those of their batch. Others end the epoch.
+        // An error of a sample fails its batch. All other errors end the epoch.
         let of_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
             Ok(batch) => shared.skip(place, (self.info)(&batch).failed()).map(|()| batch),
@@ -633,7 +633,7 @@ impl<B> Iterator for Replay<B> {
 ///   some and ask for the batch again.
 /// - **[`ErrorKind::Capturing`].** The batch may be requested again when the capture has ended.
 ///
-/// Any other error is the last item, such as that of an order.
+/// Any other error, such as one of an order, is the last item.
 pub struct Epoch<'a, B> {
     batches: &'a mut Batches<B>,
 }
@@ -647,8 +647,8 @@ impl<B> fmt::Debug for Epoch<'_, B> {
 }
 
 impl<B> Epoch<'_, B> {
-    /// Number of batches that the epoch has yet to deliver, such as for a progress bar. An error
-    /// ends the epoch earlier, so this is not an [`ExactSizeIterator`].
+    /// Number of batches that the epoch has yet to deliver, such as for a progress bar. Some
+    /// errors end the epoch earlier, so this is not an [`ExactSizeIterator`].
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};

@@ -128,7 +128,7 @@ impl<B> fmt::Debug for Epochs<B> {
 /// One pass over a [`Loader`](crate::Loader) that is used directly in `for`. If opening fails, the
 /// error is the only item.
 ///
-/// Errors are those of [`Epoch`](crate::Epoch), which says how to go on after each.
+/// The errors of [`Epoch`](crate::Epoch), which says how to go on after each.
 pub struct IntoIter(Pass);
 
 enum Pass {

@@ -40,7 +40,7 @@ pub struct Folder {
     names: Names,
     /// Picture formats in addition to the built-in ones.
     formats: Vec<Format>,
-    /// Masks in another folder.
+    /// Masks in a separate folder.
     masks: Option<Masks>,
 }
 

@@ -1,4 +1,4 @@
-//! The masks of a folder of pictures, in files of another folder with the pictures' names.
+//! Masks that lie in a separate folder, under the names of the pictures.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -4,7 +4,7 @@
 //! 2. `names`: the pictures of a folder, their labels and classes.
 //! 3. `index`: a file next to the folder that keeps them.
 //! 4. `folder`: [`Folder`], the source.
-//! 5. `masks`: masks in another folder.
+//! 5. `masks`: masks in a separate folder.
 //! 6. `stored`: pictures below a URL of a store.
 
 #[allow(clippy::module_inception)]

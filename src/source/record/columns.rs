@@ -394,7 +394,7 @@ impl Field {
         Field { column, name: format!("{stem}.{ending}"), pictures }
     }
 
-    /// Name of the field without that of a picture's format, which depends on the row.
+    /// Name of the field, without the name of a picture's format, which depends on the row.
     fn shown(&self) -> &str {
         match self.pictures.is_empty() {
             true => &self.name,

@@ -355,7 +355,7 @@ impl Table {
         start..page.push(self.ending(column, cell).as_bytes()).end
     }
 
-    /// What the path `cell` of `column` lacks to be that of a file.
+    /// The extension that the path `cell` of `column` lacks.
     fn ending(&self, column: usize, cell: &str) -> &str {
         let ending = self.endings.iter().find(|(other, _)| *other == column);
         ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
@@ -499,7 +499,7 @@ fn is_whole(path: &str, formats: &[Format]) -> bool {
     format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
 }
 
-/// The extension of a picture, with its dot, that the paths `values` lack to be those of files.
+/// The extension of a picture, with its dot, that makes the paths `values` lead to files.
 ///
 /// # Errors
 /// If they lead to files with several extensions. The errors of `is_file`.

@@ -47,7 +47,7 @@ impl Links {
     }
 
     /// Adds a link with the text `target`. That of a hard link begins at the root of the archive,
-    /// and that of a symbolic link in the link's folder.
+    /// and the text of a symbolic link begins in the link's folder.
     pub(super) fn link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
