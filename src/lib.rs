@@ -164,6 +164,10 @@ mod pages {
 mod fuzz;
 
 #[cfg(test)]
+#[path = "../tests/libjpeg/mod.rs"]
+mod libjpeg;
+
+#[cfg(test)]
 #[path = "../tests/support/warnings.rs"]
 mod warnings;
 

@@ -15,15 +15,15 @@ use arrayvec::ArrayVec;
 use super::coefficients::check_length;
 use super::header::Coding;
 use super::huffman::Spec;
+use super::jpeg::Jpeg;
 use super::kernels::Backend;
 use super::layout::{Colour, Layout, MOST_PARTS, Upsampling, Window};
 use super::lengths::Lengths;
-use super::opened::Opened;
 use super::segments::{self, Refusal, Segment, Unstuff, uncached};
-use crate::decode::Rect;
+use crate::pixels::Rect;
 
 /// Maximum number of components. Devices do not decode CMYK.
-pub(crate) const PARTS: usize = 3;
+const PARTS: usize = 3;
 /// Maximum number of Huffman tables of each kind: that of a baseline JPEG.
 const TABLES: usize = 2;
 /// Bytes of a Huffman table: 16 counts and 256 symbols.
@@ -31,8 +31,8 @@ const TABLE: usize = 16 + 256;
 /// Bytes of a segment's entry.
 const ENTRY: usize = 16;
 /// Added to the number of MCUs of a segment that has more MCUs after the last one needed: `CUT` in
-/// `cuda/kernels/jpeg.cu`. A picture has fewer than 2^26 MCUs.
-pub(crate) const CUT: u32 = 1 << 31;
+/// `src/cuda/kernels/jpeg.cu` of warpfeed. A picture has fewer than 2^26 MCUs.
+pub const CUT: u32 = 1 << 31;
 /// Maximum number of bytes of a picture, whose bits the device counts in 32 bits.
 const MOST_BYTES: usize = 1 << 28;
 /// Initial room for the data of the segments, in bytes.
@@ -43,58 +43,77 @@ const MOST_BLOCKS: u64 = u16::MAX as u64;
 
 /// Layout of a picture for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Grid {
-    pub(crate) segments: u32,
+#[non_exhaustive]
+pub struct Grid {
+    /// Number of segments.
+    pub segments: u32,
     /// Bytes of the longest segment.
-    pub(crate) longest: u32,
+    pub longest: u32,
     /// MCUs in a row of the picture.
-    pub(crate) mcus_across: u32,
-    /// First column and row of the MCUs to keep, and the numbers of columns and rows.
-    pub(crate) first: (u32, u32),
-    pub(crate) mcus: (u32, u32),
+    pub mcus_across: u32,
+    /// First column and row of the MCUs to keep.
+    pub first: (u32, u32),
+    /// Numbers of columns and rows of the MCUs to keep.
+    pub mcus: (u32, u32),
     /// Blocks in an MCU.
-    pub(crate) blocks: u32,
+    pub blocks: u32,
     /// 0 is grey, 1 YCbCr, 2 RGB.
-    pub(crate) colour: u32,
+    pub colour: u32,
     /// Huffman tables.
-    pub(crate) tables: u32,
+    pub tables: u32,
     /// Corner of the region in the stored picture.
-    pub(crate) corner: (u32, u32),
+    pub corner: (u32, u32),
     /// Steps that turn the region upright, as bits of [`Turn`].
-    pub(crate) turned: u32,
-    pub(crate) parts: ArrayVec<GridPart, PARTS>,
+    pub turned: u32,
+    parts: ArrayVec<GridPart, PARTS>,
 }
 
 /// Steps from a stored picture to an upright one, as bits, in order.
-pub(crate) struct Turn;
+#[derive(Debug)]
+pub struct Turn;
 
 impl Turn {
-    pub(crate) const TRANSPOSED: u32 = 1;
-    pub(crate) const MIRRORED: u32 = 2;
-    pub(crate) const FLIPPED: u32 = 4;
+    /// Columns become rows.
+    pub const TRANSPOSED: u32 = 1;
+    /// Left and right are exchanged.
+    pub const MIRRORED: u32 = 2;
+    /// Top and bottom are exchanged.
+    pub const FLIPPED: u32 = 4;
 }
 
 /// One component.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GridPart {
-    /// Blocks in an MCU, across and down, and index of the first of them.
-    pub(crate) h: u32,
-    pub(crate) v: u32,
-    pub(crate) first: u32,
-    /// Pixels per sample.
-    pub(crate) across: u32,
-    pub(crate) down: u32,
+#[non_exhaustive]
+pub struct GridPart {
+    /// Blocks in an MCU, across.
+    pub h: u32,
+    /// Blocks in an MCU, down.
+    pub v: u32,
+    /// Index of the first block in an MCU.
+    pub first: u32,
+    /// Pixels per sample, across.
+    pub across: u32,
+    /// Pixels per sample, down.
+    pub down: u32,
     /// 0 is none, 1 twice across, 2 twice down, 3 both. 4 repeats samples for any other factors.
-    pub(crate) upsampling: u32,
+    pub upsampling: u32,
     /// Number of samples that contain pixels of the picture.
-    pub(crate) size: (u32, u32),
-    /// Indices of the component's DC and AC tables.
-    pub(crate) dc: u32,
-    pub(crate) ac: u32,
+    pub size: (u32, u32),
+    /// Index of the component's DC table.
+    pub dc: u32,
+    /// Index of the component's AC table.
+    pub ac: u32,
 }
 
 impl Grid {
-    pub(crate) fn kept_blocks(&self) -> usize {
+    /// The one or three components.
+    #[inline]
+    pub fn parts(&self) -> &[GridPart] {
+        &self.parts
+    }
+
+    /// Number of blocks in the MCUs to keep.
+    pub fn kept_blocks(&self) -> usize {
         self.mcus.0 as usize * self.mcus.1 as usize * self.blocks as usize
     }
 }
@@ -102,7 +121,7 @@ impl Grid {
 /// Data of a picture's part on its way to a device. The memory is reused for the next part, as far
 /// as [`keep`](Bitstream::keep) leaves it.
 #[derive(Debug)]
-pub(crate) struct Bitstream {
+pub struct Bitstream {
     unstuff: Unstuff,
     segments: Vec<Segment>,
     /// The segments' bytes.
@@ -127,39 +146,37 @@ impl Default for Bitstream {
 }
 
 impl Bitstream {
-    /// Maximum number of bytes of memory that [`take`](Bitstream::take) uses.
-    pub(in crate::decode) fn memory_for(bytes: &[u8], opened: &Opened, region: Rect, limit: usize) -> usize {
-        let Opened { header, layout, .. } = opened;
+    /// Maximum number of bytes of memory that [`take`](Bitstream::take) uses for `region`.
+    pub fn memory_for(jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> usize {
+        let Jpeg { bytes, header, layout, .. } = jpeg;
+        if !region.fits(jpeg.size()) {
+            return 0;
+        }
         let data = (bytes.len() - header.scan.data).min(limit).min(MOST_BYTES);
         // More segments than the data can hold are refused.
-        let window = Window::new(layout, opened.orientation().region(region, layout.size));
+        let window = Window::new(layout, jpeg.orientation().region(region, layout.size));
         let segments = segments::count(layout, &window, header.restart_interval).min(data);
         data.saturating_add(segments.saturating_mul(size_of::<Segment>()))
     }
 
     /// Bytes of memory in use.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         self.stream.capacity() + self.segments.capacity() * size_of::<Segment>()
     }
 
     /// Frees the memory if it exceeds `limit` bytes.
-    pub(crate) fn keep(&mut self, limit: usize) {
+    pub fn keep(&mut self, limit: usize) {
         if self.memory() > limit {
             (self.segments, self.stream, self.streamed) = (Vec::new(), Vec::new(), 0);
         }
     }
 
     /// Collects the data that `region` of the upright picture needs. `None` if devices cannot
-    /// decode the picture, because it is progressive, visibly damaged or of a rare kind, or if it
-    /// needs more than `limit` bytes.
-    pub(in crate::decode) fn take(
-        &mut self,
-        bytes: &[u8],
-        opened: &Opened,
-        region: Rect,
-        limit: usize,
-    ) -> Option<Grid> {
-        let Opened { header, layout, closed } = opened;
+    /// decode the picture, because it is progressive, visibly damaged or of a rare kind, if it needs
+    /// more than `limit` bytes, or if the region is not inside the picture.
+    pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
+        let Jpeg { bytes, header, layout, closed } = jpeg;
+        region.fits(jpeg.size()).then_some(())?;
         let (frame, scan) = (&header.frame, &header.scan);
         let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
         let colour = match layout.colour {
@@ -191,7 +208,7 @@ impl Bitstream {
             let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
             used.push((dc, ac));
         }
-        let orientation = opened.orientation();
+        let orientation = jpeg.orientation();
         let window = Window::new(layout, orientation.region(region, layout.size));
         let data = &bytes[scan.data..];
         let limit = limit.min(MOST_BYTES);
@@ -282,7 +299,8 @@ impl Bitstream {
     }
 
     /// Bytes that [`write`](Bitstream::write) writes.
-    pub(crate) fn len(&self) -> usize {
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
         self.data_at() + self.streamed
     }
 
@@ -295,7 +313,7 @@ impl Bitstream {
     }
 
     /// Writes the data to `to`, which has [`len`](Bitstream::len) bytes.
-    pub(crate) fn write(&self, to: &mut [u8]) {
+    pub fn write(&self, to: &mut [u8]) {
         let data = self.data_at();
         let (quant, rest) = to.split_at_mut(self.quant.len() * 128);
         let (tables, rest) = rest.split_at_mut(self.tables.len() * TABLE);
@@ -325,7 +343,6 @@ impl Bitstream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::standard;
 
     fn grey(side: u16, restart: u16) -> Vec<u8> {
         let (mut jpeg, side) = (Vec::new(), side);
@@ -338,9 +355,10 @@ mod tests {
     }
 
     fn take(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
-        let picture = standard().open(jpeg).unwrap();
-        let grid = picture.bitstream(Rect::full(picture.size()), limit, stream);
-        let most = picture.bitstream_memory(Rect::full(picture.size()), limit);
+        let jpeg = Jpeg::open(jpeg).unwrap();
+        let whole = Rect::full(jpeg.size());
+        let grid = stream.take(&jpeg, whole, limit);
+        let most = Bitstream::memory_for(&jpeg, whole, limit);
         assert!(stream.memory() <= most.max(FIRST), "{} bytes are taken, {most} were said", stream.memory());
         grid
     }

@@ -10,8 +10,8 @@ use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
 use super::markers::is_closed;
 use super::scan::{Mode, State};
-use crate::decode::Size;
 use crate::error::{Error, Result};
+use crate::pixels::Size;
 
 /// Reported for a file that lacks only its last marker.
 pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
@@ -128,7 +128,7 @@ impl Coefficients {
         for scans in 1.. {
             let at = self.scan(bytes, &header, scans)?;
             if scans == MAX_SCANS {
-                return Err(Error::decode(format!("jpeg has more than {MAX_SCANS} scans")));
+                return Err(Error::new(format!("jpeg has more than {MAX_SCANS} scans")));
             }
             if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing[0] == 0) {
                 self.closed = is_closed(bytes, at);
@@ -148,7 +148,7 @@ impl Coefficients {
             }
         }
         match self.planes().iter().position(|plane| plane.missing[0] < 0) {
-            Some(i) => Err(Error::decode(format!("jpeg has no scan of component {}", frame.components()[i].id))),
+            Some(i) => Err(Error::new(format!("jpeg has no scan of component {}", frame.components()[i].id))),
             None => Ok(()),
         }
     }
@@ -161,7 +161,7 @@ impl Coefficients {
         let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
-            return Err(Error::decode(format!("a JPEG of {width}x{height} pixels is too large to be decoded")));
+            return Err(Error::new(format!("a JPEG of {width}x{height} pixels is too large to be decoded")));
         }
         (self.fault, self.closed) = (None, false);
         self.count = frame.components().len();
@@ -186,7 +186,7 @@ impl Coefficients {
     /// end.
     fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
-        let named = |cause: String| Error::decode(format!("jpeg SOS at byte {}: {cause}", scan.at));
+        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let mut tables = [const { (None, None) }; 4];
         // Whether bits of a coefficient come in another order than T.81 requires (G.1.1.1).
@@ -210,11 +210,11 @@ impl Coefficients {
             }
             if mode.needs_dc() {
                 let spec = header.huffman(bytes, false, component.dc).map_err(named)?;
-                slot.0 = Some(Lookup::new(&spec, false).map_err(|e| named(e.cause().into()))?);
+                slot.0 = Some(Lookup::new(&spec, false).map_err(|e| named(e.to_string()))?);
             }
             if mode.needs_ac() {
                 let spec = header.huffman(bytes, true, component.ac).map_err(named)?;
-                slot.1 = Some(Lookup::new(&spec, true).map_err(|e| named(e.cause().into()))?);
+                slot.1 = Some(Lookup::new(&spec, true).map_err(|e| named(e.to_string()))?);
             }
         }
 
@@ -263,11 +263,7 @@ impl Coefficients {
                 self.fault = Some(Fault { scan: number, mcu, of: across * down });
             }
             if state.bits.ended {
-                return Err(Error::decode(format!(
-                    "jpeg ends at byte {} in MCU {mcu} of {}",
-                    bytes.len(),
-                    across * down
-                )));
+                return Err(Error::new(format!("jpeg ends at byte {} in MCU {mcu} of {}", bytes.len(), across * down)));
             }
         }
         Ok(state.bits.at)
@@ -276,14 +272,14 @@ impl Coefficients {
 
 /// Whether the data of `bytes` is long enough to describe the frame, since every block costs at
 /// least one bit of a DC code. This keeps memory in proportion to the file.
-pub(in crate::decode) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
+pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
     let least: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
     if left < least / 8 {
         let (end, needed) = (bytes.len(), least / 8);
         let cause = format!("jpeg ends at byte {end}: {left} bytes of data, {least} blocks need at least {needed}");
-        return Err(Error::decode(cause));
+        return Err(Error::new(cause));
     }
     Ok(())
 }

@@ -1,17 +1,42 @@
-//! Decodes pictures side by side. The group takes jobs in turn, keeps the lanes busy with pieces of
+//! Decodes pictures side by side. The decoder takes jobs in turn, keeps the lanes busy with pieces of
 //! the pictures, and delivers each picture once its last band has become pixels.
 
 use std::ops::Range;
 
-use crate::decode::jpeg::coefficients::{Coefficients, check_length};
-use crate::decode::jpeg::{Backend, Blocks, KEPT_BYTES, Machine, Opened, Refusal, Rows, Ticket, Transit, View, Window};
-use crate::decode::orientation::Orientation;
-use crate::decode::picture::Header;
-use crate::decode::{Job, Picture, Pixels, Rect};
+use crate::coefficients::{Coefficients, check_length};
+use crate::entropy::{KEPT_BYTES, Machine};
 use crate::error::Result;
+use crate::jpeg::Jpeg;
+use crate::kernels::Backend;
+use crate::layout::Window;
+use crate::orientation::Orientation;
+use crate::pixels::{Pixels, Rect};
+use crate::rows::{Blocks, Rows, View};
+use crate::transit::{Refusal, Ticket, Transit};
 
-/// State with which a thread decodes. Its memory is reused from group to group.
-pub(super) struct Group {
+/// One picture of a [`decode_group`](Decoder::decode_group) call, with the region to decode.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The picture to decode.
+    pub jpeg: &'a Jpeg<'a>,
+    /// The region to decode, in pixels of the upright picture.
+    pub region: Rect,
+    /// Receives the pixels of the region.
+    pub out: &'a mut Pixels,
+    /// The result of decoding.
+    pub result: Result<()>,
+}
+
+impl<'a> Job<'a> {
+    /// Creates a job.
+    #[inline]
+    pub fn new(jpeg: &'a Jpeg<'a>, region: Rect, out: &'a mut Pixels) -> Self {
+        Job { jpeg, region, out, result: Ok(()) }
+    }
+}
+
+/// Decodes the pictures of one thread. Its memory is reused from picture to picture.
+pub struct Decoder {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
@@ -35,15 +60,27 @@ struct Flight {
     done: bool,
 }
 
-impl Default for Group {
+impl Default for Decoder {
     fn default() -> Self {
-        Group::new(Backend::choose())
+        Decoder::with_backend(Backend::choose())
     }
 }
 
-impl Group {
-    pub(super) fn new(backend: Backend) -> Self {
-        Group {
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").field("instructions", &self.backend.name()).finish_non_exhaustive()
+    }
+}
+
+impl Decoder {
+    /// Creates a decoder for the best instruction set of this processor. Allocates little: memory
+    /// grows with the pictures.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn with_backend(backend: Backend) -> Self {
+        Decoder {
             backend,
             machine: Machine::new(backend.entropy()),
             flights: Vec::new(),
@@ -53,12 +90,39 @@ impl Group {
         }
     }
 
-    /// Decodes all jobs, which must have been opened by this decoder's codec. Each job gets its own
-    /// result.
-    pub(super) fn decode(&mut self, jobs: &mut [Job<'_>]) {
+    /// Decodes `region` of a picture into `out`. The region is in pixels of the upright picture.
+    ///
+    /// # Errors
+    /// That name the place in the file, or if the region is empty or leaves the picture. The content
+    /// of `out` is then unspecified.
+    pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        let mut job = Job::new(jpeg, region, out);
+        self.decode_group(std::slice::from_mut(&mut job));
+        job.result
+    }
+
+    /// Decodes several pictures side by side, which is faster than one after the other. Each job gets
+    /// its own result, and the pixels that it gets alone.
+    ///
+    /// ```
+    /// use warpfeed_jpeg::{Decoder, Jpeg, Job, Pixels, Rect};
+    ///
+    /// # let mut bytes = Vec::new();
+    /// # use jpeg_encoder::{ColorType, Encoder};
+    /// # Encoder::new(&mut bytes, 90).encode(&[99; 96 * 64 * 3], 96, 64, ColorType::Rgb).unwrap();
+    /// # let (one, two) = (&bytes, &bytes);
+    /// let files = [Jpeg::open(one)?, Jpeg::open(two)?];
+    /// let mut outs = [Pixels::new(), Pixels::new()];
+    /// let job = |(jpeg, out)| Job::new(jpeg, Rect::full(Jpeg::size(jpeg)), out);
+    /// let mut jobs: Vec<Job<'_>> = files.iter().zip(&mut outs).map(job).collect();
+    /// Decoder::new().decode_group(&mut jobs);
+    /// assert!(jobs.iter().all(|job| job.result.is_ok()));
+    /// # Ok::<(), warpfeed_jpeg::Error>(())
+    /// ```
+    pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
             // The previous group was cut short by a panic, which is a bug here.
-            *self = Group::new(self.backend);
+            *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;
         loop {
@@ -87,10 +151,14 @@ impl Group {
         }
     }
 
-    /// Reads all of a picture and describes its damage.
-    pub(super) fn damage(&mut self, picture: &Picture<'_>) -> Result<Option<String>> {
+    /// Reads all of a file and describes its damage, with its place. `None` if it has none. The
+    /// [crate](crate#a-file-that-is-damaged-inside) lists what counts as damage.
+    ///
+    /// # Errors
+    /// If the picture as a whole does not decode.
+    pub fn damage(&mut self, jpeg: &Jpeg<'_>) -> Result<Option<String>> {
         let coefficients = &mut self.plain.coefficients;
-        let decoded = coefficients.decode(picture.bytes(), &opened(picture).header);
+        let decoded = coefficients.decode(jpeg.bytes, &jpeg.header);
         let damage = decoded.map(|()| coefficients.damage());
         coefficients.shrink(KEPT_BYTES);
         damage
@@ -98,7 +166,7 @@ impl Group {
 
     /// Frees cached memory if it exceeds `limit` bytes: coefficients, and pixels before they are
     /// turned. Returns how many bytes of both remain.
-    pub(super) fn keep(&mut self, limit: usize) -> usize {
+    pub fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let all = self.plain.coefficients.memory() + stored;
         if all <= limit {
@@ -124,18 +192,18 @@ impl Group {
     /// Starts job `index`. Returns `false` if it does not fit now.
     fn take(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
-        job.picture.check_region(job.region)?;
-        let (bytes, opened) = (job.picture.bytes(), opened(&job.picture));
-        check_length(bytes, &opened.header)?;
+        let jpeg = job.jpeg;
+        job.region.within(jpeg.size())?;
+        check_length(jpeg.bytes, &jpeg.header)?;
         let mut flight = self.idle.pop().unwrap_or_else(Flight::new);
-        let orientation = opened.orientation();
-        flight.region = orientation.region(job.region, opened.layout.size);
+        let orientation = jpeg.orientation();
+        flight.region = orientation.region(job.region, jpeg.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
         // The plain decoder reads the whole file, so it notices missing pixels outside the region
         // too.
-        let begun = if opened.closed {
-            flight.transit.begin(&mut self.machine, self.backend, bytes, opened, flight.region)
+        let begun = if jpeg.closed {
+            flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region)
         } else {
             Err(Refusal::Never)
         };
@@ -233,10 +301,10 @@ struct Plain {
 
 impl Plain {
     fn decode(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
-        let decoded = self.coefficients.decode(job.picture.bytes(), &opened(&job.picture).header);
+        let decoded = self.coefficients.decode(job.jpeg.bytes, &job.jpeg.header);
         if decoded.is_ok() {
             self.render(backend, flight, job);
-            job.out.damage = self.coefficients.damage();
+            job.out.damaged(self.coefficients.damage());
         }
         self.coefficients.shrink(KEPT_BYTES);
         decoded
@@ -244,7 +312,7 @@ impl Plain {
 
     /// Converts the coefficients to pixels.
     fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) {
-        let layout = &opened(&job.picture).layout;
+        let layout = &job.jpeg.layout;
         let window = Window::new(layout, flight.region);
         flight.make_room(job.region, job.out);
         let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
@@ -256,14 +324,6 @@ impl Plain {
             self.rows.mcu_row(&view, row, &self.coefficients, rgb);
         }
         flight.deliver(job);
-    }
-}
-
-/// The header of a picture, as the codec read it.
-pub(super) fn opened<'p>(picture: &'p Picture<'_>) -> &'p Opened {
-    match &picture.header {
-        Header::Jpeg(opened) => opened,
-        _ => unreachable!("a registry passes a picture to the codec that opened it"),
     }
 }
 

@@ -4,12 +4,14 @@
 //! Everything has a fixed size, so reading a header never allocates. Tables stay in the file, and
 //! the struct holds only their positions, so it is small and fast to read.
 
+use arrayvec::ArrayVec;
+
 use super::huffman::Spec;
 use super::lengths::Lengths;
 use super::markers::{Segment, marker_name, next_marker};
-use crate::decode::Size;
-use crate::decode::orientation::segment_orientation;
 use crate::error::{Error, Result};
+use crate::orientation::segment_orientation;
+use crate::pixels::Size;
 
 /// Coding of the coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,22 @@ impl Frame {
             _ => return None,
         };
         Some(kind.to_owned())
+    }
+
+    /// The usual name of the chroma subsampling.
+    pub(crate) fn chroma(&self) -> &'static str {
+        let factors: ArrayVec<(u8, u8), 4> = self.components().iter().map(|c| (c.h, c.v)).collect();
+        match factors[..] {
+            [_] => "grey",
+            [_, _, _, _] => "cmyk",
+            // 4:4:4 may be written with any equal factors.
+            [y, cb, cr] if y == cb && y == cr => "4:4:4",
+            [(2, 1), (1, 1), (1, 1)] | [(2, 2), (1, 2), (1, 2)] => "4:2:2",
+            [(1, 2), (1, 1), (1, 1)] | [(2, 2), (2, 1), (2, 1)] => "4:4:0",
+            [(2, 2), (1, 1), (1, 1)] => "4:2:0",
+            [(4, 1), (1, 1), (1, 1)] => "4:1:1",
+            _ => "other",
+        }
     }
 
     /// Largest horizontal and vertical sampling factors.
@@ -166,22 +184,27 @@ pub(crate) const NATURAL: [u8; 80] = [
     47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
 ];
 
-#[cfg(test)]
+#[cfg(debug_assertions)]
 thread_local! {
-    /// Number of headers that this thread has read.
-    pub(crate) static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Number of headers that this thread has read, counted for tests.
+#[cfg(debug_assertions)]
+pub fn headers_read() -> u64 {
+    READS.get()
 }
 
 impl Header {
     /// Reads a file from SOI to the end of its first SOS segment.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the marker and its byte offset.
+    /// That name the marker and its byte offset.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
-        #[cfg(test)]
+        #[cfg(debug_assertions)]
         READS.set(READS.get() + 1);
         if bytes.get(..2) != Some(&[0xff, 0xd8]) {
-            return Err(Error::decode("jpeg does not start with the marker SOI (ff d8)"));
+            return Err(Error::new("jpeg does not start with the marker SOI (ff d8)"));
         }
         let empty = Frame {
             coding: Coding::Other(0),
@@ -204,7 +227,7 @@ impl Header {
         if header.advance(bytes, 2)? {
             return Ok(header);
         }
-        Err(Error::decode("jpeg has no scan before the marker EOI"))
+        Err(Error::new("jpeg has no scan before the marker EOI"))
     }
 
     /// Continues from byte `at`, which follows a scan's data, to the end of the next SOS segment.
@@ -262,7 +285,7 @@ impl Header {
             at = place + 2;
             match marker {
                 0x01 | 0xd0..=0xd7 => continue,
-                0xd8 => return Err(Error::decode(format!("jpeg SOI at byte {place}: a second one"))),
+                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {place}: a second one"))),
                 0xd9 => return Ok(false),
                 _ => {}
             }
@@ -395,5 +418,5 @@ impl Header {
 
 /// The error for a file of a `kind` that is not supported.
 pub(crate) fn unsupported(kind: &str) -> Error {
-    Error::decode(format!("{kind}, which is not supported"))
+    Error::new(format!("{kind}, which is not supported"))
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// A table as a DHT segment specifies it: the number of codes of each length, and their symbols in
 /// code order.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Spec {
+pub struct Spec {
     bits: [u8; 16],
     values: [u8; 256],
 }
@@ -22,7 +22,7 @@ impl Spec {
 
     /// Reads the table at the start of `bytes`, in the form of a DHT segment: 16 counts, then the
     /// symbols. `None` if the bytes end early, or if there are more than 256 symbols.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         let (bits, rest) = bytes.split_first_chunk()?;
         let count = bits.iter().map(|&n| usize::from(n)).sum();
         (count <= 256).then_some(())?;
@@ -51,12 +51,12 @@ impl Spec {
         for (i, &count) in self.bits.iter().enumerate() {
             next += u32::from(count);
             if count > 0 && next >= 1 << (i + 1) {
-                return Err(Error::decode(format!("a Huffman table has too many codes of {} bits", i + 1)));
+                return Err(Error::new(format!("a Huffman table has too many codes of {} bits", i + 1)));
             }
             next <<= 1;
         }
         if let Some(symbol) = self.values().iter().find(|&&symbol| !ac && symbol > 15) {
-            return Err(Error::decode(format!("a DC Huffman table holds the symbol {symbol}, the largest is 15")));
+            return Err(Error::new(format!("a DC Huffman table holds the symbol {symbol}, the largest is 15")));
         }
         let lengths =
             self.bits.iter().zip(1u8..).flat_map(|(&count, length)| std::iter::repeat_n(length, count.into()));
@@ -109,7 +109,7 @@ const SHORT: u8 = 10;
 
 /// The plain decoding table. Longer codes are searched bit by bit, as in T.81 F.2.2.3.
 #[derive(Debug, Clone)]
-pub(crate) struct Lookup {
+pub struct Lookup {
     /// Symbol and length of the code at the start of a window of [`SHORT`] bits, with length 0 if
     /// that code is longer.
     short: [(u8, u8); 1 << SHORT],
@@ -125,7 +125,7 @@ impl Lookup {
     ///
     /// # Errors
     /// Those of [`Spec::codes`].
-    pub(crate) fn new(spec: &Spec, ac: bool) -> Result<Self> {
+    pub fn new(spec: &Spec, ac: bool) -> Result<Self> {
         let mut table = Lookup { short: [(0, 0); 1 << SHORT], limit: [-1; 17], offset: [0; 17], values: spec.values };
         for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
             let (code, l) = (i32::from(code), usize::from(length));
@@ -144,7 +144,7 @@ impl Lookup {
     /// Returns symbol and length of the code at the start of the 16-bit `window`, or `None` if
     /// there is no such code.
     #[inline(always)]
-    pub(crate) fn find(&self, window: u16) -> Option<(u8, u8)> {
+    pub fn find(&self, window: u16) -> Option<(u8, u8)> {
         let (symbol, length) = self.short[usize::from(window >> (16 - SHORT))];
         if length > 0 {
             return Some((symbol, length));

@@ -1,58 +1,99 @@
 use super::header::{Coding, Header, unsupported};
-#[cfg(feature = "formats")]
-use super::layout::Colour;
-use super::layout::Layout;
+use super::layout::{Colour, Layout};
 use super::markers::is_closed;
-use crate::decode::orientation::Orientation;
-use crate::decode::{Rect, Size};
 use crate::error::Result;
+use crate::orientation::Orientation;
+use crate::pixels::{Rect, Size};
 
 /// Bytes per pixel.
 const RGB: u64 = 3;
 /// Bytes per column for rows and bands: two bands of one row of MCUs, and two rows of samples.
 const COLUMN: u64 = 256;
 
-/// A JPEG whose header has been read. A picture's handle stores it by value. It is a few hundred
-/// bytes, because tables are stored as offsets into the file.
-#[derive(Debug, Clone)]
-pub(in crate::decode) struct Opened {
-    pub(in crate::decode) header: Header,
-    pub(in crate::decode) layout: Layout,
+/// A JPEG whose header has been read. All information about the file comes from this handle, so its
+/// header is read once.
+///
+/// It is a few hundred bytes, because tables are stored as offsets into the file.
+#[derive(Clone)]
+pub struct Jpeg<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) header: Header,
+    pub(crate) layout: Layout,
     /// Whether a marker follows the first scan's data.
-    pub(in crate::decode) closed: bool,
+    pub(crate) closed: bool,
 }
 
-impl Opened {
-    /// Reads the header of a file that this decoder supports.
-    pub(in crate::decode) fn read(bytes: &[u8]) -> Result<Opened> {
+impl<'a> Jpeg<'a> {
+    /// Reads the header of a file, from SOI to the first SOS. Allocates nothing.
+    ///
+    /// # Errors
+    /// That name the marker and its byte offset, or the kind of JPEG that is not supported.
+    pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
         let closed = is_closed(bytes, header.scan.data);
-        Ok(Opened { header, layout, closed })
+        Ok(Jpeg { bytes, header, layout, closed })
     }
 
-    /// Ignores what the file says about colours and EXIF, for a JPEG inside a TIFF. Three components
-    /// are RGB, or are converted from YCbCr.
-    #[cfg(feature = "formats")]
-    pub(in crate::decode) fn as_stored(&mut self, from_ycbcr: bool) {
+    /// Ignores what the file says about colors and EXIF, for a JPEG inside a container that says it,
+    /// such as a TIFF. Three components are RGB, or are converted from YCbCr.
+    pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {
             self.layout.colour = if from_ycbcr { Colour::YCbCr } else { Colour::Rgb };
         }
     }
 
-    pub(in crate::decode) fn orientation(&self) -> Orientation {
+    /// All bytes of the file.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The EXIF orientation, which decoding applies.
+    #[inline]
+    pub fn orientation(&self) -> Orientation {
         Orientation::new(self.header.orientation)
     }
 
     /// Size of the upright picture.
-    pub(in crate::decode) fn size(&self) -> Size {
+    #[inline]
+    pub fn size(&self) -> Size {
         self.orientation().size(self.layout.size)
+    }
+
+    /// Size before the picture is turned upright.
+    #[inline]
+    pub fn stored_size(&self) -> Size {
+        self.layout.size
+    }
+
+    /// Number of color components, one, three or four.
+    pub fn components(&self) -> usize {
+        self.header.frame.components().len()
+    }
+
+    /// The usual name of the chroma subsampling: `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `grey`,
+    /// `cmyk` (four components), or `other`.
+    pub fn chroma(&self) -> &'static str {
+        self.header.frame.chroma()
+    }
+
+    /// Whether the file is progressive. A progressive JPEG is decoded in full for any crop.
+    pub fn is_progressive(&self) -> bool {
+        self.header.frame.coding == Coding::Progressive
+    }
+
+    /// Number of MCUs between restart markers, or 0 without markers. Markers let a decoder start in
+    /// the middle.
+    #[inline]
+    pub fn restart_interval(&self) -> u32 {
+        self.header.restart_interval
     }
 
     /// The time that decoding `region` takes, in pixels: those whose codes are read, and those that
     /// are rendered. Both take about as long.
-    pub(in crate::decode) fn cost(&self, region: Rect) -> u64 {
+    pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
         let row = self.layout.mcus.0.into();
@@ -68,15 +109,15 @@ impl Opened {
         read + region.size().area()
     }
 
-    /// Number of bytes needed to decode `region` of this file of `bytes` bytes: an estimate on the
+    /// Number of bytes needed to decode `region`, for pixels and scratch together: an estimate on the
     /// high side.
-    pub(in crate::decode) fn memory(&self, bytes: usize, region: Rect) -> u64 {
-        let Opened { header, layout, closed } = self;
+    pub fn memory(&self, region: Rect) -> u64 {
+        let Jpeg { bytes, header, layout, closed } = self;
         let frame = &header.frame;
         // A picture that must be turned is decoded into a separate buffer first.
         let pixels = region.size().area() * RGB * if self.orientation().is_upright() { 1 } else { 2 };
         // The lanes decode a copy of the data, in memory that is a quarter larger.
-        let data = bytes as u64 * 5 / 4;
+        let data = bytes.len() as u64 * 5 / 4;
         let columns = u64::from(layout.size.width.max(layout.size.height)) * COLUMN;
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
@@ -90,15 +131,19 @@ impl Opened {
     }
 }
 
+impl std::fmt::Debug for Jpeg<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jpeg").field("bytes", &self.bytes.len()).field("size", &self.size()).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Picture;
 
     /// Eight pictures are moved per group.
     #[test]
     fn an_opened_jpeg_is_small_enough_to_be_moved() {
-        assert!(size_of::<Opened>() <= 576, "{}", size_of::<Opened>());
-        assert!(size_of::<Picture<'_>>() <= 640, "{}", size_of::<Picture<'_>>());
+        assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());
     }
 }

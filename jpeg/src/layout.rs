@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::header::Header;
-use crate::decode::{Rect, Size};
+use crate::pixels::{Rect, Size};
 
 /// Maximum number of components.
 pub(super) const MOST_PARTS: usize = 4;
@@ -61,15 +61,15 @@ pub(super) struct Part {
     pub(super) across: u32,
     pub(super) down: u32,
     /// Number of samples that contain pixels of the picture.
-    pub(in crate::decode) size: Size,
+    pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
 }
 
 /// The layout of a picture with one, three or four components that this decoder supports.
 #[derive(Debug, Clone)]
-pub(in crate::decode) struct Layout {
+pub(crate) struct Layout {
     /// Size as stored.
-    pub(in crate::decode) size: Size,
+    pub(crate) size: Size,
     pub(super) colour: Colour,
     parts: [Part; MOST_PARTS],
     count: usize,
@@ -142,23 +142,23 @@ impl Layout {
 pub(super) struct Span {
     /// Columns and rows, in blocks.
     pub(super) columns: Range<u32>,
-    pub(in crate::decode) rows: Range<u32>,
+    pub(crate) rows: Range<u32>,
 }
 
 /// The part of a picture that a region needs.
 #[derive(Debug, Clone)]
-pub(in crate::decode) struct Window {
+pub(crate) struct Window {
     /// The region in pixels of the stored picture.
     pub(super) region: Rect,
     /// Columns and rows of MCUs, with the margin for upsampling.
     pub(super) columns: Range<u32>,
-    pub(in crate::decode) rows: Range<u32>,
+    pub(crate) rows: Range<u32>,
     spans: [Span; MOST_PARTS],
 }
 
 impl Window {
     /// Creates the window of `region`, which must lie inside the picture.
-    pub(in crate::decode) fn new(layout: &Layout, region: Rect) -> Window {
+    pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MOST_PARTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
         for (part, span) in layout.parts().iter().zip(&mut spans) {

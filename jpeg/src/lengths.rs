@@ -23,7 +23,7 @@ impl<'a> Lengths<'a> {
         Lengths(bytes.as_chunks().0)
     }
 
-    pub(in crate::decode::jpeg) fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
@@ -31,11 +31,11 @@ impl<'a> Lengths<'a> {
         self.0.len()
     }
 
-    pub(in crate::decode::jpeg) fn get(self, index: u32) -> Option<usize> {
+    pub(crate) fn get(self, index: u32) -> Option<usize> {
         self.0.get(index as usize).map(|&length| u16::from_be_bytes(length).into())
     }
 
-    pub(in crate::decode::jpeg) fn iter(self) -> impl Iterator<Item = usize> + 'a {
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> + 'a {
         self.0.iter().map(|&length| u16::from_be_bytes(length).into())
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
             Some(&marker) => return Ok((marker, at + i)),
         }
     }
-    Err(Error::decode(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
+    Err(Error::new(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
 }
 
 /// Whether the entropy-coded data from byte `at` on is followed by a marker that cannot be part of
@@ -84,7 +84,7 @@ impl<'a> Segment<'a> {
     }
 
     pub(super) fn error(&self, cause: impl std::fmt::Display) -> Error {
-        Error::decode(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.place))
+        Error::new(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.place))
     }
 
     /// Returns the segment if exactly `left` bytes of it are unread.

@@ -1,17 +1,17 @@
 //! EXIF orientation: finds the stored pixels of an upright region and turns them upright.
 
-use super::{Rect, Size};
+use crate::pixels::{Rect, Size};
 
 /// One of the eight values of EXIF tag 0x0112, as three steps from the stored picture to the
 /// upright one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Orientation {
+pub struct Orientation {
     /// Columns become rows, before any mirroring.
-    pub(super) transposed: bool,
+    pub transposed: bool,
     /// Left and right are exchanged.
-    pub(super) mirrored: bool,
+    pub mirrored: bool,
     /// Top and bottom are exchanged.
-    pub(super) flipped: bool,
+    pub flipped: bool,
 }
 
 impl Default for Orientation {
@@ -22,7 +22,8 @@ impl Default for Orientation {
 
 impl Orientation {
     /// Creates the orientation from the tag's value, 1 to 8. Any other value means upright.
-    pub(super) fn new(tag: u8) -> Self {
+    #[inline]
+    pub fn new(tag: u8) -> Self {
         let (transposed, mirrored, flipped) = match tag {
             2 => (false, true, false),
             3 => (false, true, true),
@@ -36,18 +37,32 @@ impl Orientation {
         Orientation { transposed, mirrored, flipped }
     }
 
+    /// The tag's value in EXIF data, with or without the prefix `Exif`, such as the EXIF chunk of a PNG
+    /// or WebP. `None` if the data has no value from 1 to 8.
+    pub fn tag_in(exif: &[u8]) -> Option<u8> {
+        exif_orientation(exif.strip_prefix(PREFIX).unwrap_or(exif))
+    }
+
+    /// The tag's value, 1 to 8.
+    pub fn tag(self) -> u8 {
+        (1..=8).find(|&tag| Orientation::new(tag) == self).expect("each orientation has a value")
+    }
+
     /// Whether the stored picture is already upright.
-    pub(super) fn is_upright(self) -> bool {
+    #[inline]
+    pub fn is_upright(self) -> bool {
         self == Orientation::new(1)
     }
 
     /// Upright size of a picture stored with `size`.
-    pub(super) fn size(self, stored: Size) -> Size {
+    #[inline]
+    pub fn size(self, stored: Size) -> Size {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
     /// Position of the upright `region` in a picture stored with size `stored`.
-    pub(super) fn region(self, region: Rect, stored: Size) -> Rect {
+    #[inline]
+    pub fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);
         let Rect { mut x, mut y, width, height } = region;
         if self.mirrored {
@@ -60,7 +75,7 @@ impl Orientation {
     }
 
     /// Writes `stored`, RGB pixels of `size`, to `upright` in upright orientation.
-    pub(super) fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
+    pub fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
         let Size { width, height } = self.size(size);
         let (stride, width, height) = (size.width as usize * 3, width as usize, height as usize);
         for (y, row) in upright.chunks_exact_mut(width * 3).enumerate() {
@@ -78,13 +93,8 @@ impl Orientation {
 const PREFIX: &[u8] = b"Exif\0\0";
 
 /// The orientation in an APP1 segment of a JPEG, which may hold other data.
-pub(super) fn segment_orientation(body: &[u8]) -> Option<u8> {
+pub(crate) fn segment_orientation(body: &[u8]) -> Option<u8> {
     exif_orientation(body.strip_prefix(PREFIX)?)
-}
-
-/// The orientation in the EXIF chunk of a PNG or WebP.
-pub(super) fn chunk_orientation(chunk: &[u8]) -> Option<u8> {
-    exif_orientation(chunk.strip_prefix(PREFIX).unwrap_or(chunk))
 }
 
 /// Value of tag 0x0112 in the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if it is 1
@@ -129,6 +139,7 @@ mod tests {
         ];
         for (tag, expected) in (1..).zip(expected) {
             let orientation = Orientation::new(tag);
+            assert_eq!(orientation.tag(), tag);
             let mut upright = vec![0; 18];
             orientation.turn(&stored, size, &mut upright);
             let found: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use crate::error::{Error, Result};
 
 /// A width and a height in pixels.
@@ -13,11 +11,13 @@ pub struct Size {
 
 impl Size {
     /// Creates a size of `width` by `height` pixels.
+    #[inline]
     pub fn new(width: u32, height: u32) -> Self {
         Size { width, height }
     }
 
     /// Number of pixels.
+    #[inline]
     pub fn area(self) -> u64 {
         u64::from(self.width) * u64::from(self.height)
     }
@@ -38,17 +38,20 @@ pub struct Rect {
 
 impl Rect {
     /// Creates the rectangle with its upper left corner at (`x`, `y`).
+    #[inline]
     pub fn new(x: u32, y: u32, width: u32, height: u32) -> Self {
         Rect { x, y, width, height }
     }
 
     /// The whole of a picture of `size`.
+    #[inline]
     pub fn full(size: Size) -> Self {
         Rect { x: 0, y: 0, width: size.width, height: size.height }
     }
 
     /// The smallest rectangle that contains both.
-    pub(crate) fn around(self, other: Rect) -> Self {
+    #[inline]
+    pub fn around(self, other: Rect) -> Self {
         let (x, y) = (self.x.min(other.x), self.y.min(other.y));
         let right = (self.x + self.width).max(other.x + other.width);
         let bottom = (self.y + self.height).max(other.y + other.height);
@@ -56,11 +59,29 @@ impl Rect {
     }
 
     /// Width and height.
+    #[inline]
     pub fn size(self) -> Size {
         Size { width: self.width, height: self.height }
     }
 
+    /// Returns an error that names both, unless the rectangle is non-empty and lies inside a picture
+    /// of `size`.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn within(self, size: Size) -> Result<()> {
+        if self.fits(size) {
+            return Ok(());
+        }
+        let Rect { x, y, width, height } = self;
+        Err(Error::new(format!(
+            "a region of {width}x{height} at ({x}, {y}) is not inside a picture of {}x{}",
+            size.width, size.height
+        )))
+    }
+
     /// Whether `self` is non-empty and lies inside a picture of `size`.
+    #[inline]
     pub fn fits(self, size: Size) -> bool {
         self.width > 0
             && self.height > 0
@@ -79,14 +100,13 @@ pub struct Pixels {
     width: u32,
     height: u32,
     origin: (u32, u32),
-    /// Decoding time, if the picture was decoded on its own.
-    pub(crate) time: Option<Duration>,
     /// Damage that the decoder tolerated.
-    pub(super) damage: Option<String>,
+    damage: Option<String>,
 }
 
 impl Pixels {
     /// Creates an empty buffer.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
@@ -110,43 +130,54 @@ impl Pixels {
     /// `None` if it met none.
     ///
     /// Decoding reads only what the region needs, so a crop may miss damage elsewhere in the file.
-    /// [`Picture::check`](super::Picture::check) reads all of it. The [module](super) lists what
-    /// counts as damage.
+    /// A check of the whole file ([`Decoder::damage`](crate::Decoder::damage)) reads all of it.
+    #[inline]
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }
 
+    /// Sets the damage that was tolerated.
+    pub(crate) fn damaged(&mut self, damage: Option<String>) {
+        self.damage = damage;
+    }
+
     /// Sets the position of the first pixel: column `x`, row `y` of the picture.
+    #[inline]
     pub fn place(&mut self, x: u32, y: u32) {
         self.origin = (x, y);
     }
 
     /// Frees the memory and drops the pixels.
-    pub(crate) fn release(&mut self) {
+    pub fn release(&mut self) {
         *self = Pixels::default();
     }
 
     /// Number of bytes allocated.
-    pub(crate) fn capacity(&self) -> usize {
+    #[inline]
+    pub fn capacity(&self) -> usize {
         self.data.capacity()
     }
 
     /// Size of the stored part.
+    #[inline]
     pub fn size(&self) -> Size {
         Size { width: self.width, height: self.height }
     }
 
     /// Position of the first stored pixel in the picture, as column and row.
+    #[inline]
     pub fn origin(&self) -> (u32, u32) {
         self.origin
     }
 
     /// The stored pixels, `height * width * 3` bytes.
+    #[inline]
     pub fn data(&self) -> &[u8] {
         &self.data[..self.size().area() as usize * 3]
     }
 
     /// The stored pixels, mutable.
+    #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let bytes = self.size().area() as usize * 3;
         &mut self.data[..bytes]
@@ -160,7 +191,7 @@ impl Pixels {
         let Rect { x, y, width, height } = region;
         let (ox, oy) = self.origin;
         if x < ox || y < oy || x + width > ox + self.width || y + height > oy + self.height {
-            return Err(Error::decode(format!(
+            return Err(Error::new(format!(
                 "the codec delivered {}x{} pixels from ({ox}, {oy}), which do not cover the region {width}x{height} at ({x}, {y})",
                 self.width, self.height,
             )));

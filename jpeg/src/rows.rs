@@ -10,7 +10,7 @@ use super::layout::{Colour, Layout, MOST_PARTS, Part, Upsampling, Window};
 const MARGIN: usize = 64;
 
 /// Source of coefficients.
-pub(in crate::decode) trait Blocks {
+pub(crate) trait Blocks {
     /// Whether lanes stored them, in their own order.
     const FROM_LANES: bool;
 
@@ -20,17 +20,17 @@ pub(in crate::decode) trait Blocks {
 }
 
 /// Fixed parameters for rendering one picture.
-pub(in crate::decode) struct View<'a> {
-    pub(in crate::decode) kernels: &'a Kernels,
-    pub(in crate::decode) layout: &'a Layout,
-    pub(in crate::decode) window: &'a Window,
+pub(crate) struct View<'a> {
+    pub(crate) kernels: &'a Kernels,
+    pub(crate) layout: &'a Layout,
+    pub(crate) window: &'a Window,
     /// Quantisation tables of the components.
-    pub(in crate::decode) quant: &'a [[u16; 64]; MOST_PARTS],
+    pub(crate) quant: &'a [[u16; 64]; MOST_PARTS],
 }
 
 /// The stage between coefficients and pixels. Its memory is reused from picture to picture.
 #[derive(Debug, Default)]
-pub(in crate::decode) struct Rows {
+pub(crate) struct Rows {
     stripes: [Stripe; MOST_PARTS],
     offsets: Vec<u32>,
     /// Next row of pixels to write, in the stored picture.
@@ -60,7 +60,7 @@ impl Stripe {
 
 impl Rows {
     /// Starts a picture, or the part of it in `window`.
-    pub(in crate::decode) fn begin(&mut self, layout: &Layout, window: &Window) {
+    pub(crate) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
         for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
             let span = window.span(i);
@@ -76,7 +76,7 @@ impl Rows {
 
     /// Transforms MCU row `row` and writes the rows of pixels that it completes. Rows of MCUs must
     /// come in order, and `rgb` is the window's region.
-    pub(in crate::decode) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
+    pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
         for (i, part) in layout.parts().iter().enumerate() {

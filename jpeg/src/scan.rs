@@ -98,7 +98,7 @@ impl<'a> State<'a> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);
         let last = &mut self.last_dc[component];
-        *last = last.checked_add(difference).ok_or_else(|| Error::decode("jpeg DC coefficient exceeds 32 bits"))?;
+        *last = last.checked_add(difference).ok_or_else(|| Error::new("jpeg DC coefficient exceeds 32 bits"))?;
         self.bits.faults += u32::from(size > DC_SIZE || last.unsigned_abs() >= 1 << (DC_SIZE.max(low) - low));
         Ok(*last)
     }

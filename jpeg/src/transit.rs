@@ -7,12 +7,12 @@ use arrayvec::ArrayVec;
 
 use super::entropy::{Machine, Slot};
 use super::header::Coding;
+use super::jpeg::Jpeg;
 use super::kernels::{Backend, Kernels};
 use super::layout::{Layout, MOST_PARTS, Window};
-use super::opened::Opened;
 use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
-use crate::decode::Rect;
+use crate::pixels::Rect;
 
 /// Number of blocks of coefficients in a band, if its rows are short enough: 256 KiB, which stay in
 /// the L2 cache until they are rendered.
@@ -27,7 +27,7 @@ const BANDS: usize = 2;
 /// A sequential picture whose segments are decoded in lanes. Its memory is reused for the next
 /// picture.
 #[derive(Default)]
-pub(in crate::decode) struct Transit {
+pub(crate) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
@@ -84,7 +84,7 @@ struct Piece {
 
 /// The piece that a lane decodes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::decode) struct Ticket {
+pub(crate) struct Ticket {
     band: usize,
     piece: usize,
     /// Starting values of the piece's DC coefficients.
@@ -93,7 +93,7 @@ pub(in crate::decode) struct Ticket {
 
 /// The reason why a picture cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode) enum Refusal {
+pub(crate) enum Refusal {
     /// Not now: patterns of other pictures occupy the links.
     Later,
     /// Not at all: it is progressive, damaged or unusual, and the plain decoder must read it.
@@ -102,15 +102,14 @@ pub(in crate::decode) enum Refusal {
 
 impl Transit {
     /// Prepares a picture: finds and copies the segments that `region` of the stored picture needs.
-    pub(in crate::decode) fn begin(
+    pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,
         backend: Backend,
-        bytes: &[u8],
-        opened: &Opened,
+        jpeg: &Jpeg<'_>,
         region: Rect,
     ) -> Result<(), Refusal> {
-        let Opened { header, layout, .. } = opened;
+        let Jpeg { bytes, header, layout, .. } = jpeg;
         let (frame, scan) = (&header.frame, &header.scan);
         let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
         if frame.coding == Coding::Progressive || !in_order || layout.blocks > 10 {
@@ -178,7 +177,7 @@ impl Transit {
     }
 
     /// Returns the machine's resources that the picture holds. None of its lanes may be busy.
-    pub(in crate::decode) fn end(&mut self, machine: &mut Machine) {
+    pub(crate) fn end(&mut self, machine: &mut Machine) {
         if let Some(plan) = self.plan.take() {
             machine.release(plan.pattern);
             machine.free(plan.slot);
@@ -227,7 +226,7 @@ impl Transit {
     }
 
     /// Starts a lane on the next piece, if that is possible now.
-    pub(in crate::decode) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
+    pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
             let next = (self.filling + 1) % BANDS;
@@ -256,7 +255,7 @@ impl Transit {
 
     /// Takes over the result of a lane that stopped at `bit`. Returns `None` if the segment is
     /// shorter than that, or if a whole byte is left after its last MCU.
-    pub(in crate::decode) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
+    pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
         band.finished += 1;
@@ -287,7 +286,7 @@ impl Transit {
     }
 
     /// Renders the bands that are complete. Returns whether the picture is finished.
-    pub(in crate::decode) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
+    pub(crate) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };
         while !self.bands[self.oldest].pieces.is_empty() {

@@ -166,7 +166,7 @@ impl DecodeOps {
             rows: grid.mcus.1,
             blocks: grid.blocks,
             colour: grid.colour,
-            count: grid.parts.len() as u32,
+            count: grid.parts().len() as u32,
             tables: grid.tables,
             place: place as u32,
             kept: kept as u32,
@@ -181,7 +181,7 @@ impl DecodeOps {
             down: down.into(),
             ..Self::nothing()
         };
-        for (i, part) in grid.parts.iter().enumerate() {
+        for (i, part) in grid.parts().iter().enumerate() {
             ops.parts[i] = Part {
                 h: part.h,
                 v: part.v,

@@ -3,9 +3,11 @@
 
 use std::path::Path;
 
+use warpfeed_jpeg::bitstream::Turn;
+
 use super::decode_ops::{DecodeOps, Part};
 use super::ops::SampleOps;
-use crate::decode::{Rect, Turn};
+use crate::decode::Rect;
 use crate::transform::{Effect, Record, declarations, dispatch, numbers};
 
 const NOTE: &str = "// Written by the tests of `cuda/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";

@@ -1,7 +1,8 @@
 //! What the decoders of formats other than JPEG have in common.
 
+use warpfeed_jpeg::Orientation;
+
 use super::Size;
-use super::orientation::Orientation;
 
 /// Opens a file: reads the header of bytes that match the format. The second argument limits the
 /// bytes of the decoder's own buffers.

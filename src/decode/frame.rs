@@ -1,8 +1,9 @@
 //! Annotations of pictures that EXIF turns: the pixel grid of their coordinates, and the mapping
 //! from it to the upright picture.
 
+use warpfeed_jpeg::Orientation;
+
 use super::Size;
-use super::orientation::Orientation;
 use crate::error::{Error, Result};
 
 /// The version of a picture that annotations were made on, if EXIF turns the picture.

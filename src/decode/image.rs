@@ -9,9 +9,10 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use warpfeed_jpeg::Orientation;
+
 use crate::decode::decoder::{AnyDecoder, Color, Depth, Open, Opened};
 use crate::decode::formats;
-use crate::decode::orientation::Orientation;
 use crate::decode::{Options, Stored};
 use crate::error::{Error, Result};
 use crate::format::{self, Format};

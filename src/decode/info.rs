@@ -1,4 +1,5 @@
-use super::jpeg::header::{Coding, Frame, Header};
+use warpfeed_jpeg::Jpeg;
+
 use super::{Oriented, Size};
 
 /// Information from the header of an encoded picture.
@@ -41,29 +42,13 @@ pub struct JpegInfo {
 }
 
 impl JpegInfo {
-    pub(super) fn of(header: &Header) -> Self {
+    pub(super) fn of(jpeg: &Jpeg<'_>) -> Self {
         JpegInfo {
-            chroma: chroma(&header.frame),
-            progressive: header.frame.coding == Coding::Progressive,
-            restart_interval: header.restart_interval,
-            orientation: header.orientation,
+            chroma: jpeg.chroma(),
+            progressive: jpeg.is_progressive(),
+            restart_interval: jpeg.restart_interval(),
+            orientation: jpeg.orientation().tag(),
         }
-    }
-}
-
-/// The usual name of the chroma subsampling.
-fn chroma(frame: &Frame) -> &'static str {
-    let factors: Vec<(u8, u8)> = frame.components().iter().map(|c| (c.h, c.v)).collect();
-    match factors[..] {
-        [_] => "grey",
-        [_, _, _, _] => "cmyk",
-        // 4:4:4 may be written with any equal factors.
-        [y, cb, cr] if y == cb && y == cr => "4:4:4",
-        [(2, 1), (1, 1), (1, 1)] | [(2, 2), (1, 2), (1, 2)] => "4:2:2",
-        [(1, 2), (1, 1), (1, 1)] | [(2, 2), (2, 1), (2, 1)] => "4:4:0",
-        [(2, 2), (1, 1), (1, 1)] => "4:2:0",
-        [(4, 1), (1, 1), (1, 1)] => "4:1:1",
-        _ => "other",
     }
 }
 

@@ -1,57 +1,79 @@
 use std::cell::RefCell;
 
-use super::side_by_side::{Group, opened};
-use crate::decode::jpeg::Opened;
+use arrayvec::ArrayVec;
+use warpfeed_jpeg::{self as jpeg, Decoder, Jpeg};
+
+use crate::decode::group::MAX_GROUP;
 use crate::decode::picture::Header;
 use crate::decode::{Codec, Job, Picture, Pixels, Rect};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
 /// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists what it supports.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Jpeg;
+pub(super) struct Jpegs;
 
-impl Codec for Jpeg {
+impl Codec for Jpegs {
     fn format(&self) -> Format {
         format::JPEG
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
-        let opened = Opened::read(bytes)?;
-        Ok(Picture::with(bytes, opened.size(), Header::Jpeg(opened)))
+        let jpeg = Jpeg::open(bytes).map_err(Error::of_jpeg)?;
+        Ok(Picture::with(bytes, jpeg.size(), Header::Jpeg(jpeg)))
     }
 
     fn memory(&self, picture: &Picture<'_>, region: Rect) -> u64 {
-        opened(picture).memory(picture.bytes().len(), region)
+        opened(picture).memory(region)
     }
 
     fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        let header = Header::Jpeg(opened(picture).clone());
-        let mut job = Job::new(Picture::with(picture.bytes(), picture.size(), header), region, out);
-        self.decode_group(std::slice::from_mut(&mut job));
-        job.result
+        decode(opened(picture), region, out)
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
-        GROUP.with_borrow_mut(|group| group.decode(jobs));
+        for jobs in jobs.chunks_mut(MAX_GROUP) {
+            let mut group = ArrayVec::<_, MAX_GROUP>::new();
+            for Job { picture, region, out, .. } in &mut *jobs {
+                group.push(jpeg::Job::new(opened(picture), *region, out));
+            }
+            DECODER.with_borrow_mut(|decoder| decoder.decode_group(&mut group));
+            let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| job.result).collect();
+            for (job, result) in jobs.iter_mut().zip(results) {
+                job.result = result.map_err(Error::of_jpeg);
+            }
+        }
     }
 
     fn damage(&self, picture: &mut Picture<'_>) -> Result<Option<String>> {
-        GROUP.with_borrow_mut(|group| group.damage(picture))
+        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(picture))).map_err(Error::of_jpeg)
+    }
+}
+
+/// Decodes a region with the calling thread's decoder.
+pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+    DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(Error::of_jpeg)
+}
+
+/// The header of a picture, as the codec read it.
+fn opened<'p, 'a>(picture: &'p Picture<'a>) -> &'p Jpeg<'a> {
+    match &picture.header {
+        Header::Jpeg(jpeg) => jpeg,
+        _ => unreachable!("a registry passes a picture to the codec that opened it"),
     }
 }
 
 /// Frees the calling thread's decoding memory if it exceeds `limit` bytes. Returns the number of
 /// bytes that remain.
 pub(super) fn keep(limit: usize) -> usize {
-    GROUP.with_borrow_mut(|group| group.keep(limit))
+    DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
 }
 
 /// Frees the memory that the calling thread decodes with.
 pub(super) fn release() {
-    GROUP.take();
+    DECODER.take();
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    static DECODER: RefCell<Decoder> = RefCell::default();
 }

@@ -54,66 +54,25 @@
 //!
 //! # A file that is damaged inside
 //!
-//! Where libjpeg warns and continues, this decoder continues too, with the coefficients that libjpeg
-//! reads. Its pixels equal libjpeg's, with two exceptions:
+//! Where libjpeg warns and continues, the JPEG decoder continues too, with the coefficients that
+//! libjpeg reads. The crate [`warpfeed_jpeg`](warpfeed_jpeg#a-file-that-is-damaged-inside) lists what
+//! counts as damage, where its pixels differ from libjpeg's, and which damage a crop meets.
 //!
-//! - libjpeg smooths a progressive file that lacks scans of the first ten coefficients. This
-//!   decoder shows what the scans contain.
-//! - Values far beyond those of 8-bit pictures, before they are clamped to 0 to 255, differ between
-//!   libjpeg's C code and its SIMD code of each processor. Here they are the same everywhere.
-//!
-//! All of the following count as damage:
-//!
-//! | found in the data | libjpeg's message | found while decoding |
-//! |---|---|---|
-//! | a code that does not exist | bad Huffman code | yes |
-//! | a segment that ends before its last MCU, also by an EOI in the middle of the data | premature end of data segment | yes |
-//! | a restart marker out of turn | found marker instead of RST | yes |
-//! | no EOI at the end | premature end of JPEG file | yes |
-//! | progressive scans out of order | inconsistent progression sequence | yes |
-//! | missing progressive scans of the first ten coefficients | none | yes |
-//! | fill bytes inside the data | none | yes |
-//! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | yes |
-//! | coefficients after the last of a block, coefficients with more bits than 8-bit pictures have | none | no |
-//!
-//! libjpeg also warns of bytes between the markers of a header, of an unknown Adobe transform or
-//! JFIF version, and of band limits in a sequential scan. These do not count as damage.
-//!
-//! The last row is not always found while a sequential file is decoded. libjpeg does not warn of
-//! it. The decoder takes two symbols at a time, and a comparison for each coefficient would slow
-//! down all pictures.
-//!
-//! [`check()`] reads all of the file and finds all of the above. `verify`, `inspect`, `pack` and a
+//! [`check()`] reads all of the file and finds all damage. `verify`, `inspect`, `pack` and a
 //! [strict](crate::Loader::strict) loader use its judgement. [`Pixels::damage`] and
-//! [`Stats::damaged`](crate::Stats::damaged) report only the damage that decoding met. A sequential
-//! file with EOI is decoded as far as the region needs. After the first damage in that part, the
-//! decoder reads all of the file, and then finds every kind. It always reads all of a progressive
-//! file and of a file without EOI. Bytes that were changed into other valid codes look like any
-//! other picture to every decoder.
+//! [`Stats::damaged`](crate::Stats::damaged) report only the damage that decoding met.
 //!
-//! # Why the crate has its own JPEG decoder
+//! # The JPEG decoder
 //!
-//! Two thirds of the cost of a JPEG is Huffman decoding. Other libraries decode one symbol after
-//! another, and their region or scaled decoding still decodes every symbol. This decoder works on
-//! several streams side by side, two symbols at a time. The streams are the restart segments of a
-//! packed file, or several plain files. In a packed file it decodes only the segments that the crop
-//! touches. Its pixels equal libjpeg-turbo's. It builds without a C library or an assembler. `cargo
-//! bench --bench decode` compares it with libjpeg-turbo and with the `image` crate.
-//!
-//! # Why it does not decode at 1/2
-//!
-//! Decoding at 1/2 helps if a crop of 224 pixels comes from a box at least twice as large in both
-//! directions. On ImageNet, 3 in 100 crops do, with 16 % of the pixels. Skipping three quarters of
-//! their samples, but none of their Huffman codes, would save about one twentieth of the decoding
-//! time. It would also change pixels for everyone. Much larger pictures gain more from being packed
-//! smaller once (`warpfeed pack --max-side`).
+//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used without this one. It says why
+//! it is fast, and why it does not decode at 1/2: larger pictures gain more from being packed smaller
+//! once (`warpfeed pack --max-side`). `cargo bench --bench decode` compares it with libjpeg-turbo and
+//! zune-jpeg.
 
-// Internal modules: `jpeg` is the crate's own JPEG decoder, the fast path. `jpegs` is its codec, and
-// `side_by_side` decodes several JPEGs at a time. `formats` decodes the other formats behind the trait
-// in `decoder`, TIFF with the reader in `tiff`, and `image` converts them to RGB. `orientation` turns
-// pictures upright by their EXIF tag, for all formats, and `frame` their annotations. `raw` reads
-// pixels that are not encoded, `png` and `indexed` read masks, and `stored` reads maps. `group`
-// decodes several pictures together. `condition` is the judgement of `check`, and `info` what a header
+// Internal modules: `jpegs` is the codec of `warpfeed_jpeg`, the fast path. `formats` decodes the other
+// formats behind the trait in `decoder`, TIFF with the reader in `tiff`, and `image` converts them to
+// RGB. `frame` turns annotations by the EXIF tag. `raw` reads pixels that are not encoded, `png` and
+// `indexed` read masks, and `stored` reads maps. `group` decodes several pictures together. `condition` is the judgement of `check`, and `info` what a header
 // tells. `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread
 // keep.
 
@@ -130,16 +89,12 @@ mod image;
 #[cfg(feature = "formats")]
 mod indexed;
 mod info;
-pub(crate) mod jpeg;
 mod jpegs;
 mod options;
-mod orientation;
 mod picture;
-mod pixels;
 mod png;
 pub mod raw;
 mod scratch;
-mod side_by_side;
 mod standard;
 mod stored;
 #[cfg(feature = "formats")]
@@ -153,12 +108,8 @@ pub(crate) use group::{MAX_GROUP, MAX_IMAGES, MAX_PLANNED};
 #[cfg(feature = "formats")]
 pub(crate) use indexed::Indexed;
 pub use info::{Info, JpegInfo};
-#[cfg(test)]
-pub(crate) use jpeg::Turn;
-pub(crate) use jpeg::{Bitstream, Grid};
 use options::Options;
 pub use picture::{Codec, Job, Picture};
-pub use pixels::{Pixels, Rect, Size};
 pub(crate) use png::{ONE_NUMBER, Pass, Png, Scratch as PngScratch};
 pub use raw::RawRgb;
 pub(crate) use scratch::{keep, release};
@@ -166,6 +117,9 @@ pub use standard::check;
 #[cfg(test)]
 pub(crate) use standard::standard;
 pub(crate) use stored::Stored;
+pub(crate) use warpfeed_jpeg::bitstream::{Bitstream, Grid};
+#[doc(inline)]
+pub use warpfeed_jpeg::{Pixels, Rect, Size};
 
 #[cfg(test)]
 #[path = "../../tests/fuzz/images.rs"]

@@ -4,10 +4,12 @@
 
 use std::any::Any;
 use std::marker::PhantomData;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::orientation::Orientation;
-use super::{Bitstream, Condition, Grid, Info, JpegInfo, Oriented, Pixels, Rect, Size, jpeg};
+use warpfeed_jpeg::bitstream::{Bitstream, Grid};
+use warpfeed_jpeg::{Jpeg, Orientation};
+
+use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
@@ -136,12 +138,12 @@ pub struct Picture<'a> {
 
 /// Data from a header that a codec keeps.
 ///
-/// The crate's own decoder stores its header by value, so that it allocates nothing per sample.
+/// A JPEG's header is stored by value, so that opening it allocates nothing.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
     /// Uses the lifetime, because `Image` depends on a feature.
     None(PhantomData<&'a ()>),
-    Jpeg(jpeg::Opened),
+    Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
     Image(super::decoder::Opened<'a>),
     Own(Box<dyn Any + Send>),
@@ -156,7 +158,7 @@ impl<'a> Picture<'a> {
 
     pub(super) fn with(bytes: &'a [u8], size: Size, header: Header<'a>) -> Self {
         let orientation = match &header {
-            Header::Jpeg(opened) => opened.orientation(),
+            Header::Jpeg(jpeg) => jpeg.orientation(),
             #[cfg(feature = "formats")]
             Header::Image(opened) => opened.orientation(),
             Header::None(_) | Header::Own(_) => Orientation::default(),
@@ -226,7 +228,7 @@ impl<'a> Picture<'a> {
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) that names the place in the bytes, or if the
     /// region is empty or leaves the picture. The content of `out` is then unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
-        self.check_region(region)?;
+        region.within(self.size).map_err(Error::of_jpeg)?;
         self.codec()?.decode(self, region, out)
     }
 
@@ -242,7 +244,7 @@ impl<'a> Picture<'a> {
     /// Information from the header.
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {
-            Header::Jpeg(opened) => Some(JpegInfo::of(&opened.header)),
+            Header::Jpeg(jpeg) => Some(JpegInfo::of(jpeg)),
             _ => None,
         };
         let format = self.codec.map_or("", |codec| codec.format().name);
@@ -252,7 +254,7 @@ impl<'a> Picture<'a> {
     /// Another handle of this picture. `None` if that would read the header again.
     pub(crate) fn again(&self) -> Option<Self> {
         let header = match &self.header {
-            Header::Jpeg(opened) => Header::Jpeg(opened.clone()),
+            Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
             Header::None(_) => Header::None(PhantomData),
             _ => return None,
         };
@@ -263,7 +265,7 @@ impl<'a> Picture<'a> {
     /// The time that decoding `region` takes, compared with other regions of this picture.
     pub(crate) fn cost(&self, region: Rect) -> u64 {
         match &self.header {
-            Header::Jpeg(opened) => opened.cost(region),
+            Header::Jpeg(jpeg) => jpeg.cost(region),
             // Other codecs decode the whole picture.
             _ => self.size.area(),
         }
@@ -272,36 +274,22 @@ impl<'a> Picture<'a> {
     /// Whether the picture is a JPEG without restart markers, whose crops cannot be decoded on
     /// their own.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
-        matches!(&self.header, Header::Jpeg(opened) if opened.header.restart_interval == 0)
+        matches!(&self.header, Header::Jpeg(jpeg) if jpeg.restart_interval() == 0)
     }
 
     /// Extracts the data with which a device decodes `region`, at most `most` bytes. `None` if
     /// devices cannot decode this picture, or if it needs more.
     pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
-        let Header::Jpeg(opened) = &self.header else { return None };
-        self.check_region(region).ok()?;
-        to.take(self.bytes, opened, region, most)
+        let Header::Jpeg(jpeg) = &self.header else { return None };
+        to.take(jpeg, region, most)
     }
 
     /// Bytes of memory that [`bitstream`](Picture::bitstream) takes at most.
     pub(crate) fn bitstream_memory(&self, region: Rect, most: usize) -> usize {
         match &self.header {
-            Header::Jpeg(opened) if self.check_region(region).is_ok() => {
-                Bitstream::memory_for(self.bytes, opened, region, most)
-            }
+            Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, most),
             _ => 0,
         }
-    }
-
-    pub(super) fn check_region(&self, region: Rect) -> Result<()> {
-        if region.fits(self.size) {
-            return Ok(());
-        }
-        let (Rect { x, y, width, height }, size) = (region, self.size);
-        Err(Error::decode(format!(
-            "a region of {width}x{height} at ({x}, {y}) is not inside a picture of {}x{}",
-            size.width, size.height
-        )))
     }
 
     fn codec(&self) -> Result<&'a dyn Codec> {
@@ -331,18 +319,31 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
+    /// The time that decoding took, if the picture was decoded on its own.
+    pub(crate) time: Option<Duration>,
 }
 
 impl<'a> Job<'a> {
     /// Creates a job.
     pub fn new(picture: Picture<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { picture, region, out, result: Ok(()) }
+        Job { picture, region, out, result: Ok(()), time: None }
     }
 
     /// Decodes this job on its own and records the time it took.
     pub fn run(&mut self) {
         let start = Instant::now();
         self.result = self.picture.decode(self.region, self.out);
-        self.out.time = Some(start.elapsed());
+        self.time = Some(start.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Eight pictures are moved per group.
+    #[test]
+    fn an_opened_picture_is_small_enough_to_be_moved() {
+        assert!(size_of::<Picture<'_>>() <= 656, "{}", size_of::<Picture<'_>>());
     }
 }

@@ -4,6 +4,8 @@
 
 use std::io::Cursor;
 
+use warpfeed_jpeg::Orientation;
+
 #[cfg(feature = "formats")]
 use super::tiff::{Meaning, Numbers, Tiff};
 use super::{Oriented, Png, Size};
@@ -130,7 +132,7 @@ impl<'a> Stored<'a> {
             return Err(Error::decode(format!("png of {kind}: 8 and 16 bits without a palette are read")));
         }
         let (width, height) = info.size();
-        let exif = info.exif_metadata.as_deref().and_then(super::orientation::chunk_orientation).unwrap_or(1);
+        let exif = info.exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
         let (size, channels) = (Size::new(width, height), info.color_type.samples());
         let bytes = size.area().saturating_mul(channels as u64 * if info.bit_depth as u8 == 16 { 2 } else { 1 });
         Ok(Stored { file: File::Png(Box::new(reader)), size, channels, exif: known(exif), bytes })

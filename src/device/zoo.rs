@@ -2,9 +2,8 @@
 //! with the host's pixels.
 
 use crate::cuda::{DecodeOps, Encoded};
-use crate::decode::jpeg::fuzz::with_rest;
-use crate::decode::jpeg::libjpeg::{Options, encode};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
+use crate::libjpeg::{Options, encode, with_rest};
 use crate::order::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
@@ -48,7 +47,7 @@ impl Coded {
         let bytes = stream.len();
         self.arena.resize((at + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
         stream.write(&mut self.arena[at..at + bytes]);
-        let heads = grid.parts.len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
+        let heads = grid.parts().len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
         self.data.push(at + heads..at + bytes);
         let encoded = Encoded { place: self.count(), at, bytes, block: self.blocks };
         let ops = DecodeOps::new(&grid, plan, encoded).expect("a small batch");

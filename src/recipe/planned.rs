@@ -110,8 +110,8 @@ pub(crate) fn damaged(images: &[Planned<'_>]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::jpeg::libjpeg::{Options, encode};
     use crate::decode::{Codecs, Size};
+    use crate::libjpeg::{Options, encode};
     use crate::transform::Augment;
 
     /// Images of the regions of one picture after `share`: those that they are decoded with, and

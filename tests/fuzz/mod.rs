@@ -1,8 +1,8 @@
 //! Fuzzing of parsers with cargo alone. Cases are made from seeds, run for a chosen time, and can
 //! be repeated one by one.
 //!
-//! 1. `jpeg`: the crate's JPEG decoder, against libjpeg.
-//! 2. `repack`: JPEGs rewritten, against libjpeg.
+//! 1. `jpeg`, in `jpeg/tests/fuzz`: the JPEG decoder, against libjpeg.
+//! 2. `repack`, there, too: JPEGs rewritten, against libjpeg.
 //! 3. `images`: other formats of pictures, and `.npy` arrays.
 //! 4. `tar`: a shard's headers, its sidecar index, and the manifest of a set.
 //! 5. `lmdb`: meta pages, values of MessagePack, Caffe and Python, and class names.

@@ -1,7 +1,5 @@
 //! Writing data sets.
 
-#[path = "../libjpeg/mod.rs"]
-mod libjpeg;
 #[path = "../support/process.rs"]
 mod process;
 
@@ -9,7 +7,6 @@ mod conversion;
 mod killed;
 mod overview;
 mod parts;
-mod repack;
 mod stored;
 mod twice;
 mod writers;

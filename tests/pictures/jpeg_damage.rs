@@ -165,7 +165,7 @@ fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// The table of the module `decode`: which damage is found, and which is found while decoding. The
+/// The table of the crate `warpfeed_jpeg`: which damage is found, and which is found while decoding. The
 /// last row, of which libjpeg does not warn, is left out.
 #[test]
 fn each_documented_kind_of_damage_is_found_where_the_table_says() {
@@ -193,7 +193,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         (late, spliced(&restarts, second, 0, b"\x12"), true),
         (late, spliced(&plain, plain.len() - 2, 0, b"\x12"), true),
     ];
-    let table = include_str!("../../src/decode/mod.rs");
+    let table = include_str!("../../jpeg/src/lib.rs");
     for (kind, damaged, met) in kinds {
         let row = table.lines().find(|line| line.starts_with(&format!("//! | {kind} |"))).expect(kind);
         assert!(row.ends_with(if met { "| yes |" } else { "| no |" }), "{row}");

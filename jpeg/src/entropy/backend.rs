@@ -3,7 +3,7 @@
 /// The code that decodes entropy-coded data. Only the functions below create one, after checking
 /// the CPU.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::decode) struct Backend(Kind);
+pub(crate) struct Backend(Kind);
 
 /// See [`Backend`].
 #[derive(Debug, Clone, Copy)]
@@ -17,13 +17,13 @@ pub(super) enum Kind {
 
 impl Backend {
     /// Plain registers, for any CPU.
-    pub(in crate::decode::jpeg) fn scalar() -> Backend {
+    pub(crate) fn scalar() -> Backend {
         Backend(Kind::Scalar)
     }
 
     /// Plain registers, if this CPU has BMI1, BMI2, LZCNT and MOVBE.
     #[cfg(target_arch = "x86_64")]
-    pub(in crate::decode::jpeg) fn bmi() -> Option<Backend> {
+    pub(crate) fn bmi() -> Option<Backend> {
         let able = is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("lzcnt")
@@ -33,7 +33,7 @@ impl Backend {
 
     /// Vectors where many lanes are busy, if this CPU also has AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
-    pub(in crate::decode::jpeg) fn avx512() -> Option<Backend> {
+    pub(crate) fn avx512() -> Option<Backend> {
         let able = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")

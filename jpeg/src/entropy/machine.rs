@@ -23,9 +23,11 @@ use super::backend::{Backend, Kind};
 use super::lanes::{LANES, LINKS, Lanes, Link, Memory, SLACK_BYTES};
 use super::scalar;
 use super::table::{STRIDE, Table};
-use crate::decode::jpeg::KEPT_BYTES;
-use crate::decode::jpeg::huffman::Spec;
 use crate::error::Result;
+use crate::huffman::Spec;
+
+/// Maximum memory of each kind that a thread keeps after a large picture.
+pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
 /// Number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
@@ -67,15 +69,15 @@ struct Cached {
 
 /// A part of a machine's memory that one picture uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::decode::jpeg) struct Slot {
+pub(crate) struct Slot {
     /// Bytes of the stream.
-    pub(in crate::decode::jpeg) stream: Range<usize>,
+    pub(crate) stream: Range<usize>,
     /// Blocks of coefficients.
-    pub(in crate::decode::jpeg) blocks: Range<usize>,
+    pub(crate) blocks: Range<usize>,
 }
 
 /// The lanes and all of their memory.
-pub(in crate::decode) struct Machine {
+pub(crate) struct Machine {
     backend: Backend,
     /// Ends with [`SLACK_BYTES`].
     stream: Vec<u8>,
@@ -97,7 +99,7 @@ pub(in crate::decode) struct Machine {
 }
 
 impl Machine {
-    pub(in crate::decode) fn new(backend: Backend) -> Self {
+    pub(crate) fn new(backend: Backend) -> Self {
         let lanes = Lanes { bit: [0; LANES], at: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
         Machine {
             backend,
@@ -119,7 +121,7 @@ impl Machine {
     }
 
     /// Whether another lane should be started.
-    pub(in crate::decode) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         let lanes = match self.backend.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 if self.tables_in_use <= FEW_TABLES => LANES,
@@ -133,7 +135,7 @@ impl Machine {
     ///
     /// # Errors
     /// If a specification is not a valid table.
-    pub(in crate::decode::jpeg) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
+    pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;
         for (dc, ac) in blocks {
@@ -177,7 +179,7 @@ impl Machine {
     }
 
     /// Releases a pattern. No lane may be using it.
-    pub(in crate::decode::jpeg) fn release(&mut self, pattern: usize) {
+    pub(crate) fn release(&mut self, pattern: usize) {
         let pattern = &mut self.patterns[pattern];
         pattern.users -= 1;
         if pattern.users == 0 {
@@ -217,7 +219,7 @@ impl Machine {
 
     /// Reserves memory for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit
     /// into 32 bits, as the vectors require.
-    pub(in crate::decode::jpeg) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
+    pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
         // Bytes after a segment's end are not shared with another slot, so that a lane that leaves
         // its segment is found beyond its end.
         let bytes = bytes + SLACK_BYTES;
@@ -248,34 +250,34 @@ impl Machine {
     }
 
     /// Returns memory. No lane may be working in it.
-    pub(in crate::decode::jpeg) fn free(&mut self, slot: Slot) {
+    pub(crate) fn free(&mut self, slot: Slot) {
         self.free.push(slot);
     }
 
     /// Bytes of a slot's stream.
-    pub(in crate::decode::jpeg) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
+    pub(crate) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
         &mut self.stream[slot.stream.clone()]
     }
 
     /// All coefficients. Block `i` has the 64 coefficients from `64 * i` on, in zigzag order.
-    pub(in crate::decode::jpeg) fn coefficients(&self) -> &[i16] {
+    pub(crate) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
     }
 
     /// The DC coefficient of a block.
-    pub(in crate::decode::jpeg) fn dc(&mut self, block: usize) -> &mut i16 {
+    pub(crate) fn dc(&mut self, block: usize) -> &mut i16 {
         &mut self.blocks[block].0[0]
     }
 
     /// Number of blocks that must be reserved for a lane that decodes `blocks` of them.
-    pub(in crate::decode::jpeg) fn room(blocks: usize) -> usize {
+    pub(crate) fn room(blocks: usize) -> usize {
         blocks + SLACK_BLOCKS
     }
 
     /// Starts a lane at `bit` of the stream. It decodes `count` blocks, whole MCUs, from block
     /// `first` on. Returns the number of the lane.
-    pub(in crate::decode::jpeg) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
+    pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
         let blocks = &mut self.blocks[first..first + Self::room(count)];
@@ -295,7 +297,7 @@ impl Machine {
     ///
     /// # Panics
     /// If no lane is busy, or if one has finished and was not [stopped](Machine::stop).
-    pub(in crate::decode) fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
         assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
         let memory = Memory {
@@ -321,12 +323,12 @@ impl Machine {
     }
 
     /// The bit at which a busy lane stopped, if it has finished.
-    pub(in crate::decode) fn finished(&self, lane: usize) -> Option<usize> {
+    pub(crate) fn finished(&self, lane: usize) -> Option<usize> {
         (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
     /// Removes a lane. The last busy lane takes over its number.
-    pub(in crate::decode) fn stop(&mut self, lane: usize) {
+    pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
         let lanes = &mut self.lanes;

@@ -23,6 +23,6 @@ mod machine;
 mod scalar;
 mod table;
 
-pub(in crate::decode) use backend::Backend;
-pub(in crate::decode) use machine::Machine;
+pub(crate) use backend::Backend;
 pub(super) use machine::Slot;
+pub(crate) use machine::{KEPT_BYTES, Machine};

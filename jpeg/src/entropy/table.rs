@@ -1,5 +1,5 @@
-use crate::decode::jpeg::huffman::{Code, Spec, extend};
 use crate::error::Result;
+use crate::huffman::{Code, Spec, extend};
 
 /// Number of bits that index `pairs`. Tables should stay in the L1 cache, and most photographs have
 /// their own.

@@ -18,7 +18,7 @@ use std::arch::x86_64::{
 
 use super::avx2;
 use super::functions::Kernels;
-use crate::decode::jpeg::header::NATURAL;
+use crate::header::NATURAL;
 
 /// Type of a shift's constant in the instructions.
 type Shift = u32;

@@ -6,13 +6,13 @@ use super::neon;
 use super::scalar;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use crate::decode::jpeg::entropy;
-use crate::decode::jpeg::segments::{self, Unstuff};
+use crate::entropy;
+use crate::segments::{self, Unstuff};
 
 /// An instruction set to decode with. A value exists only for instruction sets that the CPU has,
 /// because only their files create it, after checking the CPU.
 #[derive(Clone, Copy)]
-pub(in crate::decode) struct Backend {
+pub(crate) struct Backend {
     name: &'static str,
     kernels: Kernels,
     entropy: entropy::Backend,
@@ -21,7 +21,7 @@ pub(in crate::decode) struct Backend {
 
 impl Backend {
     /// Plain Rust, for any CPU.
-    pub(in crate::decode::jpeg) fn scalar() -> Backend {
+    pub(crate) fn scalar() -> Backend {
         Backend {
             name: "scalar",
             kernels: scalar::KERNELS,
@@ -32,14 +32,14 @@ impl Backend {
 
     /// The best one that this CPU has, or the one named by the environment variable
     /// `WARPFEED_JPEG`, if the CPU has it.
-    pub(in crate::decode) fn choose() -> Backend {
+    pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
         *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
     }
 
     /// All that this CPU has, the best one last.
-    pub(in crate::decode) fn available() -> Vec<Backend> {
+    pub(crate) fn available() -> Vec<Backend> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [
             ("avx2", avx2::kernels().zip(entropy::Backend::bmi())),
@@ -55,21 +55,20 @@ impl Backend {
         std::iter::once(Self::scalar()).chain(vectors.into_iter().filter_map(able)).collect()
     }
 
-    pub(in crate::decode) fn kernels(&self) -> &Kernels {
+    pub(crate) fn kernels(&self) -> &Kernels {
         &self.kernels
     }
 
     /// Copies a segment without its stuffed zeros.
-    pub(in crate::decode::jpeg) fn unstuff(&self) -> Unstuff {
+    pub(crate) fn unstuff(&self) -> Unstuff {
         self.unstuff
     }
 
-    #[cfg(test)]
-    pub(in crate::decode::jpeg) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    pub(in crate::decode) fn entropy(&self) -> entropy::Backend {
+    pub(crate) fn entropy(&self) -> entropy::Backend {
         self.entropy
     }
 }

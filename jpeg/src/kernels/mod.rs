@@ -27,13 +27,12 @@ mod neon;
 mod rows;
 mod scalar;
 
-pub(in crate::decode) use backend::Backend;
-pub(in crate::decode) use functions::Kernels;
+pub(crate) use backend::Backend;
+pub(crate) use functions::Kernels;
 pub(super) use functions::{PADDING, Transform};
 
 /// Returns the samples of one block, row by row.
-#[cfg(test)]
-pub(crate) fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
+pub fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
     let mut samples = [0; 64];
     (scalar::KERNELS.idct)(block, &[0], quant, &mut samples, 8);
     samples

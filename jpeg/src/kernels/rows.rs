@@ -9,7 +9,7 @@
 //! - Every pointer comes from a slice whose length was asserted, in the same function, to cover all
 //!   vectors read or written.
 
-use crate::decode::jpeg::header::NATURAL;
+use crate::header::NATURAL;
 
 /// For each row in natural order and each eight coefficients in zigzag order, the shuffle that
 /// moves them to their places, twice sixteen bytes.

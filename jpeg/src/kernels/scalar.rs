@@ -6,7 +6,7 @@
 //! Coefficients of real pictures come nowhere near either limit.
 
 use super::functions::Kernels;
-use crate::decode::jpeg::header::NATURAL;
+use crate::header::NATURAL;
 
 pub(super) const KERNELS: Kernels = Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc };
 

@@ -3,15 +3,15 @@
 //! 1. `tokens`: a picture as Huffman symbols, from a sequential scan or from coefficient planes.
 //! 2. `tables`: the Huffman tables, standard or optimised for the picture.
 //! 3. `write`: marker segments and data.
-//! 4. `repack`: [`repack_jpeg`], which runs these steps.
+//! 4. `repack`: [`repack()`], which runs these steps.
 
 mod repack;
 mod tables;
 mod tokens;
 mod write;
 
-pub use repack::repack_jpeg;
+pub use repack::repack;
 
 #[cfg(test)]
-#[path = "../../../tests/fuzz/repack.rs"]
+#[path = "../../tests/fuzz/repack.rs"]
 mod fuzz;

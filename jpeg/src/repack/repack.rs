@@ -2,9 +2,9 @@ use std::cell::RefCell;
 
 use super::tokens::{Grid, Tokens};
 use super::write;
-use crate::decode::jpeg::header::{Header, unsupported};
-use crate::decode::jpeg::markers::next_marker;
 use crate::error::{Error, Result};
+use crate::header::{Header, unsupported};
+use crate::markers::next_marker;
 
 /// Rewrites the JPEG `bytes` so that a crop can be decoded alone, and appends the result to `out`.
 /// The coefficients are the same, so every decoder gives the same pixels.
@@ -26,20 +26,20 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
-/// blocks; or if [`check`](crate::decode::check) finds damage, even if decoders accept it. `out` is
-/// then unchanged.
+/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even if decoders accept it.
+/// `out` is then unchanged.
 ///
 /// ```
-/// use warpfeed::pack::repack_jpeg;
+/// use warpfeed_jpeg::repack;
 ///
 /// # let mut jpeg = Vec::new();
 /// # jpeg_encoder::Encoder::new(&mut jpeg, 90).encode(&[99; 96 * 96 * 3], 96, 96, jpeg_encoder::ColorType::Rgb).unwrap();
 /// let mut packed = Vec::new();
-/// repack_jpeg(&jpeg, &mut packed)?;
+/// repack(&jpeg, &mut packed)?;
 /// assert!(packed.windows(2).any(|pair| pair == b"\xff\xd0"), "restart markers");
-/// # Ok::<(), warpfeed::Error>(())
+/// # Ok::<(), warpfeed_jpeg::Error>(())
 /// ```
-pub fn repack_jpeg(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     thread_local!(static TOKENS: RefCell<Tokens> = RefCell::default());
     let header = Header::read(bytes)?;
     let grid = grid(&header)?;
@@ -65,7 +65,7 @@ fn grid(header: &Header) -> Result<Grid> {
     let single = frame.components().len() == 1;
     let blocks: u8 = frame.components().iter().map(|c| c.h * c.v).sum();
     if !single && blocks > 10 {
-        return Err(Error::decode(format!("jpeg would have {blocks} blocks in an MCU, the limit is 10")));
+        return Err(Error::new(format!("jpeg would have {blocks} blocks in an MCU, the limit is 10")));
     }
     let (across, down) = if single { frame.blocks(0) } else { frame.mcus() };
     let width = if single { 8 } else { 8 * frame.max_sampling().0 };

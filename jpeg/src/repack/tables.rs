@@ -1,7 +1,7 @@
 //! Choice of a Huffman table: the standard one, or one optimised for the symbols (ITU T.81, annex
 //! K.2).
 
-use crate::decode::jpeg::huffman::Spec;
+use crate::huffman::Spec;
 
 /// Minimum bytes that an optimised table must save compared with the standard one.
 ///

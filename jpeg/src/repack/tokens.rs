@@ -4,13 +4,13 @@
 //! changes only the codes. This needs no coefficient planes and takes half the time. All other
 //! files go through [`Coefficients`].
 
-use crate::decode::jpeg::bits::Bits;
-use crate::decode::jpeg::coefficients::{Coefficients, NO_EOI};
-use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
-use crate::decode::jpeg::huffman::{Lookup, extend};
-use crate::decode::jpeg::markers::is_closed;
-use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
+use crate::bits::Bits;
+use crate::coefficients::{Coefficients, NO_EOI};
 use crate::error::{Error, Result};
+use crate::header::{Component, Frame, Header, NATURAL};
+use crate::huffman::{Lookup, extend};
+use crate::markers::is_closed;
+use crate::scan::{AC_SIZE, DC_SIZE};
 
 /// Number of table pairs: one for the first and the black component, one for the others.
 pub(super) const GROUPS: usize = 2;
@@ -89,9 +89,8 @@ impl Tokens {
         if whole && header.frame.is_sequential() {
             for (to, component) in quant.iter_mut().zip(header.frame.components()) {
                 let table = header.quant(bytes, component.quant);
-                *to = table.ok_or_else(|| {
-                    Error::decode(format!("jpeg quantisation table {} is not defined", component.quant))
-                })?;
+                *to = table
+                    .ok_or_else(|| Error::new(format!("jpeg quantisation table {} is not defined", component.quant)))?;
             }
             self.read_scan(bytes, header, grid)?;
         } else {
@@ -107,13 +106,13 @@ impl Tokens {
 
     /// Reads one sequential scan of all components, symbol by symbol.
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
-        let named = |cause: &str| Error::decode(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
+        let named = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
         let mut tables = Vec::with_capacity(4);
         for c in header.scan.components() {
             let dc = header.huffman(bytes, false, c.dc).map_err(|e| named(&e))?;
             let ac = header.huffman(bytes, true, c.ac).map_err(|e| named(&e))?;
             let tables_of = Lookup::new(&dc, false).and_then(|dc| Ok((dc, Lookup::new(&ac, true)?)));
-            tables.push(tables_of.map_err(|e| named(e.cause()))?);
+            tables.push(tables_of.map_err(|e| named(&e.to_string()))?);
         }
         let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
         let mut bits = Bits::new(bytes, header.scan.data);
@@ -149,13 +148,13 @@ impl Tokens {
                     k += run + 1;
                     if size == 0 && run != 15 {
                         if run != 0 {
-                            return Err(Error::decode(format!("jpeg MCU {mcu} has the AC symbol {symbol:#04x}")));
+                            return Err(Error::new(format!("jpeg MCU {mcu} has the AC symbol {symbol:#04x}")));
                         }
                         break;
                     }
                     if k > 64 || size > AC_SIZE {
                         let cause = format!("jpeg MCU {mcu} has an AC coefficient {} of {size} bits", k - 1);
-                        return Err(Error::decode(cause));
+                        return Err(Error::new(cause));
                     }
                 }
                 self.list.extend_from_slice(&block[..count]);
@@ -165,12 +164,12 @@ impl Tokens {
             }
             if bits.faults > 0 {
                 let cause = format!("jpeg data is damaged in MCU {mcu} of {}", grid.across * grid.down);
-                return Err(Error::decode(cause));
+                return Err(Error::new(cause));
             }
         }
         self.ends.push(self.list.len());
         if !is_closed(bytes, bits.at) {
-            return Err(Error::decode(NO_EOI));
+            return Err(Error::new(NO_EOI));
         }
         Ok(())
     }
@@ -178,7 +177,7 @@ impl Tokens {
     /// Converts the coefficients of any number of scans.
     fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &Grid) -> Result<()> {
         if let Some(damage) = coefficients.damage() {
-            return Err(Error::decode(damage));
+            return Err(Error::new(damage));
         }
         let mut last = [0; 4];
         for mcu in 0..grid.across * grid.down {
@@ -219,7 +218,7 @@ impl Tokens {
     fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
-            return Err(Error::decode(format!("jpeg DC coefficient {value} follows {last}: more than {DC_SIZE} bits")));
+            return Err(Error::new(format!("jpeg DC coefficient {value} follows {last}: more than {DC_SIZE} bits")));
         }
         *last = value;
         self.push(table_start(false, group(i)) + usize::from(size), bits);
@@ -241,7 +240,7 @@ impl Tokens {
             }
             let (size, bits) = size_and_bits(value.into());
             if size > AC_SIZE {
-                return Err(Error::decode(format!("jpeg AC coefficient {value} has more than {AC_SIZE} bits")));
+                return Err(Error::new(format!("jpeg AC coefficient {value} has more than {AC_SIZE} bits")));
             }
             self.push(first + (run << 4 | usize::from(size)), bits);
             run = 0;

@@ -2,9 +2,9 @@
 
 use super::tables::choose;
 use super::tokens::{CODES, GROUPS, Grid, Tokens, group, table_start};
-use crate::decode::jpeg::bits::has_ff;
-use crate::decode::jpeg::header::{Header, NATURAL};
-use crate::decode::jpeg::lengths::Lengths;
+use crate::bits::has_ff;
+use crate::header::{Header, NATURAL};
+use crate::lengths::Lengths;
 
 /// Appends a marker segment.
 pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {

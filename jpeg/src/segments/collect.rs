@@ -2,11 +2,11 @@
 
 use super::needed::{MARKER, Segment};
 use super::unstuff::Unstuff;
-use crate::decode::jpeg::lengths::Lengths;
+use crate::lengths::Lengths;
 
 /// Why segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode::jpeg) enum Refusal {
+pub(crate) enum Refusal {
     /// The markers are not those of a valid file.
     Damaged,
     /// There is not enough room for the bytes.
@@ -24,7 +24,7 @@ fn is_before(index: u32, marker: u8) -> bool {
 ///
 /// `lengths` saves the search. If a marker is not at the place that they give, the data is searched.
 /// Damage inside segments that are not needed is found by the search only.
-pub(in crate::decode::jpeg) fn collect(
+pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
     segments: &mut [Segment],
@@ -107,13 +107,13 @@ fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Uns
 mod tests {
     use super::super::needed::needed;
     use super::*;
-    use crate::decode::Rect;
-    use crate::decode::jpeg::header::Header;
-    use crate::decode::jpeg::kernels::Backend;
-    use crate::decode::jpeg::layout::{Layout, Window};
-    use crate::decode::jpeg::libjpeg::{Options, encode};
     use crate::fuzz::Random;
-    use crate::pack::repack_jpeg;
+    use crate::header::Header;
+    use crate::kernels::Backend;
+    use crate::layout::{Layout, Window};
+    use crate::libjpeg::{Options, encode};
+    use crate::pixels::Rect;
+    use crate::repack::repack;
 
     /// The bytes of each segment.
     type Collected = Result<Vec<Vec<u8>>, Refusal>;
@@ -145,7 +145,7 @@ mod tests {
         let (h, v) = [(1, 1), (2, 1), (2, 2)][random.below(3)];
         let plain = encode(&pixels, width, height, 3, &Options::new(85, h, v));
         let mut packed = Vec::new();
-        repack_jpeg(&plain, &mut packed).unwrap();
+        repack(&plain, &mut packed).unwrap();
         packed
     }
 

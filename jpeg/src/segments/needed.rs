@@ -2,28 +2,28 @@
 
 use std::ops::Range;
 
-use crate::decode::jpeg::layout::{Layout, Window};
+use crate::layout::{Layout, Window};
 
 /// Bytes of a marker, and of an `ff` with its stuffed zero.
 pub(super) const MARKER: usize = 2;
 
 /// A run of MCUs that can be decoded independently of everything before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::decode::jpeg) struct Segment {
+pub(crate) struct Segment {
     /// Number of the segment in the scan.
     pub(super) index: u32,
     /// MCUs of the segment up to the last one needed, counted row by row.
-    pub(in crate::decode::jpeg) mcus: Range<u32>,
+    pub(crate) mcus: Range<u32>,
     /// Whether the segment has more MCUs, after the last one needed.
-    pub(in crate::decode::jpeg) cut: bool,
+    pub(crate) cut: bool,
     /// Unstuffed bytes of the segment, in the memory that `collect` filled.
-    pub(in crate::decode::jpeg) bytes: Range<usize>,
+    pub(crate) bytes: Range<usize>,
 }
 
 impl Segment {
     /// Whether the segment may have `bits` bits after its last needed MCU. In a whole segment, they
     /// only fill its last byte.
-    pub(in crate::decode::jpeg) fn may_leave(&self, bits: usize) -> bool {
+    pub(crate) fn may_leave(&self, bits: usize) -> bool {
         self.cut || bits < 8
     }
 }
@@ -40,7 +40,7 @@ fn length(layout: &Layout, interval: u32) -> u32 {
 }
 
 /// The number of segments that `window` needs.
-pub(in crate::decode::jpeg) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
+pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
     let interval = length(layout, interval);
     let (mut count, mut end) = (0, 0);
     for (first, last) in rows(layout, window) {
@@ -53,7 +53,7 @@ pub(in crate::decode::jpeg) fn count(layout: &Layout, window: &Window, interval:
 
 /// Replaces `segments` with the list of segments that `window` needs, in order. Returns `None` if
 /// `bytes` bytes of data cannot hold that many: each has at least one byte and a marker after it.
-pub(in crate::decode::jpeg) fn needed(
+pub(crate) fn needed(
     layout: &Layout,
     window: &Window,
     interval: u32,

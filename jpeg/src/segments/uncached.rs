@@ -4,7 +4,7 @@
 /// than the caches, and a usual store would first load each line of it.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
-pub(in crate::decode::jpeg) fn copy(from: &[u8], to: &mut [u8]) {
+pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
     /// Bytes of a cache line.
@@ -31,7 +31,7 @@ pub(in crate::decode::jpeg) fn copy(from: &[u8], to: &mut [u8]) {
 
 /// Copies `from` to `to`, which is as long.
 #[cfg(not(target_arch = "x86_64"))]
-pub(in crate::decode::jpeg) fn copy(from: &[u8], to: &mut [u8]) {
+pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     to.copy_from_slice(from);
 }
 

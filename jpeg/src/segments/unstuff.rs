@@ -3,11 +3,10 @@
 /// Copies from `data[at..]` to `stream[written..]` until a marker or the end of the data, without
 /// the zero stuffed after each `ff`. Returns both positions, or `None` if there is no room. Copies
 /// a few more bytes, because whole vectors cost less than an exact stop.
-pub(in crate::decode::jpeg) type Unstuff =
-    fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
+pub(crate) type Unstuff = fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
 /// The version of the backend `name`, if this CPU can run it; else plain Rust.
-pub(in crate::decode::jpeg) fn unstuff(name: &str) -> Unstuff {
+pub(crate) fn unstuff(name: &str) -> Unstuff {
     #[cfg(target_arch = "x86_64")]
     if let Some(vectors) = super::avx512::unstuff().filter(|_| name == "avx512") {
         return vectors;
@@ -73,7 +72,7 @@ fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::decode::jpeg::kernels::Backend;
+    use crate::kernels::Backend;
 
     /// Byte by byte.
     fn naive(data: &[u8], mut at: usize) -> (usize, Vec<u8>) {

@@ -1,14 +1,13 @@
 //! Bits after the last MCU of a segment. They change no pixel, and libjpeg only warns of them. Each
 //! decoder finds them in the segments that it decodes to the end.
 
-use super::{decode, groups};
-use crate::decode::jpeg::coefficients::Coefficients;
-use crate::decode::jpeg::fuzz::with_rest;
-use crate::decode::jpeg::layout::Window;
-use crate::decode::jpeg::libjpeg::{self, Options, encode};
-use crate::decode::jpeg::opened::Opened;
-use crate::decode::{Pixels, Rect};
+use super::{decode, decoders};
+use crate::coefficients::Coefficients;
 use crate::fuzz::Random;
+use crate::jpeg::Jpeg;
+use crate::layout::Window;
+use crate::libjpeg::{self, Options, encode, with_rest};
+use crate::pixels::{Pixels, Rect};
 
 /// Pictures with their size and restart interval.
 fn pictures() -> Vec<(Vec<u8>, (u32, u32), u32)> {
@@ -30,15 +29,15 @@ fn pictures() -> Vec<(Vec<u8>, (u32, u32), u32)> {
 /// The damage that the plain decoder finds in the whole file.
 fn plain(jpeg: &[u8]) -> Option<String> {
     let mut coefficients = Coefficients::default();
-    coefficients.decode(jpeg, &Opened::read(jpeg).unwrap().header).unwrap();
+    coefficients.decode(jpeg, &Jpeg::open(jpeg).unwrap().header).unwrap();
     coefficients.damage()
 }
 
 /// The pixels of a region and the damage that was met, by every backend.
 fn by_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
-    let found = groups().into_iter().map(|mut group| {
+    let found = decoders().into_iter().map(|mut decoder| {
         let mut out = Pixels::new();
-        decode(&mut group, jpeg, region, &mut out).unwrap();
+        decode(&mut decoder, jpeg, region, &mut out).unwrap();
         (out.data().to_vec(), out.damage().map(str::to_owned))
     });
     let found: Vec<_> = found.collect();
@@ -53,7 +52,7 @@ fn a_byte_after_the_last_mcu_of_any_segment_is_found_by_every_backend() {
         let whole = Rect::new(0, 0, width, height);
         let (pixels, none) = by_all(&jpeg, whole);
         assert_eq!((none, plain(&jpeg)), (None, None));
-        let mcus = Opened::read(&jpeg).unwrap().layout.mcus;
+        let mcus = Jpeg::open(&jpeg).unwrap().layout.mcus;
         let last = (mcus.0 * mcus.1 - 1).checked_div(restart).unwrap_or(0) as usize;
         let random = &mut Random::new(u64::from(restart));
         let noise: Vec<u8> = (0..3000).map(|_| random.below(255) as u8).collect();
@@ -78,7 +77,7 @@ fn a_byte_after_the_last_mcu_of_any_segment_is_found_by_every_backend() {
 fn a_crop_meets_the_bits_after_a_segment_that_it_decodes_to_the_end() {
     let (random, mut met) = (&mut Random::new(5), [0; 2]);
     for (jpeg, (width, height), restart) in pictures() {
-        let opened = Opened::read(&jpeg).unwrap();
+        let opened = Jpeg::open(&jpeg).unwrap();
         let (across, down) = opened.layout.mcus;
         let interval = if restart == 0 { across * down } else { restart };
         for _ in 0..8 {

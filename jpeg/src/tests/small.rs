@@ -2,17 +2,15 @@
 //! encodes them, so Miri can check every access. Without Miri they are also compared with libjpeg.
 //!
 //! ```bash
-//! cargo +nightly miri test --lib decode::jpeg::tests::small
+//! cargo +nightly miri test -p warpfeed-jpeg --lib tests::small
 //! ```
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-use super::groups;
-use crate::decode::jpeg::fuzz::damage;
-use crate::decode::side_by_side::Group;
-use crate::decode::{Job, Pixels, Rect, Size, standard};
-use crate::error::Result;
+use super::{decode_all, decoders, size};
 use crate::fuzz::Random;
+use crate::fuzz_jpeg::damage;
+use crate::pixels::{Rect, Size};
 
 const SAMPLINGS: [SamplingFactor; 6] = [
     SamplingFactor::R_4_4_4,
@@ -48,24 +46,12 @@ fn pictures(random: &mut Random) -> Vec<Vec<u8>> {
     list
 }
 
-fn decode_all(group: &mut Group, files: &[Vec<u8>], regions: &[Rect]) -> Vec<Result<Vec<u8>>> {
-    let mut outs = vec![Pixels::new(); files.len()];
-    let mut jobs: Vec<Job<'_>> = files
-        .iter()
-        .zip(regions)
-        .zip(&mut outs)
-        .map(|((bytes, &region), out)| Job::new(standard().open(bytes).unwrap(), region, out))
-        .collect();
-    group.decode(&mut jobs);
-    jobs.into_iter().map(|job| job.result.map(|()| job.out.data().to_vec())).collect()
-}
-
 #[test]
 fn a_part_has_the_pixels_of_the_whole() {
-    for mut group in groups() {
+    for mut decoder in decoders() {
         let random = &mut Random::new(7);
         let files = pictures(random);
-        let sizes: Vec<Size> = files.iter().map(|jpeg| standard().open(jpeg).unwrap().size()).collect();
+        let sizes: Vec<Size> = files.iter().map(|jpeg| size(jpeg).unwrap()).collect();
         let whole: Vec<Rect> = sizes.iter().map(|s| Rect::new(0, 0, s.width, s.height)).collect();
         let parts: Vec<Rect> = sizes
             .iter()
@@ -75,12 +61,12 @@ fn a_part_has_the_pixels_of_the_whole() {
                 Rect::new(x, y, part(random, s.width - x), part(random, s.height - y))
             })
             .collect();
-        let of_whole = decode_all(&mut group, &files, &whole);
-        let of_parts = decode_all(&mut group, &files, &parts);
+        let of_whole = decode_all(&mut decoder, &files, &whole);
+        let of_parts = decode_all(&mut decoder, &files, &parts);
         for (i, (all, part)) in of_whole.iter().zip(&of_parts).enumerate() {
             let (all, part, rect) = (all.as_ref().unwrap(), part.as_ref().unwrap(), parts[i]);
             #[cfg(not(miri))]
-            assert!(*all == crate::decode::jpeg::libjpeg::decode(&files[i]).unwrap().rgb, "picture {i}");
+            assert!(*all == crate::libjpeg::decode(&files[i]).unwrap().rgb, "picture {i}");
             let row = 3 * rect.width as usize;
             for (y, got) in part.chunks_exact(row).enumerate() {
                 let at = 3 * ((rect.y as usize + y) * sizes[i].width as usize + rect.x as usize);
@@ -93,20 +79,16 @@ fn a_part_has_the_pixels_of_the_whole() {
 
 #[test]
 fn damaged_pictures_in_a_group_are_as_alone() {
-    for (mut group, mut alone) in groups().into_iter().zip(groups()) {
+    for (mut decoder, mut alone) in decoders().into_iter().zip(decoders()) {
         let random = &mut Random::new(8);
         let mut files = pictures(random);
         for jpeg in &mut files {
             damage(random, jpeg);
         }
-        files.retain(|jpeg| standard().open(jpeg).is_ok_and(|picture| picture.size().area() < 4000));
+        files.retain(|jpeg| size(jpeg).is_some_and(|size| size.area() < 4000));
         assert!(files.len() > 5, "{} pictures have a readable size", files.len());
-        let whole: Vec<Rect> = files
-            .iter()
-            .map(|jpeg| standard().open(jpeg).unwrap().size())
-            .map(|size| Rect::new(0, 0, size.width, size.height))
-            .collect();
-        for (i, result) in decode_all(&mut group, &files, &whole).into_iter().enumerate() {
+        let whole: Vec<Rect> = files.iter().map(|jpeg| Rect::full(size(jpeg).unwrap())).collect();
+        for (i, result) in decode_all(&mut decoder, &files, &whole).into_iter().enumerate() {
             let single = decode_all(&mut alone, &files[i..=i], &whole[i..=i]).remove(0);
             match (result, single) {
                 (Ok(a), Ok(b)) => assert!(a == b, "picture {i}"),

@@ -1,13 +1,14 @@
-//! Fuzzing of the crate's JPEG decoder, compared with libjpeg.
+//! Fuzzing of the decoder, compared with libjpeg.
 
 use super::coefficients::Coefficients;
 use super::header::{Coding, Header};
 use super::libjpeg::{self, Options, encode};
-use super::tests::{decode, groups};
-use crate::decode::side_by_side::Group;
-use crate::decode::{Condition, Pixels, Rect, check, standard};
+use super::tests::{decode, decoders, size};
+use crate::decoder::Decoder;
 use crate::error::Result;
 use crate::fuzz::{self, Random};
+use crate::jpeg::Jpeg;
+use crate::pixels::{Pixels, Rect};
 
 pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     let (width, height) = (1 + random.below(longest), 1 + random.below(longest));
@@ -70,12 +71,9 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     jpeg.truncate(1 << 20);
 }
 
-/// Inserts `rest` after the last MCU of segment `number`, before the marker.
-pub(crate) fn with_rest(jpeg: &[u8], number: usize, rest: &[u8]) -> Vec<u8> {
-    let data = Header::read(jpeg).unwrap().scan.data;
-    let ends = (data..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
-    let at = ends.clone().nth(number).expect("the picture has that segment");
-    [&jpeg[..at], rest, &jpeg[at..]].concat()
+/// The damage of a file as a whole.
+pub(crate) fn condition(jpeg: &[u8]) -> Result<Option<String>> {
+    Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
 
 /// Reports whether all samples stay close to -512..=511. Far outside, libjpeg's C code wraps around
@@ -90,36 +88,36 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
 
 /// Decodes one damaged file: no panic, the same result from all backends, and libjpeg's result if
 /// it has one. Returns whether the whole file was decoded.
-fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool {
+fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let whole = random_jpeg(random, 48);
     let mut jpeg = whole.clone();
     damage(random, &mut jpeg);
-    let Ok(size) = standard().open(&jpeg).map(|picture| picture.size()) else { return false };
+    let Some(size) = size(&jpeg) else { return false };
     counts[0] += 1;
     if size.area() > 1 << 20 {
         // Checks only that a small region is refused or decoded within bounds.
         let region = Rect::new(size.width / 2, size.height / 2, 1, 1);
-        groups.iter_mut().for_each(|group| drop(decode(group, &jpeg, region, &mut Pixels::new())));
+        decoders.iter_mut().for_each(|decoder| drop(decode(decoder, &jpeg, region, &mut Pixels::new())));
         return false;
     }
     // Decodes a part first. If the file has restart markers, the needed segments are cut out of the
     // stream.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
-    let some = agreed(seed, groups, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
-    let all = agreed(seed, groups, &jpeg, Rect::full(size));
+    let some = agreed(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
+    let all = agreed(seed, decoders, &jpeg, Rect::full(size));
     // A truncated file gives the same error for every part.
     match (&some, &all) {
         (Err(some), Err(all)) => assert_eq!(some.to_string(), all.to_string(), "seed {seed}"),
-        (Ok(_), Err(all)) => assert!(all.cause().contains("exceeds 32 bits"), "seed {seed}: {all}"),
+        (Ok(_), Err(all)) => assert!(all.to_string().contains("exceeds 32 bits"), "seed {seed}: {all}"),
         (Err(some), Ok(_)) => panic!("seed {seed}: {some}"),
         (Ok(_), Ok(_)) => {}
     }
-    match (check(&jpeg), &all) {
-        (Condition::Damaged(a), Err(b)) => assert_eq!(a.to_string(), b.to_string(), "seed {seed}"),
-        (Condition::Tolerated(_) | Condition::Sound, Ok((_, None))) => {}
-        (Condition::Tolerated(a), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
+    match (condition(&jpeg), &all) {
+        (Err(a), Err(b)) => assert_eq!(a, *b, "seed {seed}"),
+        (Ok(_), Ok((_, None))) => {}
+        (Ok(Some(a)), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
         (condition, all) => panic!("seed {seed}: {condition:?}, but decoding says {:?}", all.as_ref().err()),
     }
     let Ok((rgb, damage)) = all else { return false };
@@ -148,10 +146,10 @@ fn check_damaged(seed: u64, groups: &mut [Group], counts: &mut [u64; 4]) -> bool
 }
 
 /// Decodes a region with all backends and asserts that they agree on its pixels and its damage.
-fn agreed(seed: u64, groups: &mut [Group], jpeg: &[u8], region: Rect) -> Result<(Vec<u8>, Option<String>)> {
-    let mut found = groups.iter_mut().map(|group| {
+fn agreed(seed: u64, decoders: &mut [Decoder], jpeg: &[u8], region: Rect) -> Result<(Vec<u8>, Option<String>)> {
+    let mut found = decoders.iter_mut().map(|decoder| {
         let mut out = Pixels::new();
-        decode(group, jpeg, region, &mut out).map(|()| (out.data().to_vec(), out.damage().map(str::to_owned)))
+        decode(decoder, jpeg, region, &mut out).map(|()| (out.data().to_vec(), out.damage().map(str::to_owned)))
     });
     let first = found.next().expect("there is the scalar backend");
     for other in found {
@@ -166,9 +164,9 @@ fn agreed(seed: u64, groups: &mut [Group], jpeg: &[u8], region: Rect) -> Result<
 
 #[test]
 fn damaged_files_give_an_error_or_the_pixels_of_libjpeg() {
-    let (mut groups, mut counts) = (groups(), [0; 4]);
+    let (mut decoders, mut counts) = (decoders(), [0; 4]);
     (0..3000).for_each(|seed| {
-        check_damaged(seed, &mut groups, &mut counts);
+        check_damaged(seed, &mut decoders, &mut counts);
     });
     assert!(counts.iter().all(|&n| n > 100), "too few cases reach each stage: {counts:?}");
 }
@@ -176,7 +174,7 @@ fn damaged_files_give_an_error_or_the_pixels_of_libjpeg() {
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn damaged_files_for_long() {
-    let (mut groups, mut counts) = (groups(), [0; 4]);
-    fuzz::for_long("jpeg", |seed| check_damaged(seed, &mut groups, &mut counts));
+    let (mut decoders, mut counts) = (decoders(), [0; 4]);
+    fuzz::for_long("jpeg", |seed| check_damaged(seed, &mut decoders, &mut counts));
     println!("fuzz jpeg: header read, decoded, compared with libjpeg, of them damaged: {counts:?}");
 }

@@ -29,6 +29,18 @@ impl Options {
     }
 }
 
+/// Inserts `rest` after the last MCU of segment `number`, before the marker.
+pub fn with_rest(jpeg: &[u8], number: usize, rest: &[u8]) -> Vec<u8> {
+    // Of a file that libjpeg wrote, so each marker before the scan has a length.
+    let mut scan = 2;
+    while jpeg[scan + 1] != 0xda {
+        scan += 2 + usize::from(u16::from_be_bytes([jpeg[scan + 2], jpeg[scan + 3]]));
+    }
+    let mut ends = (scan + 2..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
+    let at = ends.nth(number).expect("the picture has that segment");
+    [&jpeg[..at], rest, &jpeg[at..]].concat()
+}
+
 /// A file as decoded by libjpeg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {

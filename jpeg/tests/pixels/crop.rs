@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::libjpeg::{self, Decoded, Options};
 use proptest::prelude::*;
-use warpfeed::decode::{Codecs, Job, Pixels, Rect, Size, decode_group};
-use warpfeed::pack::repack_jpeg;
+use warpfeed_jpeg::{Decoder, Job, Jpeg, Pixels, Rect, Size, repack};
 
 /// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, and samplings that cameras do
 /// not use.
@@ -53,11 +52,11 @@ fn cropped(picture: &Decoded, region: Rect) -> Vec<u8> {
 
 /// Decodes several boxes of a file at once.
 fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
-    let codecs = Codecs::new();
+    let jpeg = Jpeg::open(jpeg).unwrap();
     let mut outs = vec![Pixels::new(); regions.len()];
-    let job = |(&region, out)| Job::new(codecs.open(jpeg).unwrap(), region, out);
+    let job = |(&region, out)| Job::new(&jpeg, region, out);
     let mut jobs: Vec<Job<'_>> = regions.iter().zip(&mut outs).map(job).collect();
-    decode_group(&mut jobs);
+    Decoder::new().decode_group(&mut jobs);
     jobs.iter().for_each(|job| assert_eq!(job.result.as_ref().err().map(ToString::to_string), None));
     drop(jobs);
     outs.iter().map(|out| out.data().to_vec()).collect()
@@ -105,7 +104,7 @@ proptest! {
         let options = Options { progressive, ..options };
         let plain = libjpeg::encode(&pixels(width, height, 3, 30), width, height, 3, &options);
         let mut packed = Vec::new();
-        repack_jpeg(&plain, &mut packed).unwrap();
+        repack(&plain, &mut packed).unwrap();
         prop_assert!(libjpeg::decode(&packed).unwrap() == libjpeg::decode(&plain).unwrap());
         check(&packed, &boxes);
     }

@@ -3,8 +3,7 @@
 use crate::libjpeg;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
-use warpfeed::decode::{Codecs, Pixels, Rect, Size};
-use warpfeed::pack::repack_jpeg;
+use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size, repack};
 
 /// Encoding parameters of a test picture.
 #[derive(Debug, Clone)]
@@ -74,7 +73,7 @@ impl Form {
 
 fn repacked(jpeg: &[u8]) -> Vec<u8> {
     let mut out = b"before".to_vec();
-    repack_jpeg(jpeg, &mut out).unwrap();
+    repack(jpeg, &mut out).unwrap();
     assert_eq!(out.drain(..6).as_slice(), b"before", "the JPEG is appended");
     out
 }
@@ -82,9 +81,8 @@ fn repacked(jpeg: &[u8]) -> Vec<u8> {
 /// Pixels as decoded by the crate.
 fn decoded(jpeg: &[u8]) -> Vec<u8> {
     let mut pixels = Pixels::new();
-    let codecs = Codecs::new();
-    let mut picture = codecs.open(jpeg).unwrap();
-    picture.decode(Rect::full(picture.size()), &mut pixels).unwrap();
+    let jpeg = Jpeg::open(jpeg).unwrap();
+    Decoder::new().decode(&jpeg, Rect::full(jpeg.size()), &mut pixels).unwrap();
     pixels.data().to_vec()
 }
 
@@ -200,7 +198,7 @@ proptest! {
         }
         jpeg.truncate(jpeg.len() - cut.saturating_sub(200));
         let mut packed = Vec::new();
-        if repack_jpeg(&jpeg, &mut packed).is_err() {
+        if repack(&jpeg, &mut packed).is_err() {
             prop_assert!(packed.is_empty());
         } else if let Ok(expected) = libjpeg::decode(&jpeg) {
             // libjpeg no longer warns of the data. It may still warn of a newer JFIF or Adobe
@@ -219,8 +217,8 @@ fn every_sampling_and_coding_is_repacked() {
             for color in [ColorType::Rgb, ColorType::Luma, ColorType::Cmyk] {
                 let form = Form { width: 131, height: 77, sampling, progressive, restart, color, ..PLAIN };
                 if color == ColorType::Cmyk && sampling == SamplingFactor::F_4_2 {
-                    let refused = repack_jpeg(&form.jpeg(), &mut Vec::new()).unwrap_err();
-                    assert!(refused.cause().contains("11 blocks in an MCU"), "{refused}");
+                    let refused = repack(&form.jpeg(), &mut Vec::new()).unwrap_err();
+                    assert!(refused.to_string().contains("11 blocks in an MCU"), "{refused}");
                     continue;
                 }
                 check(&form.jpeg());
@@ -324,13 +322,13 @@ fn only_segments_that_affect_pixels_are_kept() {
     let contains = |what: &[u8]| packed.windows(what.len()).any(|w| w == what);
     assert!(contains(b"JFIF\0") && contains(b"ICC_PROFILE\0\x01\x01profile"));
     assert!(!contains(b"Photoshop") && !contains(b"something behind"));
-    assert_eq!(Codecs::new().open(&packed).unwrap().size(), Size::new(24, 40), "turned by its EXIF orientation");
+    assert_eq!(Jpeg::open(&packed).unwrap().size(), Size::new(24, 40), "turned by its EXIF orientation");
     assert!(decoded(&jpeg) == decoded(&packed));
 }
 
 #[test]
 fn files_that_cannot_be_repacked_are_refused_with_the_reason() {
-    let reason = |jpeg: &[u8]| repack_jpeg(jpeg, &mut Vec::new()).unwrap_err().cause().to_owned();
+    let reason = |jpeg: &[u8]| repack(jpeg, &mut Vec::new()).unwrap_err().to_string();
     let jpeg = PLAIN.jpeg();
     let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
     let with = |at: usize, value: u8| {

@@ -1,8 +1,8 @@
-//! The JPEG decoder compared with libjpeg, byte for byte: random pictures of every shape, whole and
+//! The decoder compared with libjpeg, byte for byte: random pictures of every shape, whole and
 //! cropped.
 
 use crate::libjpeg::{Options, decode, encode};
-use warpfeed::decode::{Codecs, Pixels, Rect, Size};
+use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size};
 
 /// A small generator (splitmix64), so that its seed is enough to name a failing case.
 struct Random(u64);
@@ -81,17 +81,17 @@ fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
 
 #[test]
 fn pixels_equal_those_of_libjpeg_byte_for_byte() {
-    let (codecs, mut out) = (Codecs::new(), Pixels::new());
+    let (mut decoder, mut out) = (Decoder::new(), Pixels::new());
     for seed in 0..400 {
         let random = &mut Random(seed);
         let (jpeg, what) = random_jpeg(random, if seed % 4 == 0 { 300 } else { 70 });
         let expected = decode(&jpeg).unwrap();
-        let mut file = codecs.open(&jpeg).unwrap();
+        let file = Jpeg::open(&jpeg).unwrap();
         let size = file.size();
         assert_eq!(size, Size::new(expected.width, expected.height));
         let whole = Rect::full(size);
         for region in [whole, random_region(random, size), random_region(random, size)] {
-            file.decode(region, &mut out).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
+            decoder.decode(&file, region, &mut out).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
             let part = out.locate(region).unwrap();
             let found = cut(out.data(), out.size().width, part);
             let same = found == cut(&expected.rgb, expected.width, region);

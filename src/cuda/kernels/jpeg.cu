@@ -13,7 +13,7 @@
 //   jpeg_resize    samples to pixels of the output, one block of threads per eight rows
 //
 // All arithmetic is the host's, in its order, so both give the same bits. Up to the pixels it is
-// that of `decode/jpeg/kernels/scalar.rs` and `decode/jpeg/rows.rs`, and from there on that of
+// that of `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs`, and from there on that of
 // `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is compiled with
 // contraction off. `jpeg.ptx` is the compiled form (see README.md).
 //

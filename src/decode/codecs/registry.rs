@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::unknown::unknown;
-use crate::decode::jpegs::Jpeg;
+use crate::decode::jpegs::Jpegs;
 use crate::decode::raw::Npy;
 use crate::decode::{Codec, Options, Picture, Size};
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ pub struct Codecs {
 /// line in the table of formats.
 #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
-    let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpeg), Arc::new(Npy)];
+    let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
     #[cfg(feature = "formats")]
     let own = own.into_iter().chain(images(options));
     own.into_iter().collect()

@@ -2,9 +2,10 @@
 
 use std::io::Cursor;
 
+use warpfeed_jpeg::Orientation;
+
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
-use crate::decode::orientation::chunk_orientation;
 
 struct Png<'a> {
     reader: png::Reader<Cursor<&'a [u8]>>,
@@ -37,7 +38,7 @@ impl Decoder for Png<'_> {
     }
 
     fn orientation(&self) -> u8 {
-        self.reader.info().exif_metadata.as_deref().and_then(chunk_orientation).unwrap_or(1)
+        self.reader.info().exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1)
     }
 
     fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {

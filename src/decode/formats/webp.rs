@@ -3,10 +3,10 @@
 use std::io::Cursor;
 
 use image_webp::WebPDecoder;
+use warpfeed_jpeg::Orientation;
 
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
-use crate::decode::orientation::chunk_orientation;
 
 struct WebP<'a> {
     decoder: WebPDecoder<Cursor<&'a [u8]>>,
@@ -17,7 +17,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|e| e.to_string())?;
     decoder.set_memory_limit(limit);
     let exif = decoder.exif_metadata().map_err(|e| e.to_string())?;
-    let orientation = exif.as_deref().and_then(chunk_orientation).unwrap_or(1);
+    let orientation = exif.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
     Ok(Box::new(WebP { decoder, orientation }))
 }
 

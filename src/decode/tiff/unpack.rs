@@ -4,11 +4,9 @@
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};
 
-use crate::decode::jpeg::Opened;
-use crate::decode::jpegs::Jpeg;
-use crate::decode::picture::Header;
-use crate::decode::{Codec, Picture, Pixels, Rect, Size};
-use crate::error::Error;
+use warpfeed_jpeg::Jpeg;
+
+use crate::decode::{Pixels, Rect, Size, jpegs};
 
 fn ends(at: usize, to: &[u8]) -> String {
     format!("a strip or tile ends after {at} of {} bytes", to.len())
@@ -68,7 +66,7 @@ pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A JPEG with this crate's own decoder, whose pixels are libjpeg's. `tables` are those of all
+/// A JPEG, with libjpeg's pixels. `tables` are those of all
 /// strips. Colours are those that the JPEG has, or converted `from_ycbcr` to RGB.
 pub(super) fn jpeg(
     data: &[u8],
@@ -87,19 +85,17 @@ pub(super) fn jpeg(
         }
         None => data,
     };
-    let cause = |e: Error| e.cause().to_owned();
-    let mut opened = Opened::read(bytes).map_err(cause)?;
-    let (size, components) = (opened.layout.size, opened.header.frame.components().len());
+    let mut jpeg = Jpeg::open(bytes).map_err(|e| e.to_string())?;
+    let (size, components) = (jpeg.stored_size(), jpeg.components());
     if size.width != part.width || size.height < part.height || components != channels {
         return Err(format!(
             "a JPEG of {}x{} pixels and {components} components as a strip or tile of {}x{} and {channels} channels",
             size.width, size.height, part.width, part.height
         ));
     }
-    opened.as_stored(from_ycbcr);
+    jpeg.as_stored(from_ycbcr);
     let mut out = Pixels::new();
-    let mut picture = Picture::with(bytes, size, Header::Jpeg(opened));
-    Jpeg.decode(&mut picture, Rect::new(0, 0, part.width, part.height), &mut out).map_err(cause)?;
+    jpegs::decode(&jpeg, Rect::full(part), &mut out).map_err(|e| e.cause().to_owned())?;
     if let Some(damage) = out.damage() {
         return Err(damage.to_owned());
     }

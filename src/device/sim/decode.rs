@@ -5,8 +5,10 @@
 //! The inverse transform and the resize are the host's own; other tests compare them with
 //! references.
 
+use warpfeed_jpeg::bitstream::CUT;
+use warpfeed_jpeg::internal::{Lookup, Spec, inverse_transform};
+
 use super::follow::Sample;
-use crate::decode::jpeg::{CUT, huffman::Lookup, huffman::Spec, inverse_transform};
 use crate::decode::{Pixels, Rect, Size};
 use crate::transform::{Plan, Resizer, Window};
 

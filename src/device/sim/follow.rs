@@ -2,8 +2,9 @@
 //! and `jpeg_starts` of `jpeg.cu` to decode them in parallel. If they do, each line begins in the
 //! state that serial decoding reaches there.
 
+use warpfeed_jpeg::internal::Lookup;
+
 use crate::cuda::DecodeOps;
-use crate::decode::jpeg::huffman::Lookup;
 
 /// Constants of `jpeg.cu`.
 const LINE: usize = DecodeOps::LINE;

@@ -297,7 +297,6 @@ impl<'a> PartFiller<'a> {
             for (number, (planned, pixels)) in images.iter_mut().zip(pixels.iter_mut()).enumerate() {
                 let Some(picture) = planned.picture.take() else { continue };
                 if left[number].is_none() && results[number].is_ok() && planned.is_shown() {
-                    pixels.time = None;
                     jobs.push(Job::new(picture, planned.region, pixels));
                     numbers.push(number);
                 }
@@ -305,7 +304,7 @@ impl<'a> PartFiller<'a> {
             Recipe::decode(&mut jobs);
             for (number, job) in numbers.into_iter().zip(jobs) {
                 pictures[number].2 = job.out.data().len();
-                pictures[number].3 = job.out.time.map(|time| time.as_nanos() as u64);
+                pictures[number].3 = job.time.map(|time| time.as_nanos() as u64);
                 let own = of.partition_point(|&before| before < of[number]);
                 let taken = &samples[of[number]];
                 let shared = images[own..own + taken.pictures].iter().any(|image| image.with == Some(number - own));

@@ -12,13 +12,13 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
 use crate::batch::{Course, Feed};
-use crate::decode::jpeg::fuzz::with_rest;
 use crate::decode::{Condition, check};
 use crate::device::Form;
 use crate::device::sim::{Mistake, Sim, converted};
 use crate::device::zoo::oriented;
 use crate::engine::{Batches, Decoder, OnError};
 use crate::error::ErrorKind;
+use crate::libjpeg::with_rest;
 use crate::loader::DecoderBuilder;
 use crate::order::Rng;
 use crate::source::{Memory as Samples, OwnedSample};

@@ -1,0 +1,1 @@
+../../jpeg/tests/libjpeg/mod.rs
