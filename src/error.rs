@@ -117,8 +117,8 @@ impl Error {
         Self::new(ErrorKind::Decode, cause)
     }
 
-    /// What is wrong with a JPEG. This is not an `impl From`: with a second conversion into this type,
-    /// the compiler could not infer the error of a closure that ends in `Ok(())`.
+    /// What is wrong with a JPEG. This is not an `impl From`: with a second conversion into this
+    /// type, the compiler could not infer the error of a closure that ends in `Ok(())`.
     pub(crate) fn of_jpeg(e: warpfeed_jpeg::Error) -> Self {
         Error::decode(e.to_string())
     }

@@ -1,5 +1,5 @@
-//! Speed of the JPEG decoder (`warpfeed-jpeg`) on one core, compared with libjpeg-turbo and zune-jpeg,
-//! and of the whole pipeline: `cargo bench --bench decode`.
+//! Speed of the JPEG decoder (`warpfeed-jpeg`) on one core, compared with libjpeg-turbo and
+//! zune-jpeg, and of the whole pipeline: `cargo bench --bench decode`.
 //!
 //! 1. `pictures`: the pictures to decode.
 //! 2. `turbo`: libjpeg-turbo.

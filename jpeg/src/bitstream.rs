@@ -172,8 +172,8 @@ impl Bitstream {
     }
 
     /// Collects the data that `region` of the upright picture needs. `None` if devices cannot
-    /// decode the picture, because it is progressive, visibly damaged or of a rare kind, if it needs
-    /// more than `limit` bytes, or if the region is not inside the picture.
+    /// decode the picture, because it is progressive, visibly damaged or of a rare kind, if it
+    /// needs more than `limit` bytes, or if the region is not inside the picture.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;

@@ -1,5 +1,5 @@
-//! Decodes pictures side by side. The decoder takes jobs in turn, keeps the lanes busy with pieces of
-//! the pictures, and delivers each picture once its last band has become pixels.
+//! Decodes pictures side by side. The decoder takes jobs in turn, keeps the lanes busy with pieces
+//! of the pictures, and delivers each picture once its last band has become pixels.
 
 use std::ops::Range;
 
@@ -93,16 +93,16 @@ impl Decoder {
     /// Decodes `region` of a picture into `out`. The region is in pixels of the upright picture.
     ///
     /// # Errors
-    /// That name the place in the file, or if the region is empty or leaves the picture. The content
-    /// of `out` is then unspecified.
+    /// That name the place in the file, or if the region is empty or leaves the picture. The
+    /// content of `out` is then unspecified.
     pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let mut job = Job::new(jpeg, region, out);
         self.decode_group(std::slice::from_mut(&mut job));
         job.result
     }
 
-    /// Decodes several pictures side by side, which is faster than one after the other. Each job gets
-    /// its own result, and the pixels that it gets alone.
+    /// Decodes several pictures side by side, which is faster than one after the other. Each job
+    /// gets its own result, and the pixels that it gets alone.
     ///
     /// ```
     /// use warpfeed_jpeg::{Decoder, Jpeg, Job, Pixels, Rect};

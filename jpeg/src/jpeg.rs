@@ -35,8 +35,8 @@ impl<'a> Jpeg<'a> {
         Ok(Jpeg { bytes, header, layout, closed })
     }
 
-    /// Ignores what the file says about colors and EXIF, for a JPEG inside a container that says it,
-    /// such as a TIFF. Three components are RGB, or are converted from YCbCr.
+    /// Ignores what the file says about colors and EXIF, for a JPEG inside a container that says
+    /// it, such as a TIFF. Three components are RGB, or are converted from YCbCr.
     pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {
@@ -73,8 +73,8 @@ impl<'a> Jpeg<'a> {
         self.header.frame.components().len()
     }
 
-    /// The usual name of the chroma subsampling: `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `grey`,
-    /// `cmyk` (four components), or `other`.
+    /// The usual name of the chroma subsampling: `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`,
+    /// `grey`, `cmyk` (four components), or `other`.
     pub fn chroma(&self) -> &'static str {
         self.header.frame.chroma()
     }
@@ -92,7 +92,7 @@ impl<'a> Jpeg<'a> {
     }
 
     /// The time that decoding `region` takes, in pixels: those whose codes are read, and those that
-    /// are rendered. Both take about as long.
+    /// are rendered. Both take about as long. The region lies inside the picture.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
@@ -109,8 +109,8 @@ impl<'a> Jpeg<'a> {
         read + region.size().area()
     }
 
-    /// Number of bytes needed to decode `region`, for pixels and scratch together: an estimate on the
-    /// high side.
+    /// Number of bytes needed to decode `region`, for pixels and scratch together: an estimate on
+    /// the high side.
     pub fn memory(&self, region: Rect) -> u64 {
         let Jpeg { bytes, header, layout, closed } = self;
         let frame = &header.frame;

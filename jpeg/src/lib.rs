@@ -1,10 +1,11 @@
-//! A JPEG decoder with the pixels of libjpeg-turbo, at about twice its speed. It is written in Rust,
-//! and building it needs neither a C compiler nor an assembler.
+//! A JPEG decoder with the pixels of libjpeg-turbo, at about twice its speed. It is written in
+//! Rust, and building it needs neither a C compiler nor an assembler.
 //!
 //! 1. [`Jpeg`]: a file whose header has been read. It tells the size, the coding and the EXIF
 //!    orientation, and estimates the memory of decoding.
 //! 2. [`Decoder`]: decodes a region, or several files side by side ([`Job`]), and judges damage.
-//! 3. [`Pixels`]: the decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright picture.
+//! 3. [`Pixels`]: the decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright
+//!    picture.
 //! 4. [`repack`]: rewrites a file losslessly, so that a crop is decoded without the rest.
 //! 5. [`bitstream`]: what a device needs to decode a region itself.
 //! 6. [`Orientation`]: turns pixels and regions by the EXIF orientation.
@@ -33,9 +34,9 @@
 //! hierarchical and 12-bit JPEGs, JPEG-LS, two components, and sampling factors that do not divide
 //! the largest one.
 //!
-//! Grey is repeated into three channels. CMYK and YCCK are converted like Pillow's `convert("RGB")`,
-//! with inverted values as Adobe writes them. ICC profiles are ignored. The EXIF orientation is
-//! applied.
+//! Grey is repeated into three channels. CMYK and YCCK are converted like Pillow's
+//! `convert("RGB")`, with inverted values as Adobe writes them. ICC profiles are ignored. The EXIF
+//! orientation is applied.
 //!
 //! A header may claim 65,535 x 65,535 pixels. Compare [`Jpeg::size`] or [`Jpeg::memory`] with your
 //! own limit before decoding.
@@ -47,8 +48,8 @@
 //!
 //! # A file that is damaged inside
 //!
-//! Where libjpeg warns and continues, this decoder continues too, with the coefficients that libjpeg
-//! reads. Its pixels equal libjpeg's, with two exceptions:
+//! Where libjpeg warns and continues, this decoder continues too, with the coefficients that
+//! libjpeg reads. Its pixels equal libjpeg's, with two exceptions:
 //!
 //! - libjpeg smooths a progressive file that lacks scans of the first ten coefficients. This
 //!   decoder shows what the scans contain.
@@ -102,14 +103,14 @@
 //! time. It would also change pixels for everyone. Much larger pictures gain more from being made
 //! smaller once.
 
-// Internal modules: `markers`, `lengths` and `header` are the marker segments, checked. `huffman` are
-// Huffman tables, in the form of the file and in the form for lookups. `bits`, `scan` and
-// `coefficients` are a plain and slow decoder of every scan of any Huffman-coded file into planes of
-// coefficients. `layout` has the positions of samples on the grid of MCUs, and the part that a region
-// needs. `kernels` are transform, upsampling and color conversion for each instruction set, and `rows`
-// makes rows of pixels from coefficients. `segments` finds and unstuffs the restart segments that a
-// region needs, `entropy` decodes many of them side by side, and `transit` is one picture in its
-// lanes.
+// Internal modules: `markers`, `lengths` and `header` are the marker segments, checked. `huffman`
+// are Huffman tables, in the form of the file and in the form for lookups. `bits`, `scan` and
+// `coefficients` are a plain and slow decoder of every scan of any Huffman-coded file into planes
+// of coefficients. `layout` has the positions of samples on the grid of MCUs, and the part that a
+// region needs. `kernels` are transform, upsampling and color conversion for each instruction set,
+// and `rows` makes rows of pixels from coefficients. `segments` finds and unstuffs the restart
+// segments that a region needs, `entropy` decodes many of them side by side, and `transit` is one
+// picture in its lanes.
 
 mod bits;
 pub mod bitstream;

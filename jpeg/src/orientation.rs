@@ -37,8 +37,8 @@ impl Orientation {
         Orientation { transposed, mirrored, flipped }
     }
 
-    /// The tag's value in EXIF data, with or without the prefix `Exif`, such as the EXIF chunk of a PNG
-    /// or WebP. `None` if the data has no value from 1 to 8.
+    /// The tag's value in EXIF data, with or without the prefix `Exif`, such as the EXIF chunk of a
+    /// PNG or WebP. `None` if the data has no value from 1 to 8.
     pub fn tag_in(exif: &[u8]) -> Option<u8> {
         exif_orientation(exif.strip_prefix(PREFIX).unwrap_or(exif))
     }
@@ -60,7 +60,8 @@ impl Orientation {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
-    /// Position of the upright `region` in a picture stored with size `stored`.
+    /// Position of the upright `region` in a picture stored with size `stored`. The region lies
+    /// inside the picture.
     #[inline]
     pub fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);

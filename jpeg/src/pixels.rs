@@ -64,8 +64,8 @@ impl Rect {
         Size { width: self.width, height: self.height }
     }
 
-    /// Returns an error that names both, unless the rectangle is non-empty and lies inside a picture
-    /// of `size`.
+    /// Returns an error that names both, unless the rectangle is non-empty and lies inside a
+    /// picture of `size`.
     ///
     /// # Errors
     /// If it does not.

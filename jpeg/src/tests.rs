@@ -7,6 +7,7 @@ mod small;
 use super::fuzz_jpeg::{damage, random_jpeg};
 use super::kernels::Backend;
 use super::libjpeg::{Options, encode};
+use crate::bitstream::Bitstream;
 use crate::decoder::{Decoder, Job};
 use crate::error::Result;
 use crate::fuzz::Random;
@@ -129,4 +130,18 @@ fn a_kind_that_is_not_decoded_is_named() {
     (odd[sof + 11], odd[sof + 14]) = (0x31, 0x22);
     let uneven = Jpeg::open(&odd).unwrap_err().to_string();
     assert!(uneven.contains("next to 3x2"), "{uneven}");
+}
+
+#[test]
+fn a_region_outside_the_picture_is_refused() {
+    let bytes = encode(&[128; 64 * 3], 8, 8, 3, &Options::new(50, 1, 1));
+    let (jpeg, mut stream) = (Jpeg::open(&bytes).unwrap(), Bitstream::default());
+    for region in [Rect::new(0, 0, 9, 8), Rect::new(8, 0, 1, 1), Rect::new(2, 2, 0, 3), Rect::new(u32::MAX, 0, 2, 2)] {
+        let e = Decoder::new().decode(&jpeg, region, &mut Pixels::new()).unwrap_err();
+        let Rect { x, y, width, height } = region;
+        let text = format!("a region of {width}x{height} at ({x}, {y}) is not inside a picture of 8x8");
+        assert_eq!(e.to_string(), text);
+        assert_eq!(stream.take(&jpeg, region, usize::MAX), None);
+        assert_eq!(Bitstream::memory_for(&jpeg, region, usize::MAX), 0);
+    }
 }

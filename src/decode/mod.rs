@@ -34,8 +34,9 @@
 //! One limit on pixels applies to all formats: [`Codecs::max_pixels`], 2^28 by default. A loader
 //! sets it with [`Loader::max_pixels`](crate::Loader::max_pixels).
 //!
-//! A CMYK or YCCK picture is converted like Pillow's `convert("RGB")`. The values of a JPEG are read
-//! as inverted, as Adobe writes them, with or without Adobe's marker. ICC profiles are ignored.
+//! A CMYK or YCCK picture is converted like Pillow's `convert("RGB")`. The values of a JPEG are
+//! read as inverted, as Adobe writes them, with or without Adobe's marker. ICC profiles are
+//! ignored.
 //!
 //! Pixels equal those of Pillow's `convert("RGB")` for the pictures in `tests/fixtures/pictures`:
 //! transparent pixels of a GIF keep the colour of their index, which also surrounds a first frame
@@ -44,8 +45,8 @@
 //! Pillow has no conversion for 16 bits and floats.
 //!
 //! A TIFF of several pages is an error, because a sample has one picture: nothing says whether the
-//! others are copies, slices of a volume or unrelated. Smaller versions of the page and masks are not
-//! counted, if the file marks them as such.
+//! others are copies, slices of a volume or unrelated. Smaller versions of the page and masks are
+//! not counted, if the file marks them as such.
 //!
 //! # Truncated files
 //!
@@ -55,8 +56,8 @@
 //! # A file that is damaged inside
 //!
 //! Where libjpeg warns and continues, the JPEG decoder continues too, with the coefficients that
-//! libjpeg reads. The crate [`warpfeed_jpeg`](warpfeed_jpeg#a-file-that-is-damaged-inside) lists what
-//! counts as damage, where its pixels differ from libjpeg's, and which damage a crop meets.
+//! libjpeg reads. The crate [`warpfeed_jpeg`](warpfeed_jpeg#a-file-that-is-damaged-inside) lists
+//! what counts as damage, where its pixels differ from libjpeg's, and which damage a crop meets.
 //!
 //! [`check()`] reads all of the file and finds all damage. `verify`, `inspect`, `pack` and a
 //! [strict](crate::Loader::strict) loader use its judgement. [`Pixels::damage`] and
@@ -64,17 +65,17 @@
 //!
 //! # The JPEG decoder
 //!
-//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used without this one. It says why
-//! it is fast, and why it does not decode at 1/2: larger pictures gain more from being packed smaller
-//! once (`warpfeed pack --max-side`). `cargo bench --bench decode` compares it with libjpeg-turbo and
-//! zune-jpeg.
+//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used without this one. It says
+//! why it is fast, and why it does not decode at 1/2: larger pictures gain more from being packed
+//! smaller once (`warpfeed pack --max-side`). `cargo bench --bench decode` compares it with
+//! libjpeg-turbo and zune-jpeg.
 
-// Internal modules: `jpegs` is the codec of `warpfeed_jpeg`, the fast path. `formats` decodes the other
-// formats behind the trait in `decoder`, TIFF with the reader in `tiff`, and `image` converts them to
-// RGB. `frame` turns annotations by the EXIF tag. `raw` reads pixels that are not encoded, `png` and
-// `indexed` read masks, and `stored` reads maps. `group` decodes several pictures together. `condition` is the judgement of `check`, and `info` what a header
-// tells. `standard` is the registry with its defaults. `scratch` is memory that the codecs of a thread
-// keep.
+// Internal modules: `jpegs` is the codec of `warpfeed_jpeg`, the fast path. `formats` decodes the
+// other formats behind the trait in `decoder`, TIFF with the reader in `tiff`, and `image` converts
+// them to RGB. `frame` turns annotations by the EXIF tag. `raw` reads pixels that are not encoded,
+// `png` and `indexed` read masks, and `stored` reads maps. `group` decodes several pictures
+// together. `condition` is the judgement of `check`, and `info` what a header tells. `standard` is
+// the registry with its defaults. `scratch` is memory that the codecs of a thread keep.
 
 mod codecs;
 mod condition;

@@ -5,9 +5,10 @@ use crate::error::{Error, Result};
 /// [`warpfeed_jpeg::repack`], whose documentation has the details.
 ///
 /// # Errors
-/// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the coding is lossless, arithmetic, hierarchical
-/// or 12-bit; if an MCU would have more than 10 blocks; or if [`check`](crate::decode::check) finds
-/// damage, even if decoders accept it. `out` is then unchanged.
+/// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the coding is lossless, arithmetic,
+/// hierarchical or 12-bit; if an MCU would have more than 10 blocks; or if
+/// [`check`](crate::decode::check) finds damage, even if decoders accept it. `out` is then
+/// unchanged.
 ///
 /// ```
 /// use warpfeed::pack::repack_jpeg;

@@ -133,8 +133,8 @@ impl Random {
     }
 }
 
-/// Small files below `tests/fixtures/formats`. Cargo sets the variable for tests, too: a test binary
-/// that was copied to another machine finds the files there.
+/// Small files below `tests/fixtures/formats`. Cargo sets the variable for tests, too: a test
+/// binary that was copied to another machine finds the files there.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")

@@ -165,8 +165,8 @@ fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// The table of the crate `warpfeed_jpeg`: which damage is found, and which is found while decoding. The
-/// last row, of which libjpeg does not warn, is left out.
+/// The table of the crate `warpfeed_jpeg`: which damage is found, and which is found while
+/// decoding. The last row, of which libjpeg does not warn, is left out.
 #[test]
 fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let (plain, restarts, progressive) = (encoded(false, 0), encoded(false, 7), encoded(true, 0));

@@ -1,7 +1,7 @@
 //! Promise: the order of the folders is the direction of the data flow. A module imports only
 //! modules upstream of it, under their own names; the files of a folder depend on each other in one
-//! direction, as do the groups of a module; a `mod.rs` is a table of contents. The files of the crate
-//! `warpfeed-jpeg` depend on each other in one direction, too.
+//! direction, as do the groups of a module; a `mod.rs` is a table of contents. The files of the
+//! crate `warpfeed-jpeg` depend on each other in one direction, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -309,8 +309,8 @@ fn against_the_groups(all: &Crate) -> BTreeSet<String> {
     wrong
 }
 
-/// Files of one folder that depend on each other. A subfolder counts as one file. The flow orders the
-/// files in the root of `warpfeed`.
+/// Files of one folder that depend on each other. A subfolder counts as one file. The flow orders
+/// the files in the root of `warpfeed`.
 fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for (at, name, _) in all.imports() {

@@ -26,8 +26,8 @@ use crate::markers::next_marker;
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
-/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even if decoders accept it.
-/// `out` is then unchanged.
+/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even if decoders accept
+/// it. `out` is then unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;

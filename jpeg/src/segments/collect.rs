@@ -22,8 +22,8 @@ fn is_before(index: u32, marker: u8) -> bool {
 /// stuffed after each `ff`. A stream as long as `data` always has enough room. Does not read past
 /// the last segment. Bytes in `stream` after the copied ones are unspecified.
 ///
-/// `lengths` saves the search. If a marker is not at the place that they give, the data is searched.
-/// Damage inside segments that are not needed is found by the search only.
+/// `lengths` saves the search. If a marker is not at the place that they give, the data is
+/// searched. Damage inside segments that are not needed is found by the search only.
 pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -118,8 +118,8 @@ mod tests {
     /// The bytes of each segment.
     type Collected = Result<Vec<Vec<u8>>, Refusal>;
 
-    /// Collects a region with the file's lengths, and by a search. `None` for the lengths if they do
-    /// not help.
+    /// Collects a region with the file's lengths, and by a search. `None` for the lengths if they
+    /// do not help.
     fn both(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();

@@ -18,8 +18,8 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     let to = lines.as_chunks_mut::<LINE>();
     for (from, to) in from.0.iter().zip(to.0) {
         for at in (0..LINE).step_by(16) {
-            // SAFETY: both arrays have 16 bytes from `at` on, and `to` starts at a cache line. Every
-            // x86-64 CPU has SSE2.
+            // SAFETY: both arrays have 16 bytes from `at` on, and `to` starts at a cache line.
+            // Every x86-64 CPU has SSE2.
             unsafe { _mm_stream_si128(to.as_mut_ptr().add(at).cast(), _mm_loadu_si128(from.as_ptr().add(at).cast())) };
         }
     }
