@@ -144,7 +144,6 @@ pub use repack::repack;
 /// What the tests of `warpfeed` need of the decoder. It may change in any version.
 #[doc(hidden)]
 pub mod internal {
-    #[cfg(debug_assertions)]
     pub use crate::header::headers_read;
     pub use crate::huffman::{Lookup, Spec};
     pub use crate::kernels::inverse_transform;

@@ -30,10 +30,4 @@ mod scalar;
 pub(crate) use backend::Backend;
 pub(crate) use functions::Kernels;
 pub(super) use functions::{PADDING, Transform};
-
-/// Returns the samples of one block, row by row.
-pub fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
-    let mut samples = [0; 64];
-    (scalar::KERNELS.idct)(block, &[0], quant, &mut samples, 8);
-    samples
-}
+pub use scalar::inverse_transform;

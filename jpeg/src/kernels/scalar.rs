@@ -10,6 +10,13 @@ use crate::header::NATURAL;
 
 pub(super) const KERNELS: Kernels = Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc };
 
+/// Returns the samples of one block, row by row.
+pub fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
+    let mut samples = [0; 64];
+    idct::<false>(block, &[0], quant, &mut samples, 8);
+    samples
+}
+
 fn idct<const ZIGZAG: bool>(
     coefficients: &[i16],
     offsets: &[u32],
