@@ -164,6 +164,10 @@ mod pages {
 mod fuzz;
 
 #[cfg(test)]
+#[path = "../tests/support/require.rs"]
+mod require;
+
+#[cfg(test)]
 #[path = "../tests/support/warnings.rs"]
 mod warnings;
 
