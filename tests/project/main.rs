@@ -1,9 +1,10 @@
-//! The text of the project: its layering, its promises, its licences and its skips.
+//! The text of the project: its layering, its promises, its parsers, its licences and its skips.
 
 #[path = "../support/require.rs"]
 mod require;
 
 mod layering;
 mod licences;
+mod parsers;
 mod promises;
 mod skips;
