@@ -168,6 +168,10 @@ mod fuzz;
 mod libjpeg;
 
 #[cfg(test)]
+#[path = "../tests/support/require.rs"]
+mod require;
+
+#[cfg(test)]
 #[path = "../tests/support/warnings.rs"]
 mod warnings;
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -9,12 +10,60 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MINI = ROOT / "datasets" / "mini"
+
+
+#: What tests may find missing on a machine: the words of WARPFEED_REQUIRE, for the tests in Rust, too.
+WORDS = [
+    line.split()[0]
+    for line in (ROOT / "tests" / "support" / "require.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+#: What this machine has to have: a test that misses it fails.
+REQUIRED = [word.strip() for word in os.environ.get("WARPFEED_REQUIRE", "").split(",") if word.strip()]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(word, present): ends the test with `missing` unless it is present")
+    if unknown := set(REQUIRED) - set(WORDS):
+        known = ", ".join(WORDS)
+        raise pytest.UsageError(f"no test needs {', '.join(sorted(unknown))}: WARPFEED_REQUIRE takes {known}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        word, present = mark.args
+        if not present:
+            missing(word, "not on this machine")
+
+
+def missing(word: str, why: str) -> NoReturn:
+    """Ends the test: it is skipped, or fails where WARPFEED_REQUIRE names `word`."""
+    assert word in WORDS, f"tests/support/require.txt has no {word}"
+    if word in REQUIRED:
+        pytest.fail(f"WARPFEED_REQUIRE names {word}, which is missing: {why}", pytrace=False)
+    pytest.skip(f"for want of {word}: {why}", allow_module_level=True)
+
+
+def need(module: str) -> Any:
+    """Imports a module of a package that a machine may lack."""
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        why = str(e)
+    missing({"PIL": "pillow"}.get(package, package), why)
+
+
+def needs(word: str, present: bool) -> pytest.MarkDecorator:
+    """Marks a test that runs only where `present` is true."""
+    return pytest.mark.needs(word, present)
 
 
 @pytest.fixture
@@ -34,7 +83,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def torch():  # type: ignore[no-untyped-def]
     """PyTorch. The test is skipped without it."""
-    return pytest.importorskip("torch", reason="torch is not installed")
+    return need("torch")
 
 
 def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -81,7 +130,7 @@ def rust_batches(options: dict[str, object]) -> list[Content]:
     """Batches of the Rust loader itself, written by the example `raw_batches` of its crate."""
     program = os.environ.get("WARPFEED_RAW_BATCHES")
     if not program:
-        pytest.skip("WARPFEED_RAW_BATCHES names no build of the Rust example `raw_batches`; python/test.sh sets it")
+        missing("raw-batches", "python/test.sh builds the example and sets WARPFEED_RAW_BATCHES")
     out = io.BytesIO(subprocess.run([program, json.dumps(options)], capture_output=True, check=True).stdout)
     batches = []
     while line := out.readline():

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 import warpfeed.collate
-from conftest import contents
+from conftest import contents, need
 from functions import turned
 from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mask, Mix, RandomErasing
 
@@ -284,7 +284,7 @@ def test_noise_fills_a_rectangle_with_other_values_for_each_pixel(mini: str) -> 
 
 
 def test_a_bicubic_evaluation_is_that_of_pillow(tmp_path: Any) -> None:
-    image = pytest.importorskip("PIL.Image")
+    image = need("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (20, 24, 3), np.uint8).repeat(8, 0).repeat(8, 1)
     (tmp_path / "a").mkdir()
     image.fromarray(pixels).save(tmp_path / "a" / "0.png")
@@ -319,7 +319,7 @@ class Drawn:
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("filter", ["bicubic", "bilinear_exact", "nearest"])
 def test_evaluations_of_any_size_have_the_bits_of_torchvision(filter: Any, antialias: bool, torch: Any) -> None:
-    v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
+    v2 = need("torchvision.transforms.v2")
     mode = v2.InterpolationMode(filter.removesuffix("_exact"))
     rng = np.random.default_rng(7)
     for seed in range(12):
@@ -422,7 +422,7 @@ def test_mixing_ends_with_its_epoch(mini: str) -> None:
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
     if output == "torch":
-        pytest.importorskip("torch")
+        need("torch")
     sides = [16, 24, 24, 40]
     augment = Augment.train(sides[0])
     for epoch, side in enumerate(sides[1:], 1):
@@ -450,7 +450,7 @@ def test_images_grow_with_the_epochs(mini: str, output: str) -> None:
 @pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
 def test_pictures_keep_their_sizes(output: str, layout: str | None) -> None:
     if output == "torch":
-        pytest.importorskip("torch")
+        need("torch")
     fields = {"boxes": Boxes(1), "mask": Mask("u8", fill=9)}
     augment = Augment.own_size((64, 80)).fill(1, 2, 3).flip(0.5)
     options: dict[str, Any] = {"without": ["label"], "fields": fields, "output": output, "batch_size": 4}

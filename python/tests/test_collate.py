@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import need
 import warpfeed.collate
 from warpfeed import Augment, Boxes, ConfigError, Loader, WarpfeedError
 
@@ -126,7 +127,7 @@ def annotated(collate: Any, output: str, layout: str | None = None, **more: Any)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool, output: str, layout: str) -> None:
     if output == "torch":
-        pytest.importorskip("torch")
+        need("torch")
     collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
     images, targets = annotated(collate, output, layout, to=to, to_relative=relative)
     assert len(images) == len(targets) == 4 and all(tuple(image.shape) == (3, 20, 80) for image in images)
@@ -141,7 +142,7 @@ def test_detection_targets_are_the_boxes_of_each_sample(to: str, relative: bool,
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
-    torch = pytest.importorskip("torch") if output == "torch" else None
+    torch = need("torch") if output == "torch" else None
 
     class Areas(Annotated):
         def __getitem__(self, index: int) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output: str) -> None:
     if output == "torch":
-        pytest.importorskip("torch")
+        need("torch")
     images, rows = annotated(warpfeed.collate.yolo_targets, output, to=to, to_relative=relative)
     want = [
         [i, n, (4 * n + 10) / 80, (n + 4) / 20, 20 / 80, 8 / 20] for i in range(4) for n in range(i)
@@ -181,7 +182,7 @@ def test_yolo_targets_are_one_array_of_all_boxes(to: str, relative: bool, output
 @pytest.mark.parametrize(("output", "layout"), [("numpy", "nhwc"), ("numpy", "nchw"), ("torch", None)])
 def test_boxes_are_those_of_the_trimmed_image(to: str, relative: bool, output: str, layout: str | None) -> None:
     if output == "torch":
-        pytest.importorskip("torch")
+        need("torch")
 
     def trimmed(batch: Any) -> Any:
         whole = [array if isinstance(array, np.ndarray) else array.clone() for array in (batch["image"], batch["boxes"])]
@@ -223,7 +224,7 @@ def test_what_trim_cannot_cut_is_refused() -> None:
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_crowds_are_left_out_of_targets_unless_they_are_wanted(output: str) -> None:
     if output == "torch":
-        pytest.importorskip("torch")
+        need("torch")
 
     class Crowds(Annotated):
         def __getitem__(self, index: int) -> dict[str, Any]:
@@ -295,8 +296,8 @@ def test_boxes_that_the_loader_does_not_have_are_refused(mini: str) -> None:
 
 
 def test_torchvisions_detector_takes_the_targets() -> None:
-    pytest.importorskip("torch")
-    detection = pytest.importorskip("torchvision.models.detection", reason="torchvision is not installed")
+    need("torch")
+    detection = need("torchvision.models.detection")
     collate = functools.partial(warpfeed.collate.detection_targets, first_class=1)
     images, targets = annotated(collate, "torch")
     model = detection.fasterrcnn_mobilenet_v3_large_320_fpn(weights=None, weights_backbone=None, num_classes=5)

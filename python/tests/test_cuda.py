@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import batches_of, bmp
+from conftest import batches_of, bmp, missing, need, needs
 from warpfeed import Augment, Decoder, Loader, MultiHot, Numbers, Rows, WarpfeedError
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = need("torch")
 if not torch.cuda.is_available():
-    pytest.skip("torch finds no CUDA device", allow_module_level=True)
+    missing("cuda", "torch finds no device")
 
 BATCHES = int(os.environ.get("WARPFEED_BATCHES", "1000"))
 OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(96)}
@@ -182,7 +182,7 @@ def test_autocast_compile_and_backward(packed: str) -> None:
     try:
         doubled = step(images)
     except Exception as e:  # a machine without a C compiler
-        pytest.skip(f"torch.compile does not run here: {type(e).__name__}")
+        missing("torch-compile", type(e).__name__)
     assert torch.allclose(doubled, (images.float() * 2).sum(), rtol=1e-3, atol=1)
 
 
@@ -264,7 +264,7 @@ def test_a_replay_and_the_devices_memory(packed: str) -> None:
     assert len(list(loader)) == 4
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one device")
+@needs("two-devices", torch.cuda.device_count() > 1)
 def test_the_second_device(packed: str) -> None:
     for images, _ in Loader(packed, device="cuda:1", **OPTIONS):
         assert images.device == torch.device("cuda:1")
@@ -405,11 +405,11 @@ def test_dlpack_batches_that_are_kept_are_copies(packed: str, copy: bool | None)
 
 
 def test_jax_on_a_gpu_may_keep_every_batch(packed: str) -> None:
-    jax = pytest.importorskip("jax")
+    jax = need("jax")
     try:
         jax.devices("gpu")
     except RuntimeError:
-        pytest.skip("jax finds no GPU")
+        missing("jax-gpu", "jax finds no GPU")
     loader = Loader(packed, device="cuda", output="dlpack", timeout=2, **OPTIONS)
     kept = [jax.dlpack.from_dlpack(batch.images) for batch in batches_of(loader, 40)]
     for images, (expected, _) in zip(kept, batches_of(Loader(packed, **{**OPTIONS, "output": "numpy"}), 40), strict=True):

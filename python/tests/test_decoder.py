@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import bmp, ran
+from conftest import bmp, missing, need, needs, ran
 from warpfeed import Augment, Decoder, Loader, WarpfeedError
 
 OPTIONS = {"augment": Augment.eval(72, 64), "dtype": "f32", "normalize": "imagenet", "output": "numpy"}
@@ -118,9 +118,9 @@ def test_a_decoder_that_is_closed_leaves_its_batches(mini: str) -> None:
 
 
 def test_on_a_device_it_is_ordered_on_the_current_stream(mini: str) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch = need("torch")
     if not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
+        missing("cuda", "torch finds no device")
     pictures, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=16, device="cuda", layout="nhwc", **{**OPTIONS, "output": "torch"})
     side = torch.cuda.Stream()
@@ -312,9 +312,9 @@ def test_pictures_are_pixels_of_numpy_pillow_and_torch() -> None:
     grey, colour = np.full((8, 8), 9, np.uint8), np.full((8, 8, 3), (5, 0, 7), np.uint8)
     decoded = decoder.decode([grey, grey[:, :, None], colour])
     assert not decoded.errors and colours(decoded) == [(9, 9, 9), (9, 9, 9), (5, 0, 7)]
-    pillow = pytest.importorskip("PIL.Image")
+    pillow = need("PIL.Image")
     assert colours(decoder.decode([pillow.fromarray(colour), pillow.fromarray(grey)])) == [(5, 0, 7), (9, 9, 9)]
-    torch = pytest.importorskip("torch")
+    torch = need("torch")
     tensor = torch.from_numpy(colour).permute(2, 0, 1)
     assert colours(decoder.decode([tensor])) == [(5, 0, 7)]
     with pytest.raises(TypeError, match="want uint8"):
@@ -322,7 +322,7 @@ def test_pictures_are_pixels_of_numpy_pillow_and_torch() -> None:
 
 
 def test_exif_turns_an_image_of_pillow_like_its_bytes() -> None:
-    pillow = pytest.importorskip("PIL.Image")
+    pillow = need("PIL.Image")
     halves = np.repeat(np.array([[[250, 0, 0], [0, 0, 250]]], np.uint8), 8, axis=0).repeat(4, axis=1)
     exif, file = pillow.Exif(), io.BytesIO()
     exif[0x0112] = 3
@@ -351,7 +351,7 @@ def test_a_picture_that_is_too_large_is_an_error_at_its_place() -> None:
     assert str(decoded.errors[1]) == "sample 1: source: the picture has 1001 bytes, max_sample_bytes is 1000"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@needs("fork", hasattr(os, "fork"))
 def test_an_answer_is_an_error_in_a_forked_child() -> None:
     out = ran(
         """

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
+from conftest import need
 from warpfeed import Augment, Loader
 
 #: Samples of a global batch, and batches of an epoch of 64 samples.
@@ -276,7 +277,7 @@ def joined(folder: Path, group: int, world: int) -> dict[int, list[list[Any]]]:
 def test_four_ranks_become_three_and_four_again_with_the_batches_of_an_undisturbed_run(
     mini: str, torch: Any, tmp_path: Path, trainer: str
 ) -> None:
-    pytest.importorskip(trainer, reason=f"{trainer} is not installed")
+    need(trainer)
     script = {"torch": TORCH, "accelerate": ACCELERATE, "lightning": LIGHTNING}[trainer]
     agents = Agents(tmp_path, script, mini, tmp_path, GLOBAL, BATCHES, LOST, BACK, STEPS)
     try:

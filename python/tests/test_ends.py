@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import MINI, ROOT, Pictures, bmp, run
+from conftest import MINI, ROOT, Pictures, bmp, needs, run
 from warpfeed import Augment, ConfigError, Decoder, Loader, WarpfeedError
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(8, 8), "output": "numpy", "num_workers": 2}
@@ -40,7 +40,7 @@ def until(condition: Any, seconds: float = 30) -> None:
 # ---- joined requests
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads")
+@needs("linux", os.path.exists("/proc/self/task"))
 def test_a_dropped_joined_ends_with_its_threads_and_frees_its_decoder() -> None:
     Decoder(max_batch=2, output="numpy", num_workers=1).close()
     gc.collect()
@@ -148,7 +148,7 @@ threading.Thread(target=lambda: (here.wait(), time.sleep(0.3), print("reached", 
     assert running.returncode in (1, 130, -signal.SIGINT) and "Fatal" not in err and "abort" not in err.lower(), err
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@needs("fork", hasattr(os, "fork"))
 def test_a_forked_child_that_exits_leaves_the_processes_of_its_parent() -> None:
     code = """
         import os, sys

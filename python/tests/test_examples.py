@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from conftest import ROOT
+from conftest import ROOT, need
 
 EXAMPLES = ROOT / "python" / "examples"
 
@@ -30,20 +29,20 @@ def test_tokens() -> None:
 
 
 def test_lightning_module(mini: str) -> None:
-    pytest.importorskip("lightning", reason="lightning is not installed")
+    need("lightning")
     # Two epochs of training, and the validation after each; Lightning also checks two batches before.
     assert "of 160 right after 8 steps" in said("lightning_module", mini)
 
 
 def test_hf_trainer_continues(mini: str, tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    need("transformers")
+    need("accelerate")
     assert "after 3 steps" in said("hf_trainer", mini, tmp_path, "--steps", 3)
     assert "after 6 steps" in said("hf_trainer", mini, tmp_path, "--steps", 6, "--resume")
 
 
 def test_accelerate_loop_continues(mini: str, tmp_path: Path) -> None:
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    need("accelerate")
     assert [said("accelerate_loop", mini, tmp_path) for _ in range(2)] == ["5 steps\n", "10 steps\n"]
 
 
@@ -70,7 +69,7 @@ except SystemExit as e:
 
 
 def test_timm_train(mini: str, tmp_path: Path) -> None:
-    pytest.importorskip("timm", reason="timm is not installed")
+    need("timm")
     (tmp_path / "train.py").write_text(TIMM)
     pictures = sorted(Path(mini).rglob("*.jpg"))
     # timm sorts numbers in names by their values.
@@ -83,7 +82,7 @@ def test_timm_train(mini: str, tmp_path: Path) -> None:
 
 
 def test_yolo_trainer(mini: str, tmp_path: Path) -> None:
-    pytest.importorskip("ultralytics", reason="ultralytics is not installed")
+    need("ultralytics")
     for folder in ("images", "labels"):
         (tmp_path / folder / "train").mkdir(parents=True)
     for number, picture in enumerate(sorted(Path(mini).rglob("*.jpg"))[:24]):
@@ -97,6 +96,6 @@ def test_yolo_trainer(mini: str, tmp_path: Path) -> None:
 
 
 def test_jax_sharded(mini: str) -> None:
-    pytest.importorskip("jax", reason="jax is not installed")
+    need("jax")
     four = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     assert "on 4 devices" in said("jax_sharded", mini, **four)

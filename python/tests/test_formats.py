@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MINI, ROOT, Content, contents
+from conftest import MINI, ROOT, Content, contents, need
 from warpfeed import Augment, Loader
 
 FIXTURES = ROOT / "tests" / "fixtures" / "formats"
@@ -93,7 +93,7 @@ def of_folder(folder: Path) -> dict[str, list[Content]]:
 def of_arrays(here: Path) -> dict[str, list[Content]]:
     """The batches of the arrays, written as PNG files into class folders."""
     to = here / "pngs"
-    PIL = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    PIL = need("PIL.Image")
     images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])
     for place, (image, label) in enumerate(zip(images, labels, strict=True)):
         (to / str(label)).mkdir(parents=True, exist_ok=True)
@@ -127,8 +127,8 @@ def test_the_program_of_the_package_names_the_format(here: Path, kind: str, path
 
 def test_rows_of_lance_give_the_batches_of_the_folder(tmp_path: Path, folder: Path, of_folder: Any) -> None:
     """The recipe of docs/your-data.md."""
-    lance = pytest.importorskip("lance", reason="pylance is not installed")
-    pyarrow = pytest.importorskip("pyarrow")
+    lance = need("lance")
+    pyarrow = need("pyarrow")
     files = sorted(folder.rglob("*.jpg"))
     classes = sorted({file.parent.name for file in files})
     columns = {

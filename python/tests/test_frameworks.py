@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import need
 from warpfeed import Augment, Loader
 
 OPTIONS = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "normalize": "imagenet"}
@@ -46,7 +47,7 @@ def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch: An
 
 
 def test_torchvision_transforms_run_on_whole_batches(mini: str, torch: Any) -> None:
-    v2 = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
+    v2 = need("torchvision.transforms.v2")
     mixup = v2.MixUp(num_classes=4)
     images, labels = next(iter(Loader(mini, transforms=mixup, **OPTIONS)))
     assert images.shape == (16, 3, 32, 32) and labels.shape == (16, 4)
@@ -71,7 +72,7 @@ def test_a_loader_in_torchs_dataloader_reports_a_fork(mini: str, torch: Any) -> 
 
 
 def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    lightning = need("lightning")
     seen: list[tuple[int, int]] = []
 
     class Module(lightning.LightningModule):  # type: ignore[misc]
@@ -125,7 +126,7 @@ def test_lightning_trains_sets_epochs_and_saves_the_state_in_mid_epoch(mini: str
 
 
 def test_lightning_validates_while_it_fits_and_alone(mini: str, torch: Any, tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    lightning = need("lightning")
     seen: list[int] = []
 
     class Module(lightning.LightningModule):  # type: ignore[misc]
@@ -160,7 +161,7 @@ def test_lightning_validates_while_it_fits_and_alone(mini: str, torch: Any, tmp_
 
 
 def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
-    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    accelerate = need("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
     model = network(torch)
     model, optimizer, loader = accelerator.prepare(
@@ -177,8 +178,8 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
 
 def test_a_transformers_trainer_trains_evaluates_and_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     """The recipe of docs/frameworks.md."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    transformers = need("transformers")
+    need("accelerate")
     steps: list[int] = []
 
     def named(images, labels):  # type: ignore[no-untyped-def]
@@ -226,8 +227,8 @@ def test_a_transformers_trainer_trains_evaluates_and_resumes_in_mid_epoch(mini: 
 
 
 def test_timm_finds_what_its_training_script_touches(mini: str, torch: Any) -> None:
-    utils = pytest.importorskip("timm.utils", reason="timm is not installed")
-    timm = pytest.importorskip("timm")
+    utils = need("timm.utils")
+    timm = need("timm")
     loader = Loader(mini, **{**OPTIONS, "batch_size": 8, "augment": Augment.train(64)})
     model = timm.create_model("resnet18", num_classes=4)
     # The lines of timm's train.py that touch a loader.
@@ -242,7 +243,7 @@ def test_timm_finds_what_its_training_script_touches(mini: str, torch: Any) -> N
 
 
 def test_jax_takes_batches_through_dlpack(mini: str) -> None:
-    jax = pytest.importorskip("jax", reason="jax is not installed")
+    jax = need("jax")
     for layout in ["nhwc", "nchw"]:
         options = {**OPTIONS, "layout": layout}
         arrays = [images.copy() for images, _ in Loader(mini, output="numpy", **options)]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, contents, ran
+from conftest import Pictures, contents, need, ran
 from functions import (
     dies, fails, float_result, in_place, keeps, no_result, noise, pid, plain, slow, small_result, stuck, with_globals,
 )  # fmt: skip
@@ -455,7 +455,7 @@ def test_the_loader_tells_what_the_function_costs(mini: str, caplog: pytest.LogC
 
 
 def test_pipelines_of_albumentations_run_unchanged(mini: str) -> None:
-    a = pytest.importorskip("albumentations", reason="albumentations is not installed")
+    a = need("albumentations")
     pipeline = a.Compose([
         a.HorizontalFlip(p=0.5), a.RandomBrightnessContrast(p=0.8), a.OneOf([a.GaussNoise(p=1), a.Blur(p=1)], p=0.9),
         a.CoarseDropout(p=0.5),

@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 import warpfeed
-from conftest import MINI, ROOT, Pictures, batches_of, ran
+from conftest import MINI, ROOT, Pictures, batches_of, need, ran
 from test_fields import drawn, table
 from warpfeed import Augment, Boxes, Loader, Numbers, TableOptions, WarpfeedError
 
@@ -91,7 +91,7 @@ def walked(loader: Loader) -> int:
 @pytest.mark.parametrize("output", ["numpy", "torch", "dlpack"])
 def test_a_plain_loop_over_every_kind_of_data_set_frees_its_batches(sets: Any, kind: str, output: Any) -> None:
     if output == "torch":
-        pytest.importorskip("torch", reason="torch is not installed")
+        need("torch")
     data, options = sets[kind]
     options = {name: value for name, value in {**OPTIONS, **options}.items() if value is not None}
     assert walked(Loader(data, output=output, **options)) == BATCHES
@@ -193,7 +193,7 @@ def test_kept_errors_of_functions_keep_no_batch() -> None:
 
 
 def test_jax_frees_the_batches_that_it_copied(sets: Any) -> None:
-    pytest.importorskip("jax", reason="jax is not installed")
+    need("jax")
     data, _ = sets["coco"]
     code = """
         import gc, sys, jax, warpfeed, warpfeed.jax

@@ -4,13 +4,14 @@ import io
 
 import numpy as np
 import pytest
+from conftest import missing, need
 
 import warpfeed
 
-datasets = pytest.importorskip("datasets", reason="the library datasets is not installed")
+datasets = need("datasets")
 if not hasattr(datasets, "Features"):
-    pytest.skip("`datasets` is a folder of the repository", allow_module_level=True)
-PIL = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    missing("datasets", "`datasets` is a folder of the repository")
+PIL = need("PIL.Image")
 
 
 def picture(row):

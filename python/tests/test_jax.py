@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import ran
+from conftest import need, ran
 from warpfeed import Augment, ConfigError, Loader
 
-pytest.importorskip("jax", reason="jax is not installed")
+need("jax")
 
 FOUR = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
 
@@ -126,7 +126,7 @@ def test_a_loader_that_does_not_suit_jax_is_refused(mini: str) -> None:
     from warpfeed.jax import sharded
 
     options = {"batch_size": 16, "augment": Augment.resize(8)}
-    pytest.importorskip("torch")
+    need("torch")
     with pytest.raises(ConfigError, match='pass output="numpy"'):
         sharded(Loader(mini, **options), None)
     with pytest.raises(ConfigError, match="the loader is rank 1 of 2, and this is process 0 of 1"):

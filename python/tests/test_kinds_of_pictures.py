@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
+from conftest import need
 from warpfeed import Augment, ConfigError, Decoder, Loader, Map, WarpfeedError
 
-Image = pytest.importorskip("PIL.Image")
+Image = need("PIL.Image")
 
 RANDOM = np.random.default_rng(5)
 SIZE = (31, 23)

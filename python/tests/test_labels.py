@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
+from conftest import need
 from warpfeed import Augment, Boxes, ConfigError, Geometry, Loader, Mask, MultiHot, Numbers, Text, WarpfeedError
 
 PLAIN: dict[str, Any] = {"output": "numpy", "without": ["label"], "augment": Augment.pass_through((8, 12))}
@@ -27,7 +28,7 @@ def pictures(folder: Path, names: list[str]) -> Path:
 
 @pytest.fixture
 def pil() -> Any:
-    return pytest.importorskip("PIL.Image")
+    return need("PIL.Image")
 
 
 def mask_of(seed: int) -> np.ndarray:
@@ -171,7 +172,7 @@ def test_boxes_are_mapped_back_to_their_picture_after_letterbox_crop_and_flip(
     tmp_path: Path, pil: Any, output: str
 ) -> None:
     if output == "torch":
-        pytest.importorskip("torch")
+        need("torch")
     path = coco(tmp_path)
     original = np.array([[4, 6, 14, 14], [20, 10, 35, 22]], float)
     fields = {"boxes": Boxes(2, columns={"class": "i64"}), "geo": Geometry()}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, contents
+from conftest import Pictures, contents, needs
 from warpfeed import Augment, Concat, ConfigError, Loader, WarpfeedError
 
 OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
@@ -388,7 +388,7 @@ class Slow(Pictures):
         return super().__getitem__(index)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of Unix")
+@needs("signals", sys.platform != "win32")
 def test_packing_is_stopped_by_ctrl_c_and_by_an_exception_and_leaves_nothing(tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)

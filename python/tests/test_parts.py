@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import warpfeed
+from conftest import need
 from warpfeed import ConfigError, WarpfeedError
 
 OPTIONS: dict[str, Any] = {"shard_samples": 5}
@@ -85,7 +86,7 @@ def test_a_slurm_array_packs_and_verifies_its_parts(mini: str, tmp_path: Path) -
 
 
 def test_dask_packs_the_parts_of_a_set(mini: str, tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    distributed = need("distributed")
     expected = whole(mini, tmp_path / "whole")
     target = tmp_path / "parts" / "x.tar"
 
@@ -99,7 +100,7 @@ def test_dask_packs_the_parts_of_a_set(mini: str, tmp_path: Path) -> None:
 
 
 def test_ray_packs_the_parts_of_a_set_although_a_worker_is_killed(mini: str, tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    ray = need("ray")
     import warpfeed.ray
 
     # A local class, which Ray copies to its workers.

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ran, run
+from conftest import needs, ran, run
 from warpfeed import Augment, Loader, Numbers, WarpfeedError
 
 SLOW = """
@@ -39,7 +39,7 @@ def picture(mini: str) -> str:
     raise AssertionError("no picture")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of Unix")
+@needs("signals", sys.platform != "win32")
 def test_ctrl_c_while_waiting_is_a_keyboard_interrupt_and_loses_no_batch(picture: str) -> None:
     # No sample after the first eight arrives before the interrupt, however long that takes.
     waits = "import threading\ngo = threading.Event()" + SLOW.replace("time.sleep({seconds})", "go.wait(600)")
@@ -91,7 +91,7 @@ def test_other_threads_run_while_a_batch_is_waited_for(picture: str) -> None:
     assert int(out) > 50
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@needs("fork", hasattr(os, "fork"))
 def test_a_forked_child_gets_errors_and_does_not_disturb_the_parent(mini: str) -> None:
     out = ran(
         """
@@ -161,7 +161,7 @@ def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> Non
     assert isinstance(pickle.loads(pickle.dumps(batch)), tuple)
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+@needs("linux", os.path.isdir("/proc/self/task"))
 def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
     # In a process of its own, where no threads of other tests begin or end.
     out = ran(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import need
 from warpfeed import Augment, ConfigError, Loader, _ranks
 
 SHARED = """
@@ -104,7 +105,7 @@ def test_torchrun_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_
 
 
 def test_accelerate_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    need("accelerate")
     code = """
         from accelerate import Accelerator
         untold = said(lambda: first(opened())())
@@ -121,7 +122,7 @@ def test_accelerate_gives_shares_and_requires_a_choice(mini: str, torch: Any, tm
 
 def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
     """Lightning's launcher runs the script for each rank before it initialises the group."""
-    pytest.importorskip("lightning", reason="lightning is not installed")
+    need("lightning")
     code = """
         import lightning
         top = opened()                      # like a script that passes it to fit()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
+from conftest import need
 from warpfeed import Augment, Loader, _ranks
 
 OPTIONS = {"global_batch_size": 12, "shuffle": 7, "augment": Augment.train(32), "output": "numpy", "num_workers": 1}
@@ -19,8 +20,8 @@ EPOCHS, KILLED = 2, 8
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    found = pytest.importorskip("ray", reason="Ray is not installed")
-    pytest.importorskip("ray.train", reason="Ray Train is not installed")
+    found = need("ray")
+    need("ray.train")
     with pytest.MonkeyPatch.context() as environment:
         # Ray's workers inherit the variables of the task of SLURM that started Ray.
         environment.setenv("SLURM_PROCID", "0")
@@ -81,7 +82,7 @@ def test_the_rank_is_found_and_a_run_that_loses_a_worker_goes_on_with_its_batche
                 (out / f"{step}-{rank}-{restored}").write_text(json.dumps(described(batch)))
 
     if trainer == "torch":
-        pytest.importorskip("torch", reason="torch is not installed")
+        need("torch")
         from ray.train.torch import TorchTrainer as Trainer
     else:
         from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer as Trainer
@@ -106,5 +107,5 @@ def test_the_rank_is_found_and_a_run_that_loses_a_worker_goes_on_with_its_batche
 
 
 def test_a_program_that_is_no_worker_of_ray_train_has_no_rank_of_it() -> None:
-    pytest.importorskip("ray.train", reason="Ray Train is not installed")
+    need("ray.train")
     assert _ranks.of_ray() is None

@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from conftest import need
 from warpfeed import Augment, Boxes, Loader, Mask, MissingError, MultiHot, Numbers, Rows, StorageError, WarpfeedError
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through((8, 6)), "output": "numpy"}
@@ -120,7 +121,7 @@ def test_tensors_are_channels_first(torch: Any) -> None:
 
 
 def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    image = need("PIL.Image")
     for i in range(4):
         image.fromarray(pixels(i)).save(tmp_path / f"{i}.png")
     for give in [lambda i: image.fromarray(pixels(i)), lambda i: image.open(tmp_path / f"{i}.png")]:
@@ -149,8 +150,8 @@ def test_images_of_pillow_become_rgb(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
 def test_exif_turns_an_image_of_pillow_like_the_bytes_of_its_file(form: str) -> None:
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    ops = pytest.importorskip("PIL.ImageOps")
+    image = need("PIL.Image")
+    ops = need("PIL.ImageOps")
     options = {"augment": Augment.pass_through((6, 8))}
 
     def file(index: int, orientation: int) -> bytes:

@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import MINI, ran
+from conftest import MINI, needs, ran
 
 #: A web server of the files of a folder. It stays silent once the event `silent` is set.
 SERVER = """
@@ -83,7 +83,7 @@ def serving(code: str, folder: str) -> str:
     return ran(SERVER + textwrap.dedent(code), folder, timeout=300)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+@needs("linux", sys.platform == "linux")
 def test_ctrl_c_while_opening_ends_the_requests_of_a_silent_server(shard: str) -> None:
     out = serving(
         """
@@ -105,7 +105,7 @@ def test_ctrl_c_while_opening_ends_the_requests_of_a_silent_server(shard: str) -
     assert out == "interrupted True True\n" * 2 + "True\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+@needs("linux", sys.platform == "linux")
 def test_ctrl_c_ends_packing_and_splitting_while_the_server_is_silent(shard: str, tmp_path: pathlib.Path) -> None:
     out = serving(
         f"""
@@ -135,7 +135,7 @@ def test_ctrl_c_ends_packing_and_splitting_while_the_server_is_silent(shard: str
     assert out == "interrupted True True []\n" * 3
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+@needs("linux", sys.platform == "linux")
 def test_close_returns_in_a_moment_while_the_server_is_silent(shard: str) -> None:
     out = serving(
         """

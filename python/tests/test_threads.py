@@ -17,7 +17,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 import warpfeed
-from conftest import Pictures, contents, ran
+from conftest import Pictures, contents, needs, ran
 from warpfeed import Augment, Loader, WarpfeedError
 
 THREADS = 8
@@ -49,7 +49,7 @@ def at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
     return given
 
 
-@pytest.mark.skipif(not FREE, reason="this interpreter always has its lock")
+@needs("free-threading", FREE)
 def test_importing_and_loading_leave_the_interpreter_without_its_lock(packed: str) -> None:
     out = ran(
         """
@@ -280,7 +280,7 @@ def slow(code: str) -> str:
     return ran(SLOW + textwrap.dedent(code), str(Path(__file__).parent), timeout=60)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 @pytest.mark.parametrize("call", ["loader.close()", "len(loader), loader.memory_plan()", "gc.collect()"])
 def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> None:
     out = slow(
@@ -309,7 +309,7 @@ def test_a_signal_handler_may_call_the_loader_that_is_waited_for(call: str) -> N
     assert out.split() == ["handled", "True" if "close" in call else "2"]
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 @pytest.mark.parametrize(
     ("call", "first", "after"),
     [
@@ -381,7 +381,7 @@ class Blocks(Pictures):
 """
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 def test_ctrl_c_ends_the_wait_of_close_and_the_next_close_waits_for_the_threads() -> None:
     out = slow(
         BLOCKS
@@ -411,7 +411,7 @@ def test_ctrl_c_ends_the_wait_of_close_and_the_next_close_waits_for_the_threads(
     assert out == "interrupted True\nended True\nTrue\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 @pytest.mark.parametrize("target", ["x.lmdb", "x.tar"])
 def test_ctrl_c_ends_packing_although_reads_are_stuck_and_nothing_stays(target: str, tmp_path: Path) -> None:
     out = slow(
@@ -437,7 +437,7 @@ def test_ctrl_c_ends_packing_although_reads_are_stuck_and_nothing_stays(target: 
     assert out == "interrupted True\nTrue\nnothing stays\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 def test_a_signal_handler_runs_while_reads_of_packing_are_stuck(tmp_path: Path) -> None:
     out = slow(
         BLOCKS
@@ -456,7 +456,7 @@ def test_a_signal_handler_runs_while_reads_of_packing_are_stuck(tmp_path: Path) 
     assert out == "handled\n40\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 @pytest.mark.parametrize(
     "call",
     [
@@ -496,7 +496,7 @@ def test_ctrl_c_works_in_every_long_call_and_the_program_ends_cleanly(call: str)
     assert out == "interrupted True\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 def test_a_read_that_ends_while_the_program_ends_does_not_abort_it() -> None:
     out = slow(
         textwrap.dedent(
@@ -525,7 +525,7 @@ def test_a_read_that_ends_while_the_program_ends_does_not_abort_it() -> None:
     assert out == "interrupted\nclearing\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of Unix")
+@needs("signals", hasattr(signal, "setitimer"))
 def test_ctrl_c_reaches_a_second_waiter_and_a_loader_goes_on_after_a_replay_was_left() -> None:
     out = slow(
         BLOCKS
@@ -747,6 +747,6 @@ except RuntimeError:
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the size of the process is read from /proc")
+@needs("linux", os.path.exists("/proc/self/status"))
 def test_loaders_close_although_no_thread_can_be_started(mini: str) -> None:
     assert "the loader is closed" in ran(NO_THREADS, mini, RUST_MIN_STACK=str(64 << 20))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import need
 from warpfeed import Augment, ConfigError, Loader, collate
 
 OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": 3, "augment": Augment.train(32), "normalize": "imagenet"}
@@ -27,7 +28,7 @@ def whole(mini: str, epochs: int, **more: Any) -> list[int]:
 
 @pytest.fixture
 def module(torch: Any) -> Any:
-    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    lightning = need("lightning")
 
     class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -110,7 +111,7 @@ def test_a_data_module_has_the_loaders_that_were_given(mini: str, torch: Any, mo
 
 
 def test_accelerates_function_says_what_to_call_and_the_loaders_own_is_exact(mini: str, torch: Any) -> None:
-    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    accelerate = need("accelerate")
     expected = whole(mini, 3)
     loader = accelerate.Accelerator(cpu=True).prepare(Loader(mini, **OPTIONS))
     with pytest.raises(ConfigError, match=r"call loader\.skip_first_batches\(n\)"):
@@ -129,8 +130,8 @@ def test_accelerates_function_says_what_to_call_and_the_loaders_own_is_exact(min
 
 @pytest.fixture
 def trainer(mini: str, torch: Any, tmp_path: Path) -> Any:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    transformers = need("transformers")
+    need("accelerate")
     import warpfeed.hf
 
     class Trainer(warpfeed.hf.Loaders, transformers.Trainer):  # type: ignore[misc]
@@ -188,7 +189,7 @@ def test_a_transformers_trainer_resumes_with_accumulated_gradients(mini: str, tr
 def test_a_transformers_trainer_that_has_trained_resumes_from_an_earlier_checkpoint(
     mini: str, trainer: Any, tmp_path: Path
 ) -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = need("transformers")
 
     class Stopped(Exception):
         pass
@@ -256,8 +257,8 @@ def test_a_comparison_asks_an_order_whose_state_was_restored(mini: str, torch: A
 
 def test_trainings_at_the_same_time_skip_batches_of_their_own_loaders(mini: str, trainer: Any, tmp_path: Path) -> None:
     """The first training ends while the second one is about to skip, and a third one has another loader."""
-    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    accelerate = need("accelerate")
+    transformers = need("transformers")
     import torch
     import transformers.trainer as module
 

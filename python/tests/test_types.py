@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import warpfeed
+from conftest import need
 
-pytest.importorskip("mypy", reason="mypy is not installed")
+need("mypy")
 
 USER = """
 import pathlib
@@ -143,7 +143,7 @@ def test_options_that_advise_arrays_have_types_that_take_them(tmp_path: Path) ->
 
 
 def test_torchs_devices_and_types_are_options(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    need("torch")
     (tmp_path / "user.py").write_text(TORCH)
     code, said = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
     assert code == 1 and "Found 1 error" in said and 'Argument "device" to "Loader"' in said, said

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import need
 from warpfeed import Augment, Loader
 
 #: 64 samples: three full global batches, and one sample for three ranks.
@@ -101,7 +102,7 @@ LIGHTNING = """
 def test_three_ranks_count_each_sample_of_a_set_they_do_not_divide_once(
     mini: str, torch: Any, tmp_path: Path, trainer: str
 ) -> None:
-    pytest.importorskip(trainer, reason=f"{trainer} is not installed")
+    need(trainer)
     (tmp_path / "validate.py").write_text(
         SHARED + textwrap.dedent({"torch": TORCH, "accelerate": ACCELERATE, "lightning": LIGHTNING}[trainer])
     )

@@ -179,5 +179,3 @@ impl Gpu for Nvidia {
 
 #[cfg(test)]
 mod decode_tests;
-#[cfg(test)]
-mod tests;

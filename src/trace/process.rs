@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn threads_that_share_a_processor_are_delayed() {
         if Task::this().is_none_or(|task| task.delayed_seconds().is_none()) {
-            return println!("skipped: this kernel has no schedstat");
+            return crate::require::missing("schedstat", "the kernel does not count waits");
         }
         let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
         let begun = ProcessStats::cpu_now();

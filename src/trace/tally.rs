@@ -156,19 +156,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "prints a time: cargo test --lib -- --ignored --nocapture an_entry"]
-    fn an_entry_costs_tens_of_nanoseconds() {
-        let (tally, start) = (Tally::default(), std::time::Instant::now());
-        let mut last = start;
-        for _ in 0..1_000_000 {
-            let now = std::time::Instant::now();
-            tally.add(now.duration_since(last).as_nanos() as u64, 100);
-            last = now;
-        }
-        println!("{:.1} ns an entry, the clock included", start.elapsed().as_nanos() as f64 * 1e-6);
-    }
-
-    #[test]
     fn every_time_lies_in_its_bucket() {
         for ns in (0..200_000).chain((18..44).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << (e - 1))])) {
             let at = bucket(ns);

@@ -3,6 +3,8 @@
 
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../support/require.rs"]
+mod require;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/warnings.rs"]

@@ -124,7 +124,7 @@ fn a_loader_that_cannot_start_more_threads_continues_with_those_it_has() {
         return;
     }
     if available_parallelism().unwrap().get() > 8 {
-        return eprintln!("skipped: the limit is for a machine of up to eight processors");
+        return crate::require::missing("few-processors", "the limit of threads is for up to eight processors");
     }
     // Such a user cannot read root's temporary folders, so the program is copied to a folder that
     // is opened to everyone.
@@ -144,10 +144,10 @@ fn a_loader_that_cannot_start_more_threads_continues_with_those_it_has() {
             .env(INSIDE, "1")
             .current_dir("/")
             .output();
-        let Ok(output) = output else { return eprintln!("skipped: no setpriv") };
+        let Ok(output) = output else { return crate::require::missing("setpriv", "it does not start") };
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if ["setpriv: ", "prlimit: "].iter().any(|tool| err.contains(tool)) {
-            return eprintln!("skipped: {err}");
+            return crate::require::missing("setpriv", err);
         }
         assert!(output.status.success() && out.contains("opened with"), "time {time}: {out}\n{err}");
     }

@@ -163,7 +163,7 @@ fn a_slow_transform_is_transform_bound() {
 fn fewer_workers_than_processors_are_too_few() {
     let _alone = alone();
     if processors() == 1 {
-        return println!("skipped: one processor has no use for more workers");
+        return crate::require::missing("two-processors", "one processor has no use for more workers");
     }
     let advice = format!("workers({})", processors());
     named(Limit::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {

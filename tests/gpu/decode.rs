@@ -246,8 +246,7 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
 fn files_given_by_the_environment_decode_as_on_the_host() {
     let Some(stream) = stream() else { return };
     let Ok(folder) = std::env::var("WARPFEED_DAMAGED") else {
-        eprintln!("skipped: WARPFEED_DAMAGED names no folder");
-        return;
+        return crate::require::missing("damaged", "WARPFEED_DAMAGED names no folder");
     };
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -267,8 +266,7 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
 fn photographs_are_the_same_for_every_share_decoded_by_the_device() {
     let Some(stream) = stream() else { return };
     let Ok(paths) = std::env::var("WARPFEED_PHOTOS") else {
-        eprintln!("skipped: WARPFEED_PHOTOS names no data set");
-        return;
+        return crate::require::missing("photographs", "WARPFEED_PHOTOS names no data set");
     };
     let batches = std::env::var("WARPFEED_BATCHES").map_or(20, |n| n.parse().unwrap());
     for path in paths.split(':') {

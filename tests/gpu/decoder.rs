@@ -53,7 +53,7 @@ macro_rules! everywhere {
         #[cfg(feature = "cuda")]
         match warpfeed::cuda::stream(0) {
             Ok(stream) => $check(|options: DecoderBuilder| options.cuda(&stream).unwrap()),
-            Err(e) => eprintln!("skipped on a device: {e}"),
+            Err(e) => $crate::require::missing("cuda", e),
         }
     }};
 }

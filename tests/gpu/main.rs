@@ -6,6 +6,8 @@ mod device;
 mod process;
 #[path = "../support/reference.rs"]
 mod reference;
+#[path = "../support/require.rs"]
+mod require;
 #[path = "../support/warnings.rs"]
 mod warnings;
 

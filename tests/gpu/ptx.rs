@@ -31,7 +31,7 @@ fn nvrtc() -> Option<Library> {
     match unsafe { Library::new(&name) } {
         Ok(library) => Some(library),
         Err(e) => {
-            eprintln!("skipped: no NVRTC ({e}); set WARPFEED_NVRTC to libnvrtc.so.12");
+            crate::require::missing("nvrtc", format_args!("{e}; set WARPFEED_NVRTC to libnvrtc.so.12"));
             None
         }
     }
@@ -97,7 +97,8 @@ fn the_committed_ptx_equals_the_compiled_source() {
     // SAFETY: nvrtcVersion writes two integers (nvrtc.h).
     unsafe { library.get::<Version>(b"nvrtcVersion").unwrap()(&mut major, &mut minor) };
     if (major, minor) != RELEASE {
-        return eprintln!("skipped: NVRTC is {major}.{minor}, the committed PTX is from {}.{}", RELEASE.0, RELEASE.1);
+        let why = format!("NVRTC is {major}.{minor}, the committed PTX is from {}.{}", RELEASE.0, RELEASE.1);
+        return crate::require::missing("nvrtc", why);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for folder in ["src/cuda/kernels", "examples/kernels"] {

@@ -138,7 +138,7 @@ fn each_rank_uses_only_the_device_of_its_local_rank() {
     let Some(_stream) = stream() else { return };
     let world = devices();
     if world < 2 {
-        return eprintln!("skipped: one device");
+        return crate::require::missing("two-devices", "there is one");
     }
     let source = Arc::new(Pictures::new(101, 40));
     let start = |rank: usize| {

@@ -7,6 +7,8 @@ mod device;
 mod process;
 #[path = "../support/reference.rs"]
 mod reference;
+#[path = "../support/require.rs"]
+mod require;
 
 mod pinned_handoff;
 mod program;

@@ -287,9 +287,7 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
         drop(dropped);
         std::process::exit(7);
     }
-    if stream().is_none() {
-        return;
-    }
+    let Some(_stream) = stream() else { return };
     for _ in 0..8 {
         let status = child!(a_program_may_exit_at_any_time_while_a_loader_works)
             .env("WARPFEED_EXIT", "1")

@@ -64,8 +64,7 @@ fn a_tool_receives_the_ranges_of_every_thread() {
     std::fs::write(&source, TOOL).unwrap();
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
     if !compiled.as_ref().is_ok_and(|status| status.success()) {
-        println!("skipped: no C compiler (cc: {compiled:?})");
-        return;
+        return crate::require::missing("cc", format_args!("cc: {compiled:?}"));
     }
     let program = |library: &std::path::Path| {
         let mut child = child!(load_batches_with_a_span);

@@ -5,6 +5,8 @@
 mod files;
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../support/require.rs"]
+mod require;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tiff.rs"]

@@ -376,7 +376,7 @@ fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {
     let _alone = alone();
     let stream = match warpfeed::cuda::stream(0) {
         Ok(stream) => stream,
-        Err(e) => return eprintln!("skipped: {e}"),
+        Err(e) => return crate::require::missing("cuda", e),
     };
     no_hang(move || {
         let noise = |n: u32| n.wrapping_mul(2_654_435_761).rotate_left(9) as u8;

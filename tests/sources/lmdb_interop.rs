@@ -112,10 +112,7 @@ with env.begin() as txn:
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {
         Ok(output) if output.status.success() => {}
-        _ => {
-            eprintln!("skipped: {python} with the modules lmdb and msgpack is not here");
-            return;
-        }
+        _ => return crate::require::missing("python-lmdb", format_args!("{python} does not import them")),
     }
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.lmdb");

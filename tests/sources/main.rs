@@ -6,6 +6,8 @@ mod annotated;
 mod files;
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../support/require.rs"]
+mod require;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/warnings.rs"]

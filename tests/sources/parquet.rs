@@ -243,3 +243,32 @@ fn a_path_that_does_not_exist_does_not_open_the_files_of_another_set() {
         assert!(!options.open(place).unwrap().is_empty());
     }
 }
+
+#[test]
+fn pages_that_old_pyarrow_compressed_without_saying_so_are_decompressed() {
+    let mut bytes = fs::read(fixture("parquet/v2.parquet")).unwrap();
+    // In the first row group, the page of each column says that it is not compressed.
+    for start in [4, 66193, 66354] {
+        let header = &mut bytes[start..start + 30];
+        let flag = header.windows(5).position(|part| part == [0x15, 4, 0x15, 0, 0x11]).unwrap() + 4;
+        header[flag] = 0x12;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.parquet");
+    let opened = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        open(&path).unwrap()
+    };
+    let mut scratch = Vec::new();
+    let e = opened(&bytes).read(0, &mut scratch).unwrap_err().to_string();
+    assert!(e.contains("of a page that says it has"), "{e}");
+    // The name of PyArrow before version 3, cut to the length of the name in the file.
+    let writer = b"parquet-cpp-arrow version 26.0.1";
+    let at = bytes.windows(writer.len()).position(|part| part == writer).unwrap();
+    bytes[at..at + writer.len()].copy_from_slice(b"parquet-cpp version 1.5.1-SNAPSH");
+    let (old, new) = (opened(&bytes), open(fixture("parquet/v2.parquet")).unwrap());
+    for row in 0..5 {
+        let old = OwnedSample::try_from(&old.read(row, &mut scratch).unwrap()).unwrap();
+        assert_eq!(old, OwnedSample::try_from(&new.read(row, &mut scratch).unwrap()).unwrap(), "row {row}");
+    }
+}

@@ -24,12 +24,12 @@ fn long_key() -> String {
     format!("ä{}/picture", ["a folder with a rather long name"; 8].join("/"))
 }
 
-fn has(program: &str, args: &[&str]) -> bool {
+fn runs(program: &str, args: &[&str]) -> Option<()> {
     let found = Command::new(program).args(args).output().is_ok_and(|output| output.status.success());
     if !found {
-        eprintln!("skipped: {program} {args:?} does not run here");
+        crate::require::missing(program, format_args!("{program} {args:?} does not run"));
     }
-    found
+    found.then_some(())
 }
 
 #[test]
@@ -53,9 +53,7 @@ fn every_tar_format_of_python_is_read() {
 
 #[test]
 fn every_tar_format_of_gnu_tar_is_read() {
-    if !has("tar", &["--version"]) {
-        return;
-    }
+    let Some(()) = runs("tar", &["--version"]) else { return };
     let root = tempfile::tempdir().unwrap();
     let long = format!("{}/picture", ["a folder with a rather long name"; 8].join("/"));
     for key in ["c0/1", "c1/2", &*long] {
@@ -100,9 +98,7 @@ fn names() -> Vec<String> {
 
 #[test]
 fn gnu_tar_reads_what_the_writer_wrote() {
-    if !has("tar", &["--version"]) {
-        return;
-    }
+    let Some(()) = runs("tar", &["--version"]) else { return };
     let root = tempfile::tempdir().unwrap();
     let path = written(root.path());
     let out = root.path().join("out");
@@ -117,9 +113,7 @@ fn gnu_tar_reads_what_the_writer_wrote() {
 
 #[test]
 fn python_reads_what_the_writer_wrote() {
-    if !has("python3", &["-c", "import tarfile"]) {
-        return;
-    }
+    let Some(()) = runs("python3", &["-c", "import tarfile"]) else { return };
     let root = tempfile::tempdir().unwrap();
     let script = "import sys, tarfile
 with tarfile.open(sys.argv[1]) as tar:

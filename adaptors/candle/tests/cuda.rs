@@ -5,6 +5,9 @@
 //! Without the feature `cuda`, or without a driver, nothing is tested.
 #![cfg(feature = "cuda")]
 
+#[path = "../../../tests/support/require.rs"]
+mod require;
+
 use candle_core::{DType, Device, Tensor};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
 use warpfeed_candle::{ToCandle, stream};
@@ -15,7 +18,7 @@ fn device() -> Option<Device> {
     match warpfeed::cuda::available() {
         Ok(_) => Some(Device::new_cuda_with_stream(0).unwrap()),
         Err(e) => {
-            println!("not tested: {e}");
+            require::missing("cuda", e);
             None
         }
     }

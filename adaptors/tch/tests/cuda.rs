@@ -6,6 +6,8 @@
 //! Without the feature `cuda`, or without a driver, nothing is tested.
 #![cfg(feature = "cuda")]
 
+#[path = "../../../tests/support/require.rs"]
+mod require;
 mod samples;
 
 use std::sync::Arc;
@@ -23,7 +25,7 @@ const GPU: Device = Device::Cuda(0);
 /// The stream that libtorch uses, and a separate one for the loader. `None` without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
-        println!("not tested: {e}");
+        require::missing("cuda", e);
         return None;
     }
     assert!(tch::Cuda::is_available(), "there is a driver, but libtorch was built without CUDA");

@@ -139,8 +139,8 @@ fn packing_onto_a_full_file_system_is_an_error_and_leaves_nothing_behind() {
     };
     match mounted(1024, "true") {
         Ok(output) if output.status.success() => {}
-        Ok(output) => return eprintln!("skipped: no mount: {}", String::from_utf8_lossy(&output.stderr).trim()),
-        Err(e) => return eprintln!("skipped: no unshare(1): {e}"),
+        Ok(output) => return crate::require::missing("mount", String::from_utf8_lossy(&output.stderr).trim()),
+        Err(e) => return crate::require::missing("mount", format_args!("no unshare(1): {e}")),
     }
     for name in ["x.tar", "x.lmdb"] {
         for kib in [64, 300, 500] {

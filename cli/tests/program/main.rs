@@ -7,5 +7,7 @@ mod disk_full;
 mod formats;
 mod occupancy;
 mod progress;
+#[path = "../../../tests/support/require.rs"]
+mod require;
 mod support;
 mod tables;

@@ -11,12 +11,12 @@ const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
 fn the_calculator_agrees_with_the_driver() {
     let stream = match warpfeed::cuda::stream(0) {
         Ok(stream) => stream,
-        Err(e) => return eprintln!("skipped: {e}"),
+        Err(e) => return crate::require::missing("cuda", e),
     };
     let (major, minor) = stream.context().compute_capability().unwrap();
     let capability = Capability { major: major as u32, minor: minor as u32 };
     let Ok(limits) = Limits::of(capability) else {
-        return eprintln!("skipped: compute capability {capability} is not in the table");
+        return crate::require::missing("capability", format_args!("{capability} is not in the table"));
     };
     let module = stream.context().load_module(Ptx::from_src(PROBE)).unwrap();
     let mut configurations = 0;

@@ -94,7 +94,7 @@ fn context() -> Option<Context> {
     match crate::cuda::stream(0) {
         Ok(stream) => Some(Context::of(&stream).unwrap()),
         Err(e) => {
-            eprintln!("skipped: {e}");
+            crate::require::missing("cuda", e);
             None
         }
     }
@@ -257,7 +257,7 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
         let loaded = Loaded::new(&context, &batch);
         loaded.run(&kernels);
         loaded.faults();
-        return;
+        return crate::require::missing("quick", "the sanitizer watches the kernels instead");
     }
     let written = |poison: u8| {
         let loaded = Loaded::poisoned(&context, &batch, poison);
@@ -314,7 +314,7 @@ fn codes_that_never_synchronise_are_left_to_the_host_in_bounded_time() {
 fn pictures_of_12_48_and_96_megapixels_are_those_of_the_host() {
     let Some(context) = context() else { return };
     if sanitize() {
-        return eprintln!("skipped: it takes minutes there");
+        return crate::require::missing("quick", "it takes minutes there");
     }
     let size = (600, 800);
     let kernels = Decode::load(&context, size).unwrap();
@@ -335,13 +335,13 @@ fn pictures_of_12_48_and_96_megapixels_are_those_of_the_host() {
     }
 }
 
-/// Prints how long the kernels take for crops of real photographs, from the folder
-/// `WARPFEED_PHOTOS` and the folders in it.
+/// Crops of real photographs, from the folder `WARPFEED_PHOTOS` and the folders in it.
 #[test]
-#[ignore = "a measurement"]
-fn microseconds_of_a_batch_of_photographs() {
+fn photographs_in_whole_and_in_parts_are_those_of_the_host() {
     let Some(context) = context() else { return };
-    let root = std::env::var_os("WARPFEED_PHOTOS").expect("WARPFEED_PHOTOS names a folder");
+    let Some(root) = std::env::var_os("WARPFEED_PHOTOS") else {
+        return crate::require::missing("photographs", "WARPFEED_PHOTOS names no folder");
+    };
     let (mut folders, mut files) = (vec![PathBuf::from(root)], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -362,56 +362,18 @@ fn microseconds_of_a_batch_of_photographs() {
             let plan = augment.plan(picture.size(), &mut rng).unwrap();
             batch.add(file, &plan, true);
         }
-        let data: usize = batch.data.iter().map(|data| data.len()).sum();
-        println!(
-            "packed {packed}: {} crops, {:.1} MB of data, {} blocks, at most {} segments",
-            batch.count(),
-            data as f64 / 1e6,
-            batch.blocks,
-            batch.segments
-        );
         let loaded = Loaded::new(&context, &batch);
         let kernels = Decode::load(&context, size).unwrap();
         loaded.run(&kernels);
         let faults = loaded.faults();
         assert_eq!(faults, modelled(&batch).1);
         check(&batch, &loaded, &faults, &batch.expected, "photographs");
-        let stages = Stage::all().count();
-        let mut best = vec![f32::MAX; stages + 1];
-        for _ in 0..20 {
-            let events: Vec<Event> = (0..=stages).map(|_| Event::timed(&context).unwrap()).collect();
-            events[0].record(&loaded.stream).unwrap();
-            for (stage, event) in Stage::all().zip(&events[1..]) {
-                // SAFETY: as in `run`.
-                unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage, 0..loaded.at.count) }
-                    .unwrap();
-                event.record(&loaded.stream).unwrap();
-            }
+        for parts in [1, 2, 4] {
+            // SAFETY: as in `run`.
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
             loaded.stream.synchronize().unwrap();
-            let pairs = (0..stages).map(|i| (i, i + 1)).chain([(0, stages)]);
-            for (best, (begin, end)) in best.iter_mut().zip(pairs) {
-                *best = best.min(events[begin].elapsed_ms(&events[end]).unwrap());
-            }
-        }
-        let names = Stage::all().map(|stage| format!("{stage:?}")).chain(["all".into()]);
-        for parts in [1, 2, 4, 1, 2, 4] {
-            let mut times: Vec<f32> = (0..41)
-                .map(|_| {
-                    let [begin, end] = [(); 2].map(|()| Event::timed(&context).unwrap());
-                    begin.record(&loaded.stream).unwrap();
-                    // SAFETY: as in `run`.
-                    unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
-                    end.record(&loaded.stream).unwrap();
-                    loaded.stream.synchronize().unwrap();
-                    begin.elapsed_ms(&end).unwrap() * 1e3
-                })
-                .collect();
-            times.sort_by(f32::total_cmp);
-            println!("  in {parts} parts: {:.0} us, median {:.0}", times[0], times[20]);
             let faults = loaded.faults();
             check(&batch, &loaded, &faults, &batch.expected, "photographs in parts");
         }
-        let times: Vec<String> = names.zip(&best).map(|(name, ms)| format!("{name} {:.0} us", ms * 1e3)).collect();
-        println!("  {}", times.join(", "));
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Column<'a> {
     pub(super) levels: Option<Levels>,
     /// Rows of the row group.
     pub(super) rows: usize,
+    /// Whether pages of version 2 are compressed, whatever they say.
+    pub(super) packed: bool,
     /// Maximum bytes of memory of decoded pages, and those that a loader without a memory limit
     /// has.
     pub(super) limit: usize,
@@ -186,7 +188,9 @@ impl Column<'_> {
         let codec = self.about.compression();
         let plain = codec == Compression::UNCOMPRESSED;
         let (levels, packed) = match header.kind {
-            Kind::Two { definitions, repetitions, compressed, .. } => (definitions + repetitions, compressed && !plain),
+            Kind::Two { definitions, repetitions, compressed, .. } => {
+                (definitions + repetitions, (compressed || self.packed) && !plain)
+            }
             _ => (0, !plain),
         };
         let mut bytes = Vec::new();
@@ -197,8 +201,11 @@ impl Column<'_> {
             bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("no memory for a page"))?;
             bytes.extend_from_slice(own);
             decompress(codec, rest, header.size - levels, &mut bytes)?;
-        } else {
+        } else if body.len() == header.size {
             bytes.extend_from_slice(body);
+        } else {
+            let cause = format!("damaged: {} bytes of a page that says it has {}", body.len(), header.size);
+            return Err(Error::in_source(cause));
         }
         let (buf, num_values) = (bytes.into(), header.values as u32);
         Ok(match header.kind {

@@ -66,14 +66,24 @@ pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
 pub(super) struct Part {
     pub(super) input: Input,
     pub(super) meta: ParquetMetaData,
+    /// See [`hides_compression`].
+    packed: bool,
     /// The pages of columns in row groups that were found.
     indexes: Mutex<HashMap<(u32, u32), Arc<Index>>>,
+}
+
+/// Whether this writer compressed pages of version 2 that say they are not compressed: PyArrow before
+/// version 3 (ARROW-10353). It called itself by the version of its C++ library, 1.5.1. Its successors
+/// are called `parquet-cpp-arrow`.
+fn hides_compression(writer: Option<&str>) -> bool {
+    writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
 impl Part {
     pub(super) fn open(input: Input) -> Result<Self> {
         let meta = footer::read(&input).map_err(|e| if e.path().is_some() { e } else { e.at_path(input.path()) })?;
-        Ok(Part { input, meta, indexes: Mutex::default() })
+        let packed = hides_compression(meta.file_metadata().created_by());
+        Ok(Part { input, meta, packed, indexes: Mutex::default() })
     }
 
     /// Rows of a row group.
@@ -179,7 +189,8 @@ impl Part {
     /// A column of a row group, whose pages must fit into `room`.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, room: &Room) -> Column<'_> {
         let about = self.meta.row_group(group as usize).column(leaf.number);
-        Column { about, leaf, levels, rows: self.rows(group), limit: room.limit(), most: room.most() }
+        let (rows, packed) = (self.rows(group), self.packed);
+        Column { about, leaf, levels, rows, packed, limit: room.limit(), most: room.most() }
     }
 
     /// The pages of a column without lists in a row group, if they were found before.

@@ -111,8 +111,12 @@ impl Columns {
     /// fields. The message lists the columns.
     pub(in crate::source) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
         let named = |name: &String| {
-            let found = columns.iter().position(|column| column.name == *name);
-            found.ok_or_else(|| Error::config(format!("no column {name:?} among {}", shown(columns))))
+            let mut found = (0..columns.len()).filter(|&place| columns[place].name == *name);
+            match (found.next(), found.next()) {
+                (Some(place), None) => Ok(place),
+                (Some(_), Some(_)) => Err(Error::config(format!("two columns are called {name:?}; rename one"))),
+                (None, _) => Err(Error::config(format!("no column {name:?} among {}", shown(columns)))),
+            }
         };
         let preferred = |names: &[&str], fits: &dyn Fn(Holds) -> bool| {
             let fit = |&place: &usize| fits(columns[place].holds);
@@ -450,6 +454,15 @@ mod tests {
         let sample = uses.sample("7", |place| Ok(cells[place])).unwrap();
         assert_eq!(sample.names(), ["jpg", "mask.png", "age.npy"]);
         assert_eq!((sample.label().unwrap(), sample.image()), (Some(3), Some(("jpg", &b"\xff\xd8\xff"[..]))));
+    }
+
+    #[test]
+    fn a_wanted_name_that_two_columns_have_is_refused() {
+        let list = columns(&[("ints", Holds::Numbers), ("ints", Holds::Integers), ("a", Holds::Text)]);
+        let wanted = |name: &str| Wanted { columns: Some(vec![name.to_owned()]), ..Wanted::default() };
+        let e = Columns::new(&list, &wanted("ints")).unwrap_err().to_string();
+        assert!(e.contains("two columns are called \"ints\"; rename one"), "{e}");
+        assert!(Columns::new(&list, &wanted("a")).is_ok());
     }
 
     #[test]

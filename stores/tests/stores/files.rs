@@ -259,6 +259,7 @@ fn an_error_names_what_is_missing() {
 
 /// Opens the set in the folder that the environment names. Other tests start it as a process.
 #[test]
+#[ignore = "started by another test"]
 fn open_the_set_of_the_environment() {
     let Ok(folder) = std::env::var("WARPFEED_TEST_FILES") else { return };
     let store = large();

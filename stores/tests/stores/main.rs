@@ -2,6 +2,8 @@
 
 #[path = "../../../tests/support/process.rs"]
 mod process;
+#[path = "../../../tests/support/require.rs"]
+mod require;
 mod support;
 
 mod cache;

@@ -22,7 +22,7 @@ pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     match warpfeed::cuda::stream(0) {
         Ok(stream) => Some(stream),
         Err(e) => {
-            eprintln!("skipped: {e}");
+            crate::require::missing("cuda", e);
             None
         }
     }

@@ -1,0 +1,401 @@
+"""Promise: the public test files of the formats decode to the values of an independent library, or are refused with
+an error that names the file. A new refusal is a failure: tests/fixtures/corpora.txt lists the known ones.
+
+``WARPFEED_CORPORA`` names a folder with any of these checkouts: ``parquet-testing`` and ``arrow-testing`` of Apache,
+``pngsuite`` (with ``json``, the pixels), ``libjpeg-turbo`` and ``Pillow``. With ``WARPFEED_BLESS=1`` the list is
+written. Values that differ are listed, too: Pillow also follows orientations in XMP and in texts of a PNG, cuts
+16 bits to 8 before it divides by alpha or converts CMYK, and reads signed 8 bits as unsigned.
+"""
+
+from __future__ import annotations
+
+import collections
+import faulthandler
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import pytest
+from conftest import ROOT, missing, need
+from warpfeed import Augment, Loader, Map, TableOptions, WarpfeedError
+
+LIST = ROOT / "tests" / "fixtures" / "corpora.txt"
+OPTIONS: dict[str, Any] = {"batch_size": 1, "output": "numpy", "num_workers": 1, "retries": 0}
+#: Names of the files that must be pictures. Others may only be refused, and are not listed.
+PICTURES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+#: Seconds for one file, after which the process ends with the stack of each thread.
+SECONDS = 60
+
+
+def corpus(name: str) -> Path:
+    folder = Path(os.environ.get("WARPFEED_CORPORA", "")) / name
+    if "WARPFEED_CORPORA" not in os.environ or not folder.is_dir():
+        missing("corpora", f"no folder {name} in WARPFEED_CORPORA")
+    return folder
+
+
+class Refused(Exception):
+    """The file is refused, or the oracle cannot read what was read here."""
+
+
+class Outcomes:
+    """What became of each file of a corpus."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.root, self.found, self.other = name, corpus(name), collections.Counter[str](), {}
+        self.wrong: list[str] = []
+
+    def check(self, path: Path, compare: Callable[[], str], listed: bool = True) -> None:
+        """``compare`` returns an empty text if all values are equal, or a difference."""
+        self.note(path, self.outcome(compare), listed=listed)
+
+    def check_all(self, path: Path, compare: dict[str, Callable[[], str]]) -> None:
+        """Checks all columns of a file, which is one line of the list if all have the same outcome."""
+        found = {column: self.outcome(each) for column, each in compare.items()}
+        alike = {outcome.replace(f'"{column}"', "…") for column, outcome in found.items()}
+        if len(alike) == 1:
+            self.note(path, alike.pop(), count=len(found))
+            return
+        for column, outcome in found.items():
+            self.note(path, outcome, f" [{column}]")
+
+    @staticmethod
+    def outcome(compare: Callable[[], str]) -> str:
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return compare() or "equal"
+        except Refused as e:
+            return str(e)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def note(self, path: Path, outcome: str, of: str = "", count: int = 1, listed: bool = True) -> None:
+        name = f"{self.name}/{path.relative_to(self.root).as_posix()}{of}"
+        self.found[re.sub(r"\d+", "N", outcome) if listed else "not of a format that is read"] += count
+        if outcome != "equal" and listed:
+            self.other[name] = outcome
+
+    def finish(self) -> None:
+        """Prints the table, and compares what is not equal with the list."""
+        print(f"\n{self.name}: {self.found.total()} checked, {self.found['equal']} equal")
+        for outcome, count in self.found.most_common():
+            if outcome != "equal":
+                print(f"{count:6} {outcome}")
+        lines = LIST.read_text().splitlines() if LIST.exists() else []
+        mine = [f"{name}: {outcome}" for name, outcome in sorted(self.other.items())]
+        if os.environ.get("WARPFEED_BLESS"):
+            others = [line for line in lines if not line.startswith(self.name + "/")]
+            LIST.write_text("".join(line + "\n" for line in sorted(others + mine)))
+        else:
+            known = {line for line in lines if line.startswith(self.name + "/")}
+            new, gone = sorted(set(mine) - known), sorted(known - set(mine))
+            assert not new and not gone, "\n".join(["not listed:", *new, "listed, but not found:", *gone])
+        assert self.found["equal"] > 0
+
+
+def refusal(e: WarpfeedError, file: str) -> Refused:
+    """The reason of an error, which must name the file."""
+    text = str(e)
+    assert e.kind in {"decode", "source", "config", "limit"}, f"{e.kind}: {text}"
+    assert file in text, text
+    reason = text.rpartition(f"{file}: {e.kind}: ")[2] or text.rpartition(f": {e.kind}: ")[2]
+    return Refused(f"refused: {reason.encode('ascii', 'backslashreplace').decode()[:160]}")
+
+
+class One:
+    """A source of one picture."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.sample = {"image": content, "label": 0, "key": name}
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.sample
+
+
+def decoded(path: Path, **options: Any) -> np.ndarray:
+    """The pixels of a picture, upright."""
+    with Loader(One(path.name, path.read_bytes()), augment=Augment.resize(8), **OPTIONS, **options) as loader:
+        try:
+            return loader.sample(0)["image"]
+        except WarpfeedError as e:
+            raise refusal(e, f"({path.name})") from None
+
+
+def stored(path: Path, shape: tuple[int, ...], channels: int) -> np.ndarray:
+    """The values of a picture as they are stored, as (height, width, channels)."""
+    options = {**OPTIONS, "fields": {"image": Map(channels, picture=True)}, "without": ["label"]}
+    with Loader(One(path.name, path.read_bytes()), augment=Augment.pass_through(shape[:2]), **options) as loader:
+        try:
+            (batch,) = loader
+        except WarpfeedError as e:
+            raise refusal(e, f"({path.name})") from None
+        values = (batch["image"] if isinstance(batch, dict) else batch[0])[0]
+        return values.reshape(*shape[:2], -1)
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> str:
+    if found.shape != expected.shape:
+        return f"different: the shape {found.shape} instead of {expected.shape}"
+    return "" if np.array_equal(found, expected) else "different: the values"
+
+
+def with_pillow(path: Path) -> str:
+    """Compares a picture with Pillow's, without alpha. Pictures of 16 bits are compared in their upper 8 bits, and
+    others that are no images as a ``Map``."""
+    image, ops = need("PIL.Image"), need("PIL.ImageOps")
+    found, why = None, Refused()
+    try:
+        found = decoded(path)
+    except Refused as e:
+        why = e
+    try:
+        with image.open(path) as opened:
+            opened.seek(0)
+            opened.load()
+            upright = ops.exif_transpose(opened)
+    except Exception as e:  # Pillow raises errors of many kinds.
+        if found is None:
+            raise why from None
+        raise Refused(f"read here, and not by Pillow ({type(e).__name__})") from None
+    if "warpfeed.Map reads" in str(why) and len(upright.getbands()) == 1:
+        expected = np.asarray(upright)[:, :, None].astype(np.float32)
+        if different := same(stored(path, expected.shape, 1), expected):
+            return f"{different} (Map)"
+        if "to_8_bits" not in str(why):
+            return ""
+    if deep := "to_8_bits" in str(why):
+        found = decoded(path, to_8_bits=True)
+    if found is None:
+        raise why
+    if upright.mode.startswith("I;16"):
+        expected = np.repeat(np.asarray(upright)[:, :, None] >> 8, 3, 2)
+    else:
+        alpha = "A" in upright.mode.upper() or upright.mode == "P"
+        expected = np.asarray(upright.convert("RGBA" if alpha else "RGB"))[:, :, :3]
+    different = same(found, expected.astype(np.uint8))
+    return different + " (upper 8 bits)" if different and deep else different
+
+
+def pictures(outcomes: Outcomes, folder: Path, compare: Callable[[Path], str]) -> None:
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        outcomes.check(path, lambda: compare(path), listed=path.suffix.lower() in PICTURES)
+    outcomes.finish()
+
+
+def test_pngsuite() -> None:
+    outcomes = Outcomes("pngsuite")
+
+    def compare(path: Path) -> str:
+        values = outcomes.root / "json" / f"{path.stem}.json"
+        try:
+            found = decoded(path)
+        except Refused as e:
+            if "to_8_bits" not in str(e):
+                raise
+            found = None
+        size = decoded(path, to_8_bits=True).shape[:2]
+        expected = np.array(json.loads(values.read_text())).reshape(*size, 4)
+        if found is not None:
+            return same(found, expected[:, :, :3].astype(np.uint8))
+        # The JSON has four channels of 16 bits; the picture may have fewer.
+        channels = {0: [0], 2: [0, 1, 2], 4: [0, 3], 6: [0, 1, 2, 3]}[path.read_bytes()[25]]
+        found = stored(path, size, len(channels))
+        return same(found, expected[:, :, channels].astype(np.float32))
+
+    pictures(outcomes, outcomes.root / "png", compare)
+
+
+def test_libjpeg_turbo() -> None:
+    """Its pictures, and the md5s of its own tests for what its programs make of them."""
+    outcomes, image = Outcomes("libjpeg-turbo"), need("PIL.Image")
+    folder, tests = outcomes.root / "testimages", (outcomes.root / "CMakeLists.txt").read_text()
+    listed = dict(re.findall(r"set\(MD5_PPM_(\w+)\s+([0-9a-f]{32})\)", tests))
+
+    def md5(pixels: np.ndarray) -> str:
+        header = f"P6\n{pixels.shape[1]} {pixels.shape[0]}\n255\n".encode()
+        return hashlib.md5(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+
+    def made(mode: str = "RGB", **options: Any) -> np.ndarray:
+        """The file that ``cjpeg`` makes. Pillow writes with libjpeg-turbo, too."""
+        out = io.BytesIO()
+        with image.open(folder / "testorig.ppm") as original:
+            original.convert(mode).save(out, "JPEG", quality=75, **options)
+        with Loader(One("made", out.getvalue()), augment=Augment.resize(8), **OPTIONS) as loader:
+            return loader.sample(0)["image"]
+
+    full = made(subsampling="4:4:4")
+    assert md5(np.delete(decoded(folder / "testorig.jpg"), np.s_[15:32], 0)) == listed["420_ISLOW_SKIP15_31"]
+    assert md5(made(keep_rgb=True)) == listed["RGB_ISLOW"]
+    assert md5(np.delete(full, np.s_[1:7], 0)) == listed["444_ISLOW_SKIP1_6"]
+    assert md5(made(subsampling="4:4:4", progressive=True)[13:111, 8:111]) == listed["444_ISLOW_PROG_CROP98x98_13_13"]
+    assert md5(made("L")) == listed["GRAY_ISLOW_RGB"]
+    pictures(outcomes, folder, with_pillow)
+
+
+def test_pillow() -> None:
+    outcomes = Outcomes("Pillow")
+    pictures(outcomes, outcomes.root / "Tests" / "images", with_pillow)
+
+
+def as_stored(kind: Any) -> Any:
+    """The type of the numbers or bytes that a type stores: times are whole numbers."""
+    pa = need("pyarrow")
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return as_stored(kind.storage_type)
+    if types.is_dictionary(kind):
+        return as_stored(kind.value_type)
+    if types.is_date32(kind) or types.is_time32(kind):
+        return pa.int32()
+    if types.is_temporal(kind) and not types.is_interval(kind):
+        return pa.int64()
+    if types.is_struct(kind):
+        return pa.struct([kind.field(n).with_type(as_stored(kind.field(n).type)) for n in range(kind.num_fields)])
+    if types.is_map(kind):
+        entries = [kind.key_field, kind.item_field]
+        return pa.list_(pa.struct([field.with_type(as_stored(field.type)) for field in entries]))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(as_stored(kind.value_type), kind.list_size)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return (pa.list_ if types.is_list(kind) else pa.large_list)(as_stored(kind.value_type))
+    return kind
+
+
+def columns_of(name: str, kind: Any, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The columns of a column: each value inside a structure, or a list of structures, is a column of its own."""
+    inner, depth = kind, 0
+    while hasattr(inner, "value_type") and not hasattr(inner, "index_type"):
+        inner, depth = inner.value_type, depth + 1
+    if not need("pyarrow").types.is_struct(inner):
+        yield name, values
+        return
+
+    def picked(value: Any, child: str, depth: int) -> Any:
+        if value is None:
+            return None
+        return value[child] if depth == 0 else [picked(item, child, depth - 1) for item in value]
+
+    for child in inner:
+        of = child.type
+        for _ in range(depth):
+            of = need("pyarrow").list_(of)
+        yield from columns_of(f"{name}.{child.name}", of, [picked(value, child.name, depth) for value in values])
+
+
+def has_null(value: Any) -> bool:
+    return isinstance(value, list) and any(item is None or has_null(item) for item in value)
+
+
+def flat(value: Any) -> Any:
+    """A value of a sample or of pyarrow as Python's lists and numbers."""
+    if isinstance(value, np.ndarray):
+        return flat(value.tolist())
+    if isinstance(value, list):
+        return [flat(item) for item in value]
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return "nan" if np.isnan(value) else float(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def read(path: Path, column: str, expected: list[Any]) -> str:
+    """Compares a column with the values that pyarrow reads."""
+    try:
+        only = TableOptions(columns=[column], without_label=True)
+        loader = Loader(path, augment=Augment.resize(8), table=only, **OPTIONS)
+    except WarpfeedError as e:
+        raise refusal(e, path.name) from None
+    with loader:
+        if len(loader.dataset) != len(expected):
+            return f"different: {len(loader.dataset)} rows instead of {len(expected)}"
+        for row, value in enumerate(expected):
+            try:
+                sample = loader.sample(row)
+            except WarpfeedError as e:
+                if has_null(value) and "of a list is null" in str(e):
+                    continue
+                raise refusal(e, path.name) from None
+            found = [flat(content) for name, content in sample.items() if name not in ("id", "key", "label")]
+            if found != ([] if value is None else [flat(value)]):
+                return f"different: row {row} has {found!r:.60} instead of {flat(value)!r:.60}"
+    return ""
+
+
+def table(outcomes: Outcomes, path: Path, opened: Path, oracle: Callable[[Path], Any], maps: bool) -> None:
+    """Compares all columns of a file. What the oracle cannot read may only be refused, or is listed."""
+
+    def alone(error: Exception, column: str = "") -> Callable[[], str]:
+        columns = {"table": TableOptions(columns=[column])} if column else {}
+
+        def compare() -> str:
+            try:
+                with Loader(opened, augment=Augment.resize(8), **columns, **OPTIONS) as loader:
+                    rows = [loader.sample(row) for row in range(min(len(loader.dataset), 100))]
+            except WarpfeedError as e:
+                raise refusal(e, opened.name) from None
+            values = any(set(row) - {"id", "key", "label"} for row in rows)
+            outcome = "read here, and not by pyarrow" if values else "no column is read"
+            raise Refused(f"{outcome} ({type(error).__name__})")
+
+        return compare
+
+    try:
+        rows = oracle(path)
+    except Exception as e:  # pyarrow raises errors of many kinds.
+        return outcomes.check(path, alone(e))
+    checks: dict[str, Callable[[], str]] = {}
+    for name, array in zip(rows.schema.names, rows.columns, strict=True):
+        try:
+            kind = array.type if not maps and need("pyarrow").types.is_map(array.type) else as_stored(array.type)
+            columns = list(columns_of(name, kind, array.cast(kind).to_pylist()))
+        except Exception as e:
+            checks[name] = alone(e, name)
+            continue
+        for column, values in columns:
+            checks[column] = lambda column=column, values=values: read(opened, column, values)
+    outcomes.check_all(path, checks)
+
+
+def parquet(path: Path) -> Any:
+    return need("pyarrow.parquet").ParquetFile(path).read()
+
+
+def test_parquet_testing(tmp_path: Path) -> None:
+    outcomes = Outcomes("parquet-testing")
+    for path in sorted([*outcomes.root.rglob("*.parquet"), *outcomes.root.rglob("*.encrypted")]):
+        opened = tmp_path / "file.parquet"
+        shutil.copy(path, opened)
+        table(outcomes, path, opened, parquet, maps=False)
+    outcomes.finish()
+
+
+def test_arrow_testing(tmp_path: Path) -> None:
+    outcomes, ipc = Outcomes("arrow-testing"), need("pyarrow.ipc")
+
+    def oracle(path: Path) -> Any:
+        with path.open("rb") as file:
+            magic = file.read(6) == b"ARROW1"
+            file.seek(0)
+            return (ipc.open_file if magic else ipc.open_stream)(file).read_all()
+
+    for folder in ["arrow-ipc-file", "arrow-ipc-stream", "forward-compatibility", "parquet"]:
+        kind = "parquet" if folder == "parquet" else "arrow"
+        for path in sorted(path for path in (outcomes.root / "data" / folder).rglob("*") if path.is_file()):
+            if path.suffix not in (".gz", ".md"):
+                opened = tmp_path / f"file.{kind}"
+                shutil.copy(path, opened)
+                table(outcomes, path, opened, parquet if kind == "parquet" else oracle, maps=kind == "arrow")
+    outcomes.finish()
