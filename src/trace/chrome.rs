@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::schedule::Phase;
+use super::since::Since;
 use super::span::{self, Listener};
 use super::{NetworkStats, Schedule};
 use crate::error::{Error, Result};

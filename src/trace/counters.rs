@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use crossbeam::utils::CachePadded;
 
 use super::nvtx;
+use super::since::Since;
+use super::stats::{LoaderCounts, WorkerCounts};
 use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
 
@@ -25,9 +27,7 @@ pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
     /// Tallies of the fields that compute. `stages` has their sum.
     fields: Box<[Tally]>,
-    samples: AtomicU64,
-    plain_jpegs: AtomicU64,
-    left_to_device: AtomicU64,
+    counts: WorkerCounts,
     /// The current sample + 1, or 0 while it waits for work.
     sample: AtomicU64,
     /// Stage of the current sample. Field `n` is `Stage::Fields as usize + n`.
@@ -65,10 +65,7 @@ pub(crate) struct Counters {
     fields: Box<[String]>,
     opened: Instant,
     process: ProcessStats,
-    batches: AtomicU64,
-    retries: AtomicU64,
-    samples: AtomicU64,
-    damaged: AtomicU64,
+    counts: LoaderCounts,
     /// The consumer's waits on the host, one per batch, and its time with each batch.
     pub(crate) wait: Tally,
     step: Tally,
@@ -97,10 +94,7 @@ impl Counters {
             fields: fields.into(),
             opened: Instant::now(),
             process: ProcessStats::now(),
-            batches: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            samples: AtomicU64::new(0),
-            damaged: AtomicU64::new(0),
+            counts: LoaderCounts::default(),
             wait: Tally::default(),
             step: Tally::default(),
             slot: Tally::default(),
@@ -185,7 +179,7 @@ impl Counters {
         }
         drop(consumer);
         let Some(trace) = self.trace() else { return now };
-        trace.step(self.batches.load(Relaxed), now);
+        trace.step(self.batches(), now);
         // Writing the trace at the end of a window is not a wait for a batch.
         Instant::now()
     }
@@ -196,9 +190,9 @@ impl Counters {
         let now = Instant::now();
         let waited = nanos(now, asked);
         self.wait.add(waited, 0);
-        self.batches.fetch_add(1, Relaxed);
-        self.samples.fetch_add(samples as u64, Relaxed);
-        self.damaged.fetch_add(damaged, Relaxed);
+        self.counts.batches.add(1);
+        self.counts.samples.add(samples as u64);
+        self.counts.damaged.add(damaged);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
             trace.record(Row::Thread(span::this_thread()), WAIT, asked, now, args);
@@ -273,7 +267,7 @@ impl Counters {
 
     /// Counts a repeated read after a transient error.
     pub(crate) fn retried(&self) {
-        self.retries.fetch_add(1, Relaxed);
+        self.counts.retries.add(1);
     }
 
     /// The current work of each busy worker and reader: `worker 3 in decode of sample 18231`,
@@ -298,11 +292,11 @@ impl Counters {
     }
 
     pub(crate) fn batches(&self) -> u64 {
-        self.batches.load(Relaxed)
+        self.counts.batches.get()
     }
 
     pub(crate) fn samples(&self) -> u64 {
-        self.samples.load(Relaxed)
+        self.counts.samples.get()
     }
 
     /// The workers' time in each stage, in ns.
@@ -325,14 +319,7 @@ impl Counters {
         let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         Stats {
             until_seconds: self.opened.elapsed().as_secs_f64(),
-            batches: self.batches.load(Relaxed),
-            retries: self.retries.load(Relaxed),
-            samples: self.samples.load(Relaxed),
-            damaged: self.damaged.load(Relaxed),
-            prepared: self.workers.iter().map(|w| w.samples.load(Relaxed)).sum(),
             bytes_read: read.bytes,
-            plain_jpegs: self.workers.iter().map(|w| w.plain_jpegs.load(Relaxed)).sum(),
-            decoded_on_device: self.workers.iter().map(|w| w.left_to_device.load(Relaxed)).sum(),
             waited_seconds: wait.seconds,
             epochs: consumer.epochs,
             start_seconds: consumer.start_ns as f64 * 1e-9,
@@ -358,7 +345,7 @@ impl Counters {
             process: ProcessStats::now().since(&self.process),
             slowest,
             timeline: consumer.timeline.intervals(self.opened.elapsed().as_secs_f64(), busy),
-            ..Stats::default()
+            ..Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts))
         }
     }
 }
@@ -396,21 +383,9 @@ impl WorkerCounters {
         self.stages[stage].add_time(ns);
     }
 
-    /// Counts a JPEG without restart markers.
-    pub(crate) fn plain_jpeg(&self) {
-        self.plain_jpegs.store(self.plain_jpegs.load(Relaxed) + 1, Relaxed);
-    }
-
-    /// Counts a picture that is left to the device.
-    pub(crate) fn left_to_device(&self) {
-        self.left_to_device.store(self.left_to_device.load(Relaxed) + 1, Relaxed);
-    }
-
-    /// Counts a prepared sample.
-    pub(crate) fn sample(&self) {
-        // Only the worker writes its sums, so a load and a store are enough. Other threads only
-        // read.
-        self.samples.store(self.samples.load(Relaxed) + 1, Relaxed);
+    /// The worker's counts. Only the worker writes them.
+    pub(crate) fn counts(&self) -> &WorkerCounts {
+        &self.counts
     }
 
     pub(crate) fn idle(&self) {

@@ -2,8 +2,8 @@
 //!
 //! 1. `stage`: [`Stage`], a step of a worker's work on a sample, and [`StageMap`], one value per
 //!    stage. A field that computes has a stage of its own.
-//! 2. `tally`: count, sum and histogram of one stage, written by one thread. [`StageStats`] is the
-//!    result.
+//! 2. `tally`: a count, and count, sum and histogram of one stage, written by one thread.
+//!    [`StageStats`] is the result. `since`: the difference of two statistics.
 //! 3. `counters`: the running sums of workers, coordinator, ring and consumer. They are always
 //!    active.
 //! 4. `timeline`: [`Interval`], the run cut into equal intervals.
@@ -25,6 +25,7 @@ mod nvtx;
 mod process;
 mod schedule;
 mod serving;
+mod since;
 mod span;
 mod stage;
 mod stats;
@@ -43,6 +44,7 @@ pub(crate) use process::{Task, ThreadUsage};
 pub use schedule::Schedule;
 pub use span::{Span, span};
 pub use stage::{Stage, StageMap};
+pub(crate) use stats::WorkerCounts;
 pub use stats::{Stats, Straggler};
 pub use tally::StageStats;
 pub(crate) use tally::Tally;

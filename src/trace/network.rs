@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::StageStats;
+use super::since::Since;
 use super::tally::ratio;
 
 /// What the sources of a loader asked of their stores, and what this machine had kept. Counts begin
@@ -40,6 +41,29 @@ pub struct NetworkStats {
     pub cached: bool,
 }
 
+/// Whether the store has a cache keeps its value.
+impl Since for NetworkStats {
+    fn since(&self, earlier: &Self) -> Self {
+        macro_rules! grown {
+            ($($field:ident),*) => { NetworkStats { $($field: self.$field.since(&earlier.$field),)* cached: self.cached } };
+        }
+        grown!(
+            requests,
+            retries,
+            hedges,
+            refusals,
+            bytes,
+            used_bytes,
+            answers,
+            first_bytes,
+            memory_hits,
+            memory_bytes,
+            folder_hits,
+            folder_bytes
+        )
+    }
+}
+
 impl NetworkStats {
     /// Share of the samples' bytes that came from the cache, 0 to 1. `None` without a cache, or
     /// before the first read.
@@ -65,25 +89,6 @@ impl NetworkStats {
             folder_hits: self.folder_hits + other.folder_hits,
             folder_bytes: self.folder_bytes + other.folder_bytes,
             cached: self.cached || other.cached,
-        }
-    }
-
-    /// The difference from `earlier`.
-    pub(super) fn since(&self, earlier: &Self) -> Self {
-        NetworkStats {
-            requests: self.requests.saturating_sub(earlier.requests),
-            retries: self.retries.saturating_sub(earlier.retries),
-            hedges: self.hedges.saturating_sub(earlier.hedges),
-            refusals: self.refusals.saturating_sub(earlier.refusals),
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            used_bytes: self.used_bytes.saturating_sub(earlier.used_bytes),
-            answers: self.answers.since(&earlier.answers),
-            first_bytes: self.first_bytes.since(&earlier.first_bytes),
-            memory_hits: self.memory_hits.saturating_sub(earlier.memory_hits),
-            memory_bytes: self.memory_bytes.saturating_sub(earlier.memory_bytes),
-            folder_hits: self.folder_hits.saturating_sub(earlier.folder_hits),
-            folder_bytes: self.folder_bytes.saturating_sub(earlier.folder_bytes),
-            cached: self.cached,
         }
     }
 

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::since::Since;
+
 /// The operating system's counts for the whole process, not only for the loader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -104,6 +106,19 @@ impl Task {
     }
 }
 
+/// Resident memory keeps its value. Bytes from the disk are known if both counts are.
+impl Since for ProcessStats {
+    fn since(&self, earlier: &Self) -> Self {
+        ProcessStats {
+            cpu_seconds: self.cpu_seconds.since(&earlier.cpu_seconds),
+            minor_faults: self.minor_faults.since(&earlier.minor_faults),
+            major_faults: self.major_faults.since(&earlier.major_faults),
+            disk_bytes: self.disk_bytes.zip(earlier.disk_bytes).map(|(now, before)| now.since(&before)),
+            anonymous_bytes: self.anonymous_bytes,
+        }
+    }
+}
+
 impl ProcessStats {
     /// Seconds of processor time so far; costs one system call.
     pub(crate) fn cpu_now() -> f64 {
@@ -122,18 +137,6 @@ impl ProcessStats {
             major_faults: usage.major_faults,
             disk_bytes: number("/proc/self/io", "read_bytes:"),
             anonymous_bytes: number("/proc/self/status", "RssAnon:").map(|kib| kib * 1024),
-        }
-    }
-
-    /// The difference from `earlier`; resident memory is the current value.
-    pub(super) fn since(&self, earlier: &Self) -> Self {
-        let less = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
-        ProcessStats {
-            cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
-            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
-            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
-            disk_bytes: less(self.disk_bytes, earlier.disk_bytes),
-            anonymous_bytes: self.anonymous_bytes,
         }
     }
 }

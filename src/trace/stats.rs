@@ -3,132 +3,198 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::tally::ratio;
+use super::since::Since;
+use super::tally::{Count, ratio};
 use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
-/// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
-/// difference between two `Stats`.
-///
-/// Batches, samples and waits count when a batch is delivered. The work of the stages counts when
-/// it is done, so the work for batches that an epoch [prepares](crate::Batches::epoch) for the next
-/// one counts before that epoch begins. With [`epochs(0)`](crate::Loader::epochs) each epoch's work
-/// counts within it.
-///
-/// Counting is always on and costs about 60 ns per stage and sample. [`verdict`](Stats::verdict)
-/// interprets the numbers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Whether the batches are answers to requests, as for a [`Decoder`](crate::Decoder).
-    pub on_request: bool,
-    /// Worker threads.
-    pub workers: usize,
-    /// The workers' time within epochs, in seconds: the number of workers times
-    /// [`seconds`](Stats::seconds).
-    pub worker_seconds: f64,
-    /// Seconds that workers were ready to run and waited for a processor. Other threads, other
-    /// programs or a container's limit (`cpu.max`) cause this. Known on Linux; 0 elsewhere.
-    pub delayed_seconds: f64,
-    /// Processors that this process may use. Processors shared with other ranks count by this
-    /// rank's share.
-    pub processors: usize,
-    /// Number of batches ahead of the consumer. If it is [automatic](crate::Loader::prefetch), this
-    /// is its current value.
-    pub prefetch: usize,
-    /// With automatic `prefetch`, the maximum it may reach; otherwise equal to
-    /// [`prefetch`](Stats::prefetch).
-    pub most_prefetch: usize,
-    /// Batch buffers in use on the host.
-    pub slots: usize,
-    /// Batch buffers that were allocated on the host. [`host_bytes`](Stats::host_bytes) counts all
-    /// of them.
-    pub allocated_slots: usize,
-    /// Seconds within epochs. An epoch lasts from its request until its last batch was delivered or
-    /// it was dropped. Time outside epochs is excluded from all rates and shares.
-    pub seconds: f64,
-    /// When the statistics were taken, in seconds after the loader was opened.
-    pub until_seconds: f64,
-    /// Batches delivered to the consumer.
-    pub batches: u64,
-    /// Samples delivered to the consumer.
-    pub samples: u64,
-    /// Samples that workers prepared, delivered or not.
-    pub prepared: u64,
-    /// Total stored bytes of all fields of the prepared samples.
-    pub bytes_read: u64,
-    /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
-    /// decoded alone. `warpfeed pack` adds restart markers.
-    pub plain_jpegs: u64,
-    /// Pictures that workers left to the device; see
-    /// [`Loader::decode_on`](crate::Loader::decode_on).
-    pub decoded_on_device: u64,
-    /// Damaged pictures in delivered batches, each time that they were delivered. A decoder finds
-    /// damage only in the part of the file that a crop needs.
-    /// [`Loader::strict`](crate::Loader::strict) checks the whole file, and makes damage an error.
-    pub damaged: u64,
-    /// Number of reads that were repeated after a transient error; see
-    /// [`Loader::retries`](crate::Loader::retries).
-    pub retries: u64,
-    /// Seconds the consumer waited for batches on the host.
-    pub waited_seconds: f64,
-    /// Epochs that delivered a batch.
-    pub epochs: u64,
-    /// Seconds the consumer waited for the first batches of epochs; part of
-    /// [`waited_seconds`](Stats::waited_seconds).
-    pub start_seconds: f64,
-    /// Reading a sample and choosing its crop. The time of loading a memory-mapped page from the
-    /// disk counts in the stage that first touches it, which may be decoding. For a sample that was
-    /// read [ahead](Stats::ahead), only choosing the crop counts.
-    pub read: StageStats,
-    /// Reading by separate threads, which start once reads wait for storage. The times of parallel
-    /// reads add up. `None` while workers read.
-    pub ahead: Option<StageStats>,
-    /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
-    /// bytes.
-    pub decode: StageStats,
-    /// Crop, resize, flip, colour and the user's transforms.
-    pub transform: StageStats,
-    /// Normalising, casting, and writing into the batch. Fields that only copy count here.
-    pub write: StageStats,
-    /// The stages of the fields that [compute](crate::field::Kind::copies), by the name of the
-    /// field.
-    pub fields: BTreeMap<String, StageStats>,
-    /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
-    /// the consumer.
-    pub slot: StageStats,
-    /// Copies to the device, on the device's clock; `None` for batches in host memory.
-    pub copy: Option<StageStats>,
-    /// Conversions on the device, on the device's clock.
-    pub convert: Option<StageStats>,
-    /// Decoding on the device, a batch at a time, on the device's clock; see
-    /// [`Loader::decode_on`](crate::Loader::decode_on).
-    pub device_decode: Option<StageStats>,
-    /// The consumer's waits for batches, on the host.
-    pub wait: StageStats,
-    /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
-    /// device's clock.
-    pub stall: Option<StageStats>,
-    /// The consumer's time from receiving a batch to requesting the next one: the training step as
-    /// the host sees it. The step of an epoch's last batch is not counted.
-    pub step: StageStats,
-    /// `ready[n]` is the number of requests for a batch while n batches were ready.
-    pub ready: Vec<u64>,
-    /// Page-locked bytes of the batch buffers.
-    pub pinned_bytes: usize,
-    /// All bytes of the batch buffers on the host.
-    pub host_bytes: usize,
-    /// Bytes taken from the device.
-    pub device_bytes: usize,
-    /// What the source asked of its store; `None` for a source on this machine.
-    pub network: Option<NetworkStats>,
-    /// The operating system's counts.
-    pub process: ProcessStats,
-    /// The samples that took longest, longest first. Older samples count less.
-    pub slowest: Vec<Straggler>,
-    /// The run in equal intervals, at most 240.
-    pub timeline: Vec<Interval>,
+/// Defines [`Stats`] and the counters that it sums from one list, so a new statistic needs one entry
+/// here and the line of code that counts it. `workers` and `loader` list counts; `sums` lists what
+/// else only grows; `state` lists what [`Stats::since`] leaves as it is.
+macro_rules! statistics {
+    (
+        $(#[$of:meta])*
+        workers { $($(#[$worker_doc:meta])* $of_workers:ident,)* }
+        loader { $($(#[$loader_doc:meta])* $of_loader:ident,)* }
+        sums { $($(#[$sum_doc:meta])* $sum:ident: $sum_type:ty,)* }
+        state { $($(#[$state_doc:meta])* $state:ident: $state_type:ty,)* }
+    ) => {
+        $(#[$of])*
+        pub struct Stats {
+            $($(#[$state_doc])* pub $state: $state_type,)*
+            $($(#[$loader_doc])* pub $of_loader: u64,)*
+            $($(#[$worker_doc])* pub $of_workers: u64,)*
+            $($(#[$sum_doc])* pub $sum: $sum_type,)*
+        }
+
+        /// The counts of one worker.
+        #[derive(Default)]
+        pub(crate) struct WorkerCounts {
+            $(pub(crate) $of_workers: Count,)*
+        }
+
+        /// The counts of a loader.
+        #[derive(Default)]
+        pub(crate) struct LoaderCounts {
+            $(pub(crate) $of_loader: Count,)*
+        }
+
+        impl Stats {
+            /// Sums the counts. All other statistics have their defaults.
+            pub(super) fn counted<'w>(
+                loader: &LoaderCounts,
+                workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
+            ) -> Self {
+                Stats {
+                    $($of_loader: loader.$of_loader.get(),)*
+                    $($of_workers: workers.clone().map(|worker| worker.$of_workers.get()).sum(),)*
+                    ..Stats::default()
+                }
+            }
+
+            /// Subtracts the counts and sums of `earlier`.
+            fn minus(&self, earlier: &Self) -> Self {
+                Stats {
+                    $($of_loader: self.$of_loader.since(&earlier.$of_loader),)*
+                    $($of_workers: self.$of_workers.since(&earlier.$of_workers),)*
+                    $($sum: self.$sum.since(&earlier.$sum),)*
+                    ..self.clone()
+                }
+            }
+        }
+    };
+}
+
+statistics! {
+    /// Statistics of a loader's epochs since it was opened. [`since`](Stats::since) returns the
+    /// difference between two `Stats`.
+    ///
+    /// Batches, samples and waits count when a batch is delivered. The work of the stages counts when
+    /// it is done, so the work for batches that an epoch [prepares](crate::Batches::epoch) for the next
+    /// one counts before that epoch begins. With [`epochs(0)`](crate::Loader::epochs) each epoch's work
+    /// counts within it.
+    ///
+    /// Counting is always on and costs about 60 ns per stage and sample. [`verdict`](Stats::verdict)
+    /// interprets the numbers.
+    #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    #[non_exhaustive]
+    workers {
+        /// Samples that workers prepared, delivered or not.
+        prepared,
+        /// Prepared samples that are JPEGs without restart markers. A crop of such a JPEG cannot be
+        /// decoded alone. `warpfeed pack` adds restart markers.
+        plain_jpegs,
+        /// Pictures that workers left to the device; see
+        /// [`Loader::decode_on`](crate::Loader::decode_on).
+        decoded_on_device,
+    }
+    loader {
+        /// Batches delivered to the consumer.
+        batches,
+        /// Samples delivered to the consumer.
+        samples,
+        /// Damaged pictures in delivered batches, each time that they were delivered. A decoder finds
+        /// damage only in the part of the file that a crop needs.
+        /// [`Loader::strict`](crate::Loader::strict) checks the whole file, and makes damage an error.
+        damaged,
+        /// Number of reads that were repeated after a transient error; see
+        /// [`Loader::retries`](crate::Loader::retries).
+        retries,
+    }
+    sums {
+        /// The workers' time within epochs, in seconds: the number of workers times
+        /// [`seconds`](Stats::seconds).
+        worker_seconds: f64,
+        /// Seconds that workers were ready to run and waited for a processor. Other threads, other
+        /// programs or a container's limit (`cpu.max`) cause this. Known on Linux; 0 elsewhere.
+        delayed_seconds: f64,
+        /// Seconds within epochs. An epoch lasts from its request until its last batch was delivered or
+        /// it was dropped. Time outside epochs is excluded from all rates and shares.
+        seconds: f64,
+        /// Total stored bytes of all fields of the prepared samples.
+        bytes_read: u64,
+        /// Seconds the consumer waited for batches on the host.
+        waited_seconds: f64,
+        /// Epochs that delivered a batch.
+        epochs: u64,
+        /// Seconds the consumer waited for the first batches of epochs; part of
+        /// [`waited_seconds`](Stats::waited_seconds).
+        start_seconds: f64,
+        /// Reading a sample and choosing its crop. The time of loading a memory-mapped page from the
+        /// disk counts in the stage that first touches it, which may be decoding. For a sample that was
+        /// read [ahead](Stats::ahead), only choosing the crop counts.
+        read: StageStats,
+        /// Reading by separate threads, which start once reads wait for storage. The times of parallel
+        /// reads add up. `None` while workers read.
+        ahead: Option<StageStats>,
+        /// Decoding. The time of pictures decoded side by side is shared among them by their encoded
+        /// bytes.
+        decode: StageStats,
+        /// Crop, resize, flip, colour and the user's transforms.
+        transform: StageStats,
+        /// Normalising, casting, and writing into the batch. Fields that only copy count here.
+        write: StageStats,
+        /// The stages of the fields that [compute](crate::field::Kind::copies), by the name of the
+        /// field.
+        fields: BTreeMap<String, StageStats>,
+        /// The coordinator's waits for a free slot. Long waits are healthy: the loader is faster than
+        /// the consumer.
+        slot: StageStats,
+        /// Copies to the device, on the device's clock; `None` for batches in host memory.
+        copy: Option<StageStats>,
+        /// Conversions on the device, on the device's clock.
+        convert: Option<StageStats>,
+        /// Decoding on the device, a batch at a time, on the device's clock; see
+        /// [`Loader::decode_on`](crate::Loader::decode_on).
+        device_decode: Option<StageStats>,
+        /// The consumer's waits for batches, on the host.
+        wait: StageStats,
+        /// Waits of the consumer's stream, from the request for a batch until it is ready, on the
+        /// device's clock.
+        stall: Option<StageStats>,
+        /// The consumer's time from receiving a batch to requesting the next one: the training step as
+        /// the host sees it. The step of an epoch's last batch is not counted.
+        step: StageStats,
+        /// `ready[n]` is the number of requests for a batch while n batches were ready.
+        ready: Vec<u64>,
+        /// What the source asked of its store; `None` for a source on this machine.
+        network: Option<NetworkStats>,
+        /// The operating system's counts.
+        process: ProcessStats,
+    }
+    state {
+        /// Whether the batches are answers to requests, as for a [`Decoder`](crate::Decoder).
+        on_request: bool,
+        /// Worker threads.
+        workers: usize,
+        /// Processors that this process may use. Processors shared with other ranks count by this
+        /// rank's share.
+        processors: usize,
+        /// Number of batches ahead of the consumer. If it is [automatic](crate::Loader::prefetch), this
+        /// is its current value.
+        prefetch: usize,
+        /// With automatic `prefetch`, the maximum it may reach; otherwise equal to
+        /// [`prefetch`](Stats::prefetch).
+        most_prefetch: usize,
+        /// Batch buffers in use on the host.
+        slots: usize,
+        /// Batch buffers that were allocated on the host. [`host_bytes`](Stats::host_bytes) counts all
+        /// of them.
+        allocated_slots: usize,
+        /// When the statistics were taken, in seconds after the loader was opened.
+        until_seconds: f64,
+        /// Page-locked bytes of the batch buffers.
+        pinned_bytes: usize,
+        /// All bytes of the batch buffers on the host.
+        host_bytes: usize,
+        /// Bytes taken from the device.
+        device_bytes: usize,
+        /// The samples that took longest, longest first. Older samples count less.
+        slowest: Vec<Straggler>,
+        /// The run in equal intervals, at most 240.
+        timeline: Vec<Interval>,
+    }
 }
 
 /// A sample that took longer than almost all others.
@@ -240,55 +306,10 @@ impl Stats {
     /// times.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
-        let both = |a: &Option<StageStats>, b: &Option<StageStats>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.since(b)),
-            (a, _) => a.clone(),
-        };
-        let mut ready = self.ready.clone();
-        ready.iter_mut().zip(&earlier.ready).for_each(|(now, before)| *now = now.saturating_sub(*before));
-        let field = |(name, now): (&String, &StageStats)| {
-            let now = earlier.fields.get(name).map_or_else(|| now.clone(), |before| now.since(before));
-            (name.clone(), now)
-        };
-        let from = earlier.until_seconds;
-        Stats {
-            seconds: self.seconds - earlier.seconds,
-            worker_seconds: (self.worker_seconds - earlier.worker_seconds).max(0.0),
-            delayed_seconds: (self.delayed_seconds - earlier.delayed_seconds).max(0.0),
-            batches: self.batches.saturating_sub(earlier.batches),
-            samples: self.samples.saturating_sub(earlier.samples),
-            prepared: self.prepared.saturating_sub(earlier.prepared),
-            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
-            plain_jpegs: self.plain_jpegs.saturating_sub(earlier.plain_jpegs),
-            decoded_on_device: self.decoded_on_device.saturating_sub(earlier.decoded_on_device),
-            damaged: self.damaged.saturating_sub(earlier.damaged),
-            retries: self.retries.saturating_sub(earlier.retries),
-            waited_seconds: (self.waited_seconds - earlier.waited_seconds).max(0.0),
-            epochs: self.epochs.saturating_sub(earlier.epochs),
-            start_seconds: (self.start_seconds - earlier.start_seconds).max(0.0),
-            read: self.read.since(&earlier.read),
-            ahead: both(&self.ahead, &earlier.ahead),
-            decode: self.decode.since(&earlier.decode),
-            transform: self.transform.since(&earlier.transform),
-            write: self.write.since(&earlier.write),
-            fields: self.fields.iter().map(field).collect(),
-            slot: self.slot.since(&earlier.slot),
-            copy: both(&self.copy, &earlier.copy),
-            convert: both(&self.convert, &earlier.convert),
-            device_decode: both(&self.device_decode, &earlier.device_decode),
-            wait: self.wait.since(&earlier.wait),
-            stall: both(&self.stall, &earlier.stall),
-            step: self.step.since(&earlier.step),
-            ready,
-            network: match (&self.network, &earlier.network) {
-                (Some(now), Some(before)) => Some(now.since(before)),
-                (now, _) => now.clone(),
-            },
-            process: self.process.since(&earlier.process),
-            slowest: self.slowest.iter().filter(|s| s.at_seconds > from).cloned().collect(),
-            timeline: self.timeline.iter().filter(|i| i.start + i.seconds > from).copied().collect(),
-            ..*self
-        }
+        let mut stats = self.minus(earlier);
+        stats.slowest.retain(|slow| slow.at_seconds > earlier.until_seconds);
+        stats.timeline.retain(|interval| interval.start + interval.seconds > earlier.until_seconds);
+        stats
     }
 }
 

@@ -2,6 +2,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
+use super::since::Since;
+
 /// Upper end of the first bucket, in ns: a power of two.
 const FIRST: u64 = 256;
 /// Number of powers of two above [`FIRST`]. The last bucket begins at half an hour.
@@ -39,6 +41,26 @@ pub(crate) struct Tally {
 impl Default for Tally {
     fn default() -> Self {
         Tally { count: 0.into(), ns: 0.into(), bytes: 0.into(), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
+    }
+}
+
+/// A count that any thread reads.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds `n`.
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// Adds one to a count that only the calling thread writes: a load and a store are enough.
+    pub(crate) fn bump(&self) {
+        bump(&self.0, 1);
     }
 }
 
@@ -137,15 +159,16 @@ impl StageStats {
         let (count, bytes) = (self.count + other.count, self.bytes + other.bytes);
         StageStats::new(count, self.seconds + other.seconds, bytes, histogram)
     }
+}
 
-    /// The difference from `earlier`.
-    pub(super) fn since(&self, earlier: &StageStats) -> StageStats {
+impl Since for StageStats {
+    fn since(&self, earlier: &Self) -> Self {
         let before = |least: u64| earlier.histogram.iter().find(|b| b[0] == least).map_or(0, |b| b[1]);
-        let left = self.histogram.iter().map(|&[least, n]| [least, n.saturating_sub(before(least))]);
+        let left = self.histogram.iter().map(|&[least, n]| [least, n.since(&before(least))]);
         StageStats::new(
-            self.count.saturating_sub(earlier.count),
-            (self.seconds - earlier.seconds).max(0.0),
-            self.bytes.saturating_sub(earlier.bytes),
+            self.count.since(&earlier.count),
+            self.seconds.since(&earlier.seconds),
+            self.bytes.since(&earlier.bytes),
             left.filter(|b| b[1] > 0).collect(),
         )
     }

@@ -248,7 +248,7 @@ impl<'a> PartFiller<'a> {
         for planned in &group.images[first..] {
             let Some(picture) = &planned.picture else { continue };
             if picture.is_plain_jpeg() {
-                self.meter.plain_jpeg();
+                self.meter.counts().plain_jpegs.bump();
             }
             let all = picture.size().area().saturating_mul(3);
             let one = if ample && all <= SMALL { all } else { picture.memory(planned.region) };
@@ -424,7 +424,7 @@ impl<'a> PartFiller<'a> {
             });
             // A failure here repeats on the worker, which reports it.
             left.is_ok_and(|left| left).then(|| {
-                meter.left_to_device();
+                meter.counts().decoded_on_device.bump();
                 nanos(Instant::now(), start)
             })
         };

@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use crate::batch::Header;
-use crate::trace::{Args, Counters, Row, Stage, StageMap, nanos};
+use crate::trace::{Args, Counters, Row, Stage, StageMap, WorkerCounts, nanos};
 
 /// Stopwatch of a worker. Each lap is one stage of one sample, and is counted and traced.
 pub(crate) struct Meter<'a> {
@@ -107,19 +107,14 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Counts a JPEG without restart markers.
-    pub(crate) fn plain_jpeg(&self) {
-        self.counters.worker(self.worker).plain_jpeg();
-    }
-
-    /// Counts a picture that is left to the device.
-    pub(crate) fn left_to_device(&self) {
-        self.counters.worker(self.worker).left_to_device();
+    /// The worker's counts.
+    pub(crate) fn counts(&self) -> &WorkerCounts {
+        self.counters.worker(self.worker).counts()
     }
 
     /// Counts a finished sample, failed or not.
     pub(crate) fn done(&self, sample: &Timed<'_>) {
-        self.counters.worker(self.worker).sample();
+        self.counts().prepared.bump();
         self.counters.sample_took(sample.ns, sample.slowest.1, sample.id, sample.key);
     }
 
