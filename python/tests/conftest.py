@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -9,12 +10,34 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Iterator
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MINI = ROOT / "datasets" / "mini"
+
+
+#: The standard error of the whole run, which tests do not capture.
+STDERR = 2
+
+
+def pytest_configure() -> None:
+    global STDERR
+    STDERR = os.dup(2)
+
+
+def tell(text: str) -> None:
+    """Prints what a test has covered, whether or not it passes."""
+    os.write(STDERR, f"\n{text}\n".encode())
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Drops what a library prints."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 @pytest.fixture
