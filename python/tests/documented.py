@@ -8,7 +8,6 @@ import contextlib
 import faulthandler
 import gc
 import hashlib
-import importlib
 import inspect
 import os
 import re
@@ -97,7 +96,12 @@ SMALLER_STILL = [
 ]  # fmt: skip
 
 #: Checks of examples that count the batches of one epoch. They hold where the examples run as they are.
-COUNTED = ["assert trained ==", "assert train(loader", "assert sum(1 for _ in loader)", 'assert numbers["samples"] == 64']
+COUNTED = [
+    "assert trained ==",
+    "assert train(loader",
+    "assert sum(1 for _ in loader)",
+    'assert numbers["samples"] == 64',
+]
 
 
 def made_small(block: Block) -> str:
@@ -106,7 +110,9 @@ def made_small(block: Block) -> str:
     for pattern, small in SMALLER_STILL if block.run else SMALLER:
         code = re.sub(pattern, small, code)
     lines = code.split("\n")
-    return "\n".join(re.sub(r"\S.*", "pass", line) if line.strip().startswith(tuple(COUNTED)) else line for line in lines)
+    return "\n".join(
+        re.sub(r"\S.*", "pass", line) if line.strip().startswith(tuple(COUNTED)) else line for line in lines
+    )
 
 
 class Prepared(ast.NodeTransformer):
@@ -124,7 +130,11 @@ class Prepared(ast.NodeTransformer):
             if called != "Decoder":
                 values["timeout"] = ast.Constant(20)
             # The default size takes long, and data without pictures has none.
-            if called != "DataModule" and not {None, "views"} & given and not re.search("Tokens|'image'", ast.unparse(node)):
+            if (
+                called != "DataModule"
+                and not {None, "views"} & given
+                and not re.search("Tokens|'image'", ast.unparse(node))
+            ):
                 values["augment"] = ast.Name("SMALL", ast.Load())
             node.keywords += [ast.keyword(name, value) for name, value in values.items() if name not in given]
         return node

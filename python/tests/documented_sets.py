@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from conftest import MINI, ROOT, bmp
+from conftest import MINI, ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures" / "formats"
 #: Samples of the sets that are written here.

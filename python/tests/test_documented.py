@@ -52,7 +52,8 @@ BEFORE = {
         from documented_models import Classifier
         model = Classifier()
         args = transformers.TrainingArguments(
-            "runs", num_train_epochs=26, save_strategy="epoch", save_total_limit=1, report_to=[], use_cpu=True, disable_tqdm=True,
+            "runs", num_train_epochs=26, save_strategy="epoch", save_total_limit=1, report_to=[], use_cpu=True,
+            disable_tqdm=True,
         )
         # A run that was stopped after its first epoch.
         class First(warpfeed.hf.Loaders, transformers.Trainer): pass
@@ -102,9 +103,9 @@ AFTER = {
     "import ray.train": "train_loop_per_worker({})",
     "def on_submitit(executor)": "[pack(part) for part in range(PARTS)]; warpfeed.merge('/shared/packed/train.tar')",
     "async def answer(uploads": "[await answer(PICTURES[:3]) for _ in range(200)]",
-    "report = warpfeed.pack": "loader = warpfeed.Loader('mini.lmdb', batch_size=3, augment=warpfeed.Augment.train(32))",
-    "warpfeed.pack(my_dataset": "loader = warpfeed.Loader('train.lmdb', batch_size=3, augment=warpfeed.Augment.train(32))",
-    "warpfeed.merge(\"train.tar\")": "loader = warpfeed.Loader('train.tar', batch_size=3, augment=warpfeed.Augment.train(32))",
+    "report = warpfeed.pack": "loader = warpfeed.Loader('mini.lmdb', batch_size=3, augment=SMALL)",
+    "warpfeed.pack(my_dataset": "loader = warpfeed.Loader('train.lmdb', batch_size=3, augment=SMALL)",
+    'warpfeed.merge("train.tar")': "loader = warpfeed.Loader('train.tar', batch_size=3, augment=SMALL)",
     "part=(3, 64)": "loader = warpfeed.Loader('s3://bucket/packed/train.tar', batch_size=3)",
 }
 
@@ -163,7 +164,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stock(shop: Path, here: Path, code: str) -> None:
     """Puts the data sets that the code names into the folder `here`."""
     for name, write in WRITERS.items():
-        if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(rf"pack\([^,]*, \"{re.escape(name)}\"", code):
+        if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
+            rf"pack\([^,]*, \"{re.escape(name)}\"", code
+        ):
             continue
         if not (shop / name).exists():
             write(shop / name)
@@ -247,7 +250,13 @@ def test_an_example_runs_for_many_batches_with_one_and_three_workers(
     if "distributed=True" in code:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
-        for name, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}.items():
+        for name, value in {
+            "RANK": 0,
+            "WORLD_SIZE": 1,
+            "LOCAL_RANK": 0,
+            "LOCAL_WORLD_SIZE": 1,
+            "MASTER_PORT": port,
+        }.items():
             monkeypatch.setenv(name, str(value))
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     pictures = [content for content, *_ in jpegs()]

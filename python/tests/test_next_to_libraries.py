@@ -70,7 +70,10 @@ def mosaicml(to: Path) -> Opened:
             out.write({"image": pil.open(io.BytesIO(encoded(number))), "label": label(number), "vector": vector})
     copy = to.parent / "as streaming reads it"
     rows = streaming.StreamingDataset(local=str(copy), remote=str(to), shuffle=False, batch_size=1)
-    samples = [{"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "vector": row["vector"]} for row in (rows[n] for n in range(COUNT))]
+    samples = [
+        {"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "vector": row["vector"]}
+        for row in (rows[n] for n in range(COUNT))
+    ]
     return Opened(to, samples, {"fields": {"vector": Numbers("f32", [3])}})
 
 
@@ -101,10 +104,20 @@ def webdataset(to: Path) -> Opened:
         for number in range(COUNT):
             name = "png" if number % 3 else "jpg"
             content = encoded(number, {"png": "PNG", "jpg": "JPEG"}[name])
-            sink.write({"__key__": f"{number:04}", name: content, "cls": label(number), "emb.npy": np.full(4, number, np.float32)})
+            sink.write(
+                {
+                    "__key__": f"{number:04}",
+                    name: content,
+                    "cls": label(number),
+                    "emb.npy": np.full(4, number, np.float32),
+                }
+            )
     shards = [str(path) for path in sorted(to.glob("*.tar"))]
     rows = web.WebDataset(shards, shardshuffle=False).decode("rgb8")
-    samples = [{"image": row["jpg"] if "jpg" in row else row["png"], "label": row["cls"], "emb": row["emb.npy"]} for row in rows]
+    samples = [
+        {"image": row["jpg"] if "jpg" in row else row["png"], "label": row["cls"], "emb": row["emb.npy"]}
+        for row in rows
+    ]
     return Opened(to, samples, {"fields": {"emb": Numbers("f32", [4])}})
 
 
@@ -112,7 +125,9 @@ def hugging_face(kind: str) -> Callable[[Path], Opened]:
     def write(to: Path) -> Opened:
         datasets = library("datasets")
         names = [f"class {n}" for n in range(7)]
-        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names), "age": datasets.Value("float32")})
+        features = datasets.Features(
+            {"image": datasets.Image(), "label": datasets.ClassLabel(names=names), "age": datasets.Value("float32")}
+        )
         columns = {
             "image": [{"bytes": encoded(n), "path": None} for n in range(COUNT)],
             "label": [label(n) for n in range(COUNT)], "age": [n / 4 for n in range(COUNT)],
@@ -126,7 +141,10 @@ def hugging_face(kind: str) -> Callable[[Path], Opened]:
             path = to / "rows.parquet"
             rows.to_parquet(str(path), batch_size=4)
             rows = datasets.Dataset.from_parquet(str(path), cache_dir=str(to / "cache"))
-        samples = [{"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "age": np.float32(row["age"])} for row in rows]
+        samples = [
+            {"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "age": np.float32(row["age"])}
+            for row in rows
+        ]
         return Opened(path, samples, {"fields": {"age": Numbers("f32")}})
 
     write.__name__ = f"datasets_{kind}"
@@ -153,7 +171,9 @@ def torchvision(to: Path) -> Opened:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(encoded(number, "PNG"))
     rows = vision.datasets.ImageFolder(str(to))
-    return Opened(to, [{"image": np.asarray(image), "label": found} for image, found in rows], {"classes": rows.classes})
+    return Opened(
+        to, [{"image": np.asarray(image), "label": found} for image, found in rows], {"classes": rows.classes}
+    )
 
 
 def arrays() -> tuple[np.ndarray, np.ndarray]:
@@ -229,12 +249,22 @@ def tfrecord(to: Path) -> Opened:
     for shard in range(2):
         writer = records.TFRecordWriter(str(to / f"train-{shard:05}-of-00002"))
         for number in range(shard * 12, min(shard * 12 + 12, COUNT)):
-            writer.write({"image/encoded": (encoded(number), "byte"), "image/class/label": (label(number), "int"), "age": (number / 4, "float")})
+            writer.write(
+                {
+                    "image/encoded": (encoded(number), "byte"),
+                    "image/class/label": (label(number), "int"),
+                    "age": (number / 4, "float"),
+                }
+            )
         writer.close()
     description = {"image/encoded": "byte", "image/class/label": "int", "age": "float"}
     rows = [row for path in sorted(to.iterdir()) for row in records.tfrecord_loader(str(path), None, description)]
     samples = [
-        {"image": opened(bytes(row["image/encoded"])), "label": int(row["image/class/label"][0]), "age": np.float32(row["age"][0])}
+        {
+            "image": opened(bytes(row["image/encoded"])),
+            "label": int(row["image/class/label"][0]),
+            "age": np.float32(row["age"][0]),
+        }
         for row in rows
     ]
     return Opened(to, samples, {"fields": {"age": Numbers("f32")}})
@@ -247,7 +277,11 @@ def coco(to: Path) -> Opened:
 
     (to / "annotations").mkdir(parents=True)
     (to / "train2017").mkdir()
-    document: dict[str, Any] = {"images": [], "annotations": [], "categories": [{"id": id, "name": f"c{id}"} for id in (9, 3, 44)]}
+    document: dict[str, Any] = {
+        "images": [],
+        "annotations": [],
+        "categories": [{"id": id, "name": f"c{id}"} for id in (9, 3, 44)],
+    }
     for number in range(COUNT):
         rng, id = np.random.default_rng(number), 100 - number * 3
         (to / "train2017" / f"{id}.jpg").write_bytes(encoded(number))
@@ -262,7 +296,9 @@ def coco(to: Path) -> Opened:
             }  # fmt: skip
             if rng.random() < 0.4:
                 drawn = np.zeros((HEIGHT, WIDTH), np.uint8, order="F")
-                drawn[int(top) : int(top + height), int(left) : int(left + width)] = rng.random((int(top + height) - int(top), int(left + width) - int(left))) < 0.7
+                drawn[int(top) : int(top + height), int(left) : int(left + width)] = (
+                    rng.random((int(top + height) - int(top), int(left + width) - int(left))) < 0.7
+                )
                 packed = masks.encode(drawn)
                 annotation["segmentation"] = {"size": packed["size"], "counts": packed["counts"].decode()}
             document["annotations"].append(annotation)
@@ -281,7 +317,9 @@ def coco(to: Path) -> Opened:
             "boxes.class": np.array([category.index(one["category_id"]) for one in found], np.int64),
             "boxes.masks": np.stack([rows.annToMask(one) for one in found]) if found else np.zeros((0, HEIGHT, WIDTH), np.uint8),
         })  # fmt: skip
-    return Opened(path, samples, {"fields": {"boxes": Boxes(4, columns={"class": "i64"}, masks=True)}, "without": ["label"]})
+    return Opened(
+        path, samples, {"fields": {"boxes": Boxes(4, columns={"class": "i64"}, masks=True)}, "without": ["label"]}
+    )
 
 
 FORMATS = [
@@ -317,7 +355,13 @@ def covered() -> Iterator[None]:
 def test_batches_have_what_the_library_of_the_format_reads(write: Callable[[Path], Opened], tmp_path: Path) -> None:
     data, samples, options = write(tmp_path / write.__name__)
     assert len(samples) == COUNT
-    options = {"batch_size": 3, "augment": Augment.pass_through((HEIGHT, WIDTH)), "output": "numpy", "timeout": 20, **options}
+    options = {
+        "batch_size": 3,
+        "augment": Augment.pass_through((HEIGHT, WIDTH)),
+        "output": "numpy",
+        "timeout": 20,
+        **options,
+    }
     with Loader(data, num_workers=1, **options) as loader:
         ids = []
         for batch in loader:

@@ -160,13 +160,22 @@ class Run:
     def kept(batch: Any) -> dict[str, Any]:
         fields = dict(batch) if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=True))
         # `collated` gives a plain dict.
-        ids, valid = (fields.pop(name, None) if "collated" in fields else getattr(batch, name) for name in ("ids", "valid"))
+        ids, valid = (
+            fields.pop(name, None) if "collated" in fields else getattr(batch, name) for name in ("ids", "valid")
+        )
         kept: dict[str, Any] = {
             "type": type(batch).__name__, "arrays": {}, "ids": list(ids), "valid": np.asarray(valid).tolist()
         }  # fmt: skip
         for name, field in fields.items():
             listed = field if isinstance(field, list) else [field]
-            kept["arrays"][name] = [(type(one).__name__, np.array(one if isinstance(one, np.ndarray) else np.from_dlpack(one)), strides_of(one)) for one in listed]
+            kept["arrays"][name] = [
+                (
+                    type(one).__name__,
+                    np.array(one if isinstance(one, np.ndarray) else np.from_dlpack(one)),
+                    strides_of(one),
+                )
+                for one in listed
+            ]
         return kept
 
     def shown(self) -> list[Any]:
@@ -174,7 +183,9 @@ class Run:
         said = [*self.facts]
         for batch in self.batches:
             for name, listed in batch["arrays"].items():
-                said += [(name, kind, array.dtype, array.shape, strides, array.tobytes()) for kind, array, strides in listed]
+                said += [
+                    (name, kind, array.dtype, array.shape, strides, array.tobytes()) for kind, array, strides in listed
+                ]
             said += [batch["type"], batch["ids"], batch["valid"]]
         return said
 
