@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Iterator, NoReturn
 
 import numpy as np
 import pytest
@@ -28,8 +29,13 @@ WORDS = [
 #: What this machine has to have: a test that misses it fails.
 REQUIRED = [word.strip() for word in os.environ.get("WARPFEED_REQUIRE", "").split(",") if word.strip()]
 
+#: The standard error of the whole run, which tests do not capture.
+STDERR = 2
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    global STDERR
+    STDERR = os.dup(2)
     config.addinivalue_line("markers", "needs(word, present): ends the test with `missing` unless it is present")
     if unknown := set(REQUIRED) - set(WORDS):
         known = ", ".join(WORDS)
@@ -55,15 +61,31 @@ def need(module: str) -> Any:
     """Imports a module of a package that a machine may lack."""
     package = module.partition(".")[0]
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
+        # A folder without `__init__.py`, such as `datasets` of the repository, is a module, too.
+        if found.__spec__ is None or found.__spec__.origin is not None:
+            return found
+        why = f"{module} is a folder"
     except ModuleNotFoundError as e:
         why = str(e)
-    missing({"PIL": "pillow"}.get(package, package), why)
+    missing({"PIL": "pillow", "lmdb": "python-lmdb"}.get(package, package), why)
 
 
 def needs(word: str, present: bool) -> pytest.MarkDecorator:
     """Marks a test that runs only where `present` is true."""
     return pytest.mark.needs(word, present)
+
+
+def tell(text: str) -> None:
+    """Prints what a test has covered, whether or not it passes."""
+    os.write(STDERR, f"\n{text}\n".encode())
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Drops what a library prints."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 @pytest.fixture

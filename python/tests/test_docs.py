@@ -1,5 +1,6 @@
 """Promise: each Python block of README.md, python/README.md and docs compiles, and every name and
-keyword argument of warpfeed in it exists. A block marked `python run` is also executed."""
+keyword argument of warpfeed in it exists. A block marked `python run` is also executed as it is; `test_documented.py`
+runs all of them for longer."""
 
 from __future__ import annotations
 
@@ -9,35 +10,12 @@ import inspect
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
-
 import warpfeed
 from conftest import MINI, ROOT
-
-PAGES = [ROOT / "README.md", ROOT / "python" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-class Block(NamedTuple):
-    page: Path
-    line: int
-    run: bool
-    code: str
-
-    def __repr__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def blocks_of(page: Path) -> Iterator[Block]:
-    text = page.read_text(encoding="utf-8")
-    for found in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        line = text.count("\n", 0, found.start(2)) + 1
-        # Line numbers of errors are those of the page.
-        yield Block(page, line, found[1] is not None, "\n" * (line - 1) + found[2])
-
-
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+from documented import BLOCKS, PAGES, Block
 
 
 class Instance(NamedTuple):

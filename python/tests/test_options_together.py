@@ -1,18 +1,19 @@
 """Promise: an option that would have no effect next to another one is an error when the loader opens. Every
-pair of options is opened once: each of the two changes something that a program sees, or the pair is refused."""
+pair of options is opened once: the effect of each of the two shows, or the pair is refused."""
 
 from __future__ import annotations
 
 import inspect
-import itertools
 import struct
 import zlib
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
-from warpfeed import Augment, Buckets, ConfigError, Loader, Numbers, Rows, Tokens
+from conftest import tell
+from warpfeed import Augment, Buckets, ConfigError, Loader, Numbers, Rows, Tokens, WarpfeedError
 
 COUNT = 11
 
@@ -37,7 +38,12 @@ class Samples:
         return COUNT
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"png": png(index), "label": index % 2, "emb": np.float32(index)}
+        return {"png": png(index), "label": label(index), "emb": np.float32(index)}
+
+
+def label(index: int) -> int:
+    """Few samples are odd, so that a balanced order shows."""
+    return int(index in (3, 8))
 
 
 def darker(image: Any, rng: Any) -> Any:
@@ -52,16 +58,20 @@ def on_batches(*given: Any) -> Any:
 
 
 def collated(batch: Any) -> Any:
-    return {**batch, "collated": np.ones(1)}
+    return {**batch, "collated": np.ones(1), "ids": batch.ids, "valid": np.asarray(batch.valid)}
 
+
+SUBSET = [7, 3, 5, 1, 8, 2, 10]
+ORDER = [5, 5, 2, 8, 3, 1, 7]
+LENGTHS = [3 * id % 10 for id in range(COUNT)]
 
 #: Options that change what a program sees of this data set, with a value that does. A name may have a variant.
 ACTING: dict[str, dict[str, Any]] = {
     "batch_size": {"batch_size": 3},
     "global_batch_size": {"global_batch_size": 6},
     "shuffle": {"shuffle": True},
-    "augment": {"augment": Augment.resize(6)},
-    "views": {"views": [Augment.resize(5), Augment.resize(7)]},
+    "augment": {"augment": Augment.resize(6).flip(0.5)},
+    "views": {"views": [Augment.resize(5).flip(0.5), Augment.resize(7).flip(0.5)]},
     "dtype": {"dtype": "f16"},
     "normalize": {"normalize": "imagenet"},
     "channels": {"channels": 1},
@@ -75,11 +85,11 @@ ACTING: dict[str, dict[str, Any]] = {
     "last_batch": {"last_batch": "pad"},
     "seed": {"seed": 5},
     "shuffle_window": {"shuffle_window": 3},
-    "subset": {"subset": [7, 3, 5, 1, 8, 2, 10]},
-    "buckets": {"buckets": Buckets([3 * id % 10 for id in range(COUNT)], [4])},
+    "subset": {"subset": SUBSET},
+    "buckets": {"buckets": Buckets(LENGTHS, [4])},
     "weights": {"weights": [float(id % 3) for id in range(COUNT)]},
     "balanced": {"balanced": True},
-    "order": {"order": lambda epoch: [5, 5, 2, 8, 3, 1, 7]},
+    "order": {"order": lambda epoch: ORDER},
     "repeat": {"repeat": 2},
     "classes": {"classes": ["odd", "even"]},
     "classes_file": {},
@@ -92,28 +102,194 @@ ACTING: dict[str, dict[str, Any]] = {
     "prefetch": {"prefetch": 2},
 }
 
-#: Options that change nothing that the batches of this data set show, with the reason.
+#: Options that change nothing that a program sees of this data set, with a value that is no default.
+QUIET: dict[str, dict[str, Any]] = {
+    "device": {"device": "cpu"},
+    "copy": {"copy": True},
+    "decode_on": {"decode_on": "auto"},
+    "decode_share": {"decode_share": 0.5},
+    "mmap": {"mmap": False},
+    "epochs": {"epochs": 2},
+    "strict": {"strict": True},
+    "retries": {"retries": 1},
+    "timeout": {"timeout": 20},
+    "max_skipped": {"max_skipped": 2},
+    "to_8_bits": {"to_8_bits": True},
+    "distributed": {"distributed": False},
+}
+
+#: Options that make this data set an error, which says what follows.
+LIMITS: dict[str, tuple[dict[str, Any], str]] = {
+    "memory_limit": ({"memory_limit": 1}, "memory_limit"),
+    "max_pixels": ({"max_pixels": 15}, "the limit is 15"),
+    "max_sample_bytes": ({"max_sample_bytes": 8}, "the limit is 8"),
+}
+
+#: Options that the tests of their own have next to others, with the reason.
 OTHERS = {
-    "machine": ["device", "processes", "copy", "decode_on", "decode_share", "pin_memory", "mmap", "epochs", "trace"],
-    "limits and errors": [
-        "max_skipped", "strict", "retries", "timeout", "memory_limit", "max_pixels", "max_sample_bytes", "to_8_bits",
-    ],
-    "other kinds of data sets": [
-        "table", "masks", "index", "cache_dir", "cache_bytes", "cache_refresh", "by_class_name", "keep_labels", "annotations_follow", "unlabelled",
-    ],
-    "says what another option does": ["transform_moves_pixels"],
-    "ranks and runs": ["world_size", "distributed", "resume"],
+    "needs a device": ["pin_memory"],
+    "are opened below": ["processes", "transform_moves_pixels", "by_class_name", "keep_labels", "cache_dir", "unlabelled"],
+    "other kinds of data sets": ["table", "masks", "index", "cache_bytes", "cache_refresh", "annotations_follow"],
+    "files and runs": ["trace", "resume", "world_size"],
 }  # fmt: skip
 
-#: Pairs of which one says the same as the other, and that programs write together.
-AGREE = {("shuffle", "shuffle_window")}
+
+class Run:
+    """All that a program sees of two epochs."""
+
+    def __init__(self, names: tuple[str, ...], more: dict[str, Any] | None = None) -> None:
+        """Opens a loader with the options of these names.
+
+        Raises:
+            ConfigError: if the options are refused.
+        """
+        self.names = names
+        self.epochs: list[list[dict[str, Any]]] = [[], []]
+        with Loader(Samples(), **opened(names), **(more or {})) as loader:
+            self.facts = [
+                len(loader), list(loader.dataset.indices), loader.classes, loader.state_dict()["seed"], loader.num_workers,
+                loader.prefetch, loader.rank, loader.world_size, loader.batch_size,
+            ]  # fmt: skip
+            self.indices = self.facts[1]
+            for batches in self.epochs:
+                for batch in loader:
+                    batches.append(self.kept(batch))
+        self.batches = [batch for batches in self.epochs for batch in batches]
+
+    @staticmethod
+    def kept(batch: Any) -> dict[str, Any]:
+        fields = dict(batch) if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=True))
+        # `collated` gives a plain dict.
+        ids, valid = (
+            fields.pop(name, None) if "collated" in fields else getattr(batch, name) for name in ("ids", "valid")
+        )
+        kept: dict[str, Any] = {
+            "type": type(batch).__name__, "arrays": {}, "ids": list(ids), "valid": np.asarray(valid).tolist()
+        }  # fmt: skip
+        for name, field in fields.items():
+            listed = field if isinstance(field, list) else [field]
+            kept["arrays"][name] = [
+                (
+                    type(one).__name__,
+                    np.array(one if isinstance(one, np.ndarray) else np.from_dlpack(one)),
+                    strides_of(one),
+                )
+                for one in listed
+            ]
+        return kept
+
+    def shown(self) -> list[Any]:
+        """What two runs are compared by."""
+        said = [*self.facts]
+        for batch in self.batches:
+            for name, listed in batch["arrays"].items():
+                said += [
+                    (name, kind, array.dtype, array.shape, strides, array.tobytes()) for kind, array, strides in listed
+                ]
+            said += [batch["type"], batch["ids"], batch["valid"]]
+        return said
+
+    def sizes(self, epoch: int) -> list[int]:
+        return [len(batch["ids"]) for batch in self.epochs[epoch]]
+
+    def ids(self, epoch: int | None = None) -> list[int]:
+        """The samples of the batches, without padding."""
+        batches = self.batches if epoch is None else self.epochs[epoch]
+        return [id for batch in batches for id, valid in zip(batch["ids"], batch["valid"], strict=True) if valid]
+
+    def field(self, name: str) -> list[np.ndarray]:
+        return [array for batch in self.batches for _, array, _ in batch["arrays"].get(name, [])]
+
+    def labels(self) -> list[tuple[int, int]]:
+        """The label of each entry next to its sample. `on_batches` adds 100."""
+        pairs = zip(self.batches, self.field("label"), strict=True) if self.field("label") else []
+        return [(int(one) % 100, id) for batch, found in pairs for one, id in zip(found, batch["ids"], strict=True)]
+
+    def images(self) -> list[np.ndarray]:
+        """The images, of one view or of all, as (N, H, W, C)."""
+        found = [*self.field("image"), *self.field("views")]
+        return [array.transpose(0, 2, 3, 1) if array.shape[1] in (1, 3) else array for array in found]
+
+    def brightest(self) -> float:
+        """The largest value of an image, on a scale of 0 to 1."""
+        most = max(float(array.max()) for array in self.images())
+        return most / 255 if self.images()[0].dtype == np.uint8 else most
+
+
+def strides_of(one: Any) -> tuple[int, ...]:
+    return tuple((one if isinstance(one, np.ndarray) else np.from_dlpack(one)).strides)
+
+
+def sides(run: Run) -> set[int]:
+    return {array.shape[1] for array in run.images()}
+
+
+def mixed(run: Run, epoch: int) -> int:
+    """The number of batches that have both short and long samples."""
+    entries = [zip(batch["ids"], batch["valid"], strict=True) for batch in run.epochs[epoch]]
+    return sum(len({LENGTHS[id] > 4 for id, valid in batch if valid}) == 2 for batch in entries)
+
+
+def behind(image: np.ndarray) -> bool:
+    """Whether the upper, transparent part of an image has one colour."""
+    return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
+
+
+#: What each option does: whether it shows in a run, given the run without it.
+EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
+    "batch_size": lambda run, _: run.sizes(0)[0] == 3,
+    "global_batch_size": lambda run, _: run.sizes(0)[0] == (3 if "rank" in run.names else 6),
+    "shuffle": lambda run, _: run.ids(0) != run.ids(1) != sorted(run.ids(1)),
+    "augment": lambda run, _: sides(run) == {6},
+    "views": lambda run, _: sides(run) == {5, 7} and len(run.field("views")) == 2 * len(run.batches),
+    "dtype": lambda run, _: {array.dtype for array in run.images()} == {np.dtype("f2")},
+    "normalize": lambda run, _: all(array.dtype.kind == "f" and array.min() < -1 for array in run.images()),
+    "channels": lambda run, _: {array.shape[-1] for array in run.images()} == {1},
+    "background": lambda run, _: all(behind(image) for array in run.images() for image in array),
+    "layout": lambda run, _: all(array.shape[1] in (1, 3) for array in [*run.field("image"), *run.field("views")]),
+    # `on_batches` replaces the labels.
+    "output": lambda run, _: all("Tensor" in {kind for listed in batch["arrays"].values() for kind, *_ in listed} for batch in run.batches),
+    "transform": lambda run, other: run.brightest() < (0.5 if "normalize" in run.names else 128 / 255) < other.brightest(),
+    "transforms": lambda run, _: all(
+        "more" in batch["arrays"] or batch["arrays"]["label"][0][1].min() >= 100 for batch in run.batches
+    ),
+    "collate": lambda run, _: all("collated" in batch["arrays"] for batch in run.batches),
+    "drop_last": lambda run, other: set(run.sizes(0)) == {run.sizes(0)[0]} and len(run.ids(0)) <= len(other.ids(0)),
+    "last_batch": lambda run, _: set(run.sizes(0)) == {run.sizes(0)[0]} and not all(run.batches[-1]["valid"]),
+    "seed": lambda run, other: run.facts[3] == 5 and [a.tobytes() for a in run.images()] != [a.tobytes() for a in other.images()],
+    "shuffle_window": lambda run, _: run.ids(0) != run.ids(1) != sorted(run.ids(1)),
+    "subset": lambda run, _: set(run.ids()) <= set(SUBSET) and sorted(run.indices) == sorted(SUBSET),
+    "buckets": lambda run, _: mixed(run, 0) <= 1 and mixed(run, 1) <= 1,
+    "weights": lambda run, _: all(id % 3 for id in run.ids()),
+    "balanced": lambda run, _: sum(label(id) for id in run.ids()) >= 0.3 * len(run.ids()) and max(Counter(run.ids(0)).values()) > 1,
+    "order": lambda run, _: set(run.ids()) <= set(ORDER) and run.ids(0) != sorted(run.ids(0)),
+    "repeat": lambda run, other: len(run.ids(0)) >= 1.5 * len(other.ids(0)),
+    "classes": lambda run, _: run.facts[2] == ["odd", "even"] and all(found == 1 - label(id) for found, id in run.labels()),
+    "classes_file": lambda run, _: run.facts[2] == ["odd", "even"] and all(found == 1 - label(id) for found, id in run.labels()),
+    "fields": lambda run, _: all(
+        batch["arrays"]["emb"][0][1].tolist() == batch["ids"] for batch in run.batches if "emb" in batch["arrays"]
+    ) and bool(run.field("emb")),
+    "without": lambda run, _: not run.field("label"),
+    "without image": lambda run, _: not run.field("image"),
+    "soft_labels": lambda run, _: {array.shape[1] for array in run.field("soft_label")} == {2},
+    "rank": lambda run, other: run.facts[6:8] == [1, 2] and len(run.ids(0)) <= 0.6 * len(other.ids(0)),
+    "num_workers": lambda run, _: run.facts[4] == 2,
+    "prefetch": lambda run, _: run.facts[5] == 2,
+}  # fmt: skip
+
+#: Pairs that open although one of them changes nothing, with the reason.
+ALONE = {
+    ("shuffle", "shuffle_window"): "one says the same as the other, and programs write them together",
+    ("without image", "seed"): "nothing is drawn; the state still has the seed",
+    ("seed", "without image"): "nothing is drawn; the state still has the seed",
+}
 
 
 def opened(names: tuple[str, ...]) -> dict[str, Any]:
     """The arguments of a loader with the options of these names."""
     options: dict[str, Any] = {"batch_size": 4, "output": "numpy", "num_workers": 1, "prefetch": 1}
     if not {"views", "without image"} & set(names):
-        options["augment"] = Augment.resize(8)
+        options["augment"] = Augment.resize(8).flip(0.5)
     if "global_batch_size" in names:
         del options["batch_size"]
     for name in names:
@@ -126,64 +302,92 @@ def opened(names: tuple[str, ...]) -> dict[str, Any]:
     return options
 
 
-def seen(names: tuple[str, ...]) -> list[Any]:
-    """All that a program sees of two epochs.
+COVERED: Counter[str] = Counter()
 
-    Raises:
-        ConfigError: if the options are refused.
-    """
-    with Loader(Samples(), **opened(names)) as loader:
-        said: list[Any] = [
-            len(loader), loader.dataset.indices, loader.classes, loader.state_dict()["seed"], loader.num_workers, loader.prefetch,
-            loader.rank, loader.world_size, loader.batch_size,
-        ]  # fmt: skip
-        for batch in itertools.chain(loader, loader):
-            said.append(type(batch).__name__)
-            fields = batch.items() if isinstance(batch, dict) else zip(("image", "label"), batch, strict=True)
-            for name, field in fields:
-                for array in field if isinstance(field, list) else [field]:
-                    kept = np.from_dlpack(array) if not isinstance(array, np.ndarray) else array
-                    said += [name, type(array).__name__, kept.dtype, kept.shape, kept.strides, kept.tobytes()]
-            if hasattr(batch, "ids"):
-                said += [batch.ids, np.asarray(batch.valid).tolist()]
-    return said
+
+@pytest.fixture(scope="module", autouse=True)
+def covered() -> Iterator[None]:
+    yield
+    tell(f"options: {', '.join(f'{count} {what}' for what, count in COVERED.items())}")
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     names = tmp_path_factory.mktemp("classes") / "names.txt"
     names.write_text("odd\neven\n")
     ACTING["classes_file"] = {"classes_file": names}
-    return {name: seen((name,)) for name in ACTING}
+    return {"": Run(()), **{name: Run((name,)) for name in ACTING}}
 
 
 def test_the_tables_have_every_option() -> None:
-    known = {name.partition(" ")[0] for name in ACTING} | {name for names in OTHERS.values() for name in names}
+    acting = {name.partition(" ")[0] for name in ACTING}
+    known = acting | {*QUIET, *LIMITS} | {name for names in OTHERS.values() for name in names}
     parameters = inspect.signature(Loader.__init__).parameters.values()
     assert {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY} == known
+    assert list(EFFECTS) == list(ACTING)
 
 
-def test_every_option_acts_alone(alone: dict[str, list[Any]]) -> None:
-    plain = seen(())
-    images = seen(("without image",))
-    assert [name for name, found in alone.items() if found == (images if name == "without" else plain)] == []
+def test_every_option_has_its_effect_alone_and_nothing_else_has_it(alone: dict[str, Run]) -> None:
+    for name, shows in EFFECTS.items():
+        assert shows(alone[name], alone[""]), f"{name} does not show"
+        # Otherwise the tests of pairs could not fail.
+        assert not shows(alone[""], alone[""]) or name == "without", f"{name} shows without it"
 
 
 @pytest.mark.parametrize("one", ACTING)
-def test_each_of_two_options_acts_or_the_pair_is_refused(one: str, alone: dict[str, list[Any]]) -> None:
-    silent, refused = [], 0
+def test_each_of_two_options_acts_or_the_pair_is_refused(one: str, alone: dict[str, Run]) -> None:
+    silent = []
     for other in list(ACTING)[list(ACTING).index(one) + 1 :]:
         try:
-            both = seen((one, other))
-        except ConfigError:
-            refused += 1
+            both = Run((one, other))
+        except ConfigError as e:
+            COVERED["pairs are refused"] += 1
+            if not any(name.partition(" ")[0] in str(e) for name in (one, other)):
+                silent.append(f"the error of {one} and {other} names neither: {e}")
             continue
-        if (one, other) in AGREE or (other, one) in AGREE:
+        COVERED["pairs act"] += 1
+        if (one, other) in ALONE:
             continue
-        silent += [f"{one} next to {other}"] * (both == alone[other]) + [f"{other} next to {one}"] * (
-            both == alone[one]
-        )
-    assert silent == []
+        for name, rest in ((one, other), (other, one)):
+            if both.shown() == alone[rest].shown():
+                silent.append(f"{name} changes nothing next to {rest}")
+            elif not EFFECTS[name](both, alone[rest]):
+                silent.append(f"{name} does not show next to {rest}")
+    assert silent == [], "\n".join(silent)
+
+
+@pytest.mark.parametrize("quiet", QUIET)
+def test_an_option_of_the_machine_changes_nothing_next_to_another(quiet: str, alone: dict[str, Run]) -> None:
+    changed = []
+    for other, expected in alone.items():
+        try:
+            found = Run((other,) if other else (), QUIET[quiet])
+        except ConfigError as e:
+            COVERED["quiet pairs are refused"] += 1
+            if quiet not in str(e):
+                changed.append(f"{quiet} next to {other}: {e}")
+            continue
+        COVERED["quiet pairs change nothing"] += 1
+        if found.shown() != expected.shown():
+            changed.append(f"{quiet} changes {other}")
+    assert changed == []
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_holds_next_to_every_option(limit: str, alone: dict[str, Run]) -> None:
+    options, says = LIMITS[limit]
+    held = []
+    for other in alone:
+        if (limit, other) == ("max_pixels", "without image"):
+            continue  # no picture is decoded
+        try:
+            Run((other,) if other else (), options)
+            held.append(f"{limit} next to {other} has no effect")
+        except WarpfeedError as e:
+            COVERED["limits hold"] += 1
+            if says not in str(e):
+                held.append(f"{limit} next to {other}: {e}")
+    assert held == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,311 @@
+"""The Python examples of the pages and of the docstrings, and what runs them for many batches."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import faulthandler
+import gc
+import hashlib
+import inspect
+import os
+import re
+import sys
+import textwrap
+import time
+import weakref
+from pathlib import Path
+from types import CodeType
+from typing import Any, Iterator, NamedTuple
+
+import conftest
+import numpy as np
+from conftest import ROOT
+from warpfeed import Decoder, Loader
+
+PAGES = [ROOT / "README.md", ROOT / "python" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODULES = sorted((ROOT / "python" / "warpfeed").glob("*.py"))
+
+#: Batches that each loader of an example gives: several times as many as any loader has slots.
+BATCHES = int(os.environ.get("WARPFEED_EXAMPLE_BATCHES", "200"))
+#: Seconds after which an example counts as stuck. The process then prints its threads and ends.
+LIMIT = 60 + BATCHES / 2
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    #: Marked `python run`: the block runs as it is in a folder with `datasets/mini`.
+    run: bool
+    code: str
+
+    def __repr__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def is_docstring(self) -> bool:
+        return self.page.suffix == ".py"
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, or the indented ones after `::` of a module's docstrings."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".py":
+        for found in re.finditer(r"^( *)(?:.*?)::\n\n((?:\1    .*\n|\n)+)", text, re.MULTILINE):
+            line = text.count("\n", 0, found.start(2)) + 1
+            yield Block(page, line, False, "\n" * (line - 1) + textwrap.dedent(found[2]).rstrip() + "\n")
+        return
+    for found in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, found.start(2)) + 1
+        # Line numbers of errors are those of the page.
+        yield Block(page, line, found[1] is not None, "\n" * (line - 1) + found[2])
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+DOCSTRINGS = [block for module in MODULES for block in blocks_of(module)]
+
+#: Numbers of pages that would only take time, and what stands for this machine.
+SMALLER = [
+    (r"\bbatch_size=\d+", "batch_size=3"),
+    (r"\bglobal_batch_size=\d+", "global_batch_size=3"),
+    (r"\beval\(256, 224\)", "eval(36, 32)"),
+    (r"(?<!\(\), )\b(224|512|640|1024)\b(?=[,)])", "32"),
+    (r"\b1025\b", "33"),
+    (r"\b< 90\b", "< 3"),
+    (r"\brange\(90\)", "range(3)"),
+    (r"\b, 90\)", ", 3)"),
+    (r"max_epochs=90", "max_epochs=26"),
+    (r"% 1000 == 999", "% 10 == 9"),
+    (r"\bprocesses=8\b", "processes=2"),
+    (r"\bparts=64\b", "parts=2"),
+    (r"\bPARTS = 64\b", "PARTS = 2"),
+    (r"\bpart=\(3, 64\)", "part=(0, 1)"),
+    (r"\{000\.\.099\}", "{000..001}"),
+]  # fmt: skip
+
+#: Numbers of examples that run as they are elsewhere (`test_docs.py`). They appear in the checks of the examples, too.
+SMALLER_STILL = [
+    (r"\b16\b", "2"),
+    (r"\bbatch_size=8\b", "batch_size=2"),
+    (r"train\((64|96)\)", "train(24)"),
+    (r"\b64, 64\b", "24, 24"),
+    (r"\b64, 64, 3\b", "24, 24, 3"),
+    (r"eval\(72, 64\)", "eval(28, 24)"),
+    (r"\(96, 128\)", "(24, 32)"),
+]  # fmt: skip
+
+#: Checks of examples that count the batches of one epoch. They hold where the examples run as they are.
+COUNTED = [
+    "assert trained ==",
+    "assert train(loader",
+    "assert sum(1 for _ in loader)",
+    'assert numbers["samples"] == 64',
+]
+
+
+def made_small(block: Block) -> str:
+    """The block with smaller numbers, and without the checks in `COUNTED`."""
+    code = block.code
+    for pattern, small in SMALLER_STILL if block.run else SMALLER:
+        code = re.sub(pattern, small, code)
+    lines = code.split("\n")
+    return "\n".join(
+        re.sub(r"\S.*", "pass", line) if line.strip().startswith(tuple(COUNTED)) else line for line in lines
+    )
+
+
+class Prepared(ast.NodeTransformer):
+    """Gives the loaders of a program a number of workers, and a bound on their waits."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+        given = {word.arg for word in node.keywords}
+        if called in ("Loader", "DataModule", "Decoder"):
+            values: dict[str, ast.expr] = {"num_workers": ast.Constant(self.workers)}
+            if called != "Decoder":
+                values["timeout"] = ast.Constant(20)
+            # The default size takes long, and data without pictures has none.
+            if (
+                called != "DataModule"
+                and not {None, "views"} & given
+                and not re.search("Tokens|'image'", ast.unparse(node))
+            ):
+                values["augment"] = ast.Name("SMALL", ast.Load())
+            node.keywords += [ast.keyword(name, value) for name, value in values.items() if name not in given]
+        return node
+
+
+def program(block: Block, workers: int, code: str | None = None) -> CodeType:
+    """The compiled block. `code` replaces its text."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(block.code if code is None else code, str(block.page), "exec", flags | ast.PyCF_ONLY_AST)
+    return compile(ast.fix_missing_locations(Prepared(workers).visit(tree)), str(block.page), "exec", flags)
+
+
+def hashed(value: Any, into: Any) -> None:
+    """Adds all that a batch shows to a hash."""
+    if isinstance(value, dict):
+        for name in value:
+            into.update(repr(name).encode())
+            hashed(value[name], into)
+    elif isinstance(value, (list, tuple)):
+        into.update(f"{type(value).__name__} {len(value)}".encode())
+        for one in value:
+            hashed(one, into)
+    elif type(value).__module__.partition(".")[0] == "torch":
+        into.update(f"{value.dtype} {tuple(value.shape)} {value.stride()}".encode())
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        into.update(flat.view(sys.modules["torch"].uint8).numpy().tobytes() if flat.numel() else b"")
+    elif hasattr(value, "__array__") or isinstance(value, np.generic):
+        array = np.asarray(value)
+        into.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    else:
+        into.update(repr(value).encode())
+
+
+def digest(batch: Any) -> str:
+    into = hashlib.blake2b(digest_size=12)
+    facts = [getattr(batch, name, None) for name in ("epoch", "number", "ids", "valid")]
+    hashed([*facts, batch], into)
+    return into.hexdigest()
+
+
+class Drive:
+    """Loops over loaders go on until each loader has given `BATCHES` batches.
+
+    `again` repeats the epoch that has ended, for loops whose body depends on the epoch's number.
+    """
+
+    def __init__(self, again: bool) -> None:
+        self.again = again
+        #: Of each loader and decoder, in the order of their first batches.
+        self.digests: list[list[str]] = []
+        self._of: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+
+    def seen(self, of: Loader | Decoder) -> list[str]:
+        if of not in self._of:
+            self._of[of] = []
+            self.digests.append(self._of[of])
+        return self._of[of]
+
+
+class Driven:
+    """An iterator of a loader that notes its batches, and begins again at the end of an epoch."""
+
+    def __init__(self, drive: Drive, loader: Loader, begun: Any) -> None:
+        self.drive, self.loader, self.inner = drive, loader, begun
+        self.at, self.given = loader.epoch, 0
+
+    def __iter__(self) -> Driven:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __next__(self) -> Any:
+        seen = self.drive.seen(self.loader)
+        if not self.given:
+            # The program may set the epoch until its first batch.
+            self.at = self.loader.epoch
+        try:
+            batch = next(self.inner)
+        except StopIteration:
+            if len(seen) >= BATCHES or not self.given:
+                raise
+            if self.drive.again:
+                self.loader.set_epoch(self.at)
+            self.inner = ITER(self.loader)
+            batch = next(self.inner)
+        self.given += 1
+        seen.append(digest(batch))
+        return batch
+
+
+ITER, EPOCH_FROM = Loader.__iter__, Loader.epoch_from
+
+
+@contextlib.contextmanager
+def driving(again: bool) -> Iterator[Drive]:
+    drive = Drive(again)
+    Loader.__iter__ = lambda self: Driven(drive, self, ITER(self))  # type: ignore[method-assign, assignment, return-value]
+    Loader.epoch_from = lambda self, *at: Driven(drive, self, EPOCH_FROM(self, *at))  # type: ignore[method-assign, assignment, return-value]
+    try:
+        yield drive
+    finally:
+        Loader.__iter__, Loader.epoch_from = ITER, EPOCH_FROM  # type: ignore[method-assign]
+
+
+def run(code: CodeType, names: dict[str, Any], again: bool, pictures: list[bytes]) -> list[list[str]]:
+    """Runs a program, and then each loader and decoder that it leaves behind, up to `BATCHES`.
+
+    Returns:
+        The digests of the batches of each loader and of the answers of each decoder.
+    """
+    with driving(again) as drive:
+        awaited = eval(code, names)
+        if inspect.iscoroutine(awaited):
+            asyncio.run(awaited)
+        for value in list(names.values()):
+            if isinstance(value, Loader):
+                seen = drive.seen(value)
+                while len(seen) < BATCHES:
+                    before = len(seen)
+                    for _batch in value:
+                        del _batch
+                    assert len(seen) > before, "an epoch without batches"
+                value.close()
+            elif isinstance(value, Decoder):
+                drive.seen(value).extend(digest(value.decode(pictures[:2]).images) for _ in range(BATCHES))
+                value.close()
+        # Functions of the example hold its names.
+        names.clear()
+    return drive.digests
+
+
+class Left(NamedTuple):
+    """What a program may leave behind in the process."""
+
+    threads: int
+    descriptors: int
+
+    @classmethod
+    def now(cls) -> Left:
+        names = []
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError):
+                names.append((task / "comm").read_text())
+        return cls(sum(name.startswith("warpfeed") for name in names), len(os.listdir("/proc/self/fd")))
+
+    @classmethod
+    def at_most(cls, before: Left) -> Left:
+        """What is left once it is no more than before, or after two seconds: threads end on their own."""
+        for _ in range(40):
+            found = cls.now()
+            if found.threads <= before.threads and found.descriptors <= before.descriptors:
+                break
+            time.sleep(0.05)
+        return found
+
+
+def resident() -> int:
+    """Bytes of memory that are the process's own."""
+    pages = Path("/proc/self/statm").read_text().split()
+    return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Only reference counts free objects, and a program that is stuck shows where and ends the process."""
+    gc.collect()
+    gc.disable()
+    faulthandler.dump_traceback_later(LIMIT, exit=True, file=conftest.STDERR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        gc.enable()

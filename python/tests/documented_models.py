@@ -1,0 +1,40 @@
+"""Small models for the examples that train."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+if "transformers" in sys.modules:
+
+    class Classifier(torch.nn.Module):
+        """A classifier in the form that Hugging Face's `Trainer` calls."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(3, 4)
+
+        def forward(self, pixel_values: Any, labels: Any) -> dict[str, Any]:
+            logits = self.head(pixel_values.float().mean((2, 3)))
+            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+if "lightning" in sys.modules:
+    import lightning
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(3, 4)
+
+        def training_step(self, batch, index):  # type: ignore[no-untyped-def]
+            images, labels = batch
+            return torch.nn.functional.cross_entropy(self.head(images.float().mean((2, 3))), labels)
+
+        def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
+            pass
+
+        def configure_optimizers(self):  # type: ignore[no-untyped-def]
+            return torch.optim.SGD(self.parameters(), 0.01)

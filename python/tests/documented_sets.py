@@ -1,0 +1,207 @@
+"""The data sets that the examples of the documentation name, written by the libraries of their formats."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+from conftest import MINI, ROOT, need
+
+FIXTURES = ROOT / "tests" / "fixtures" / "formats"
+#: Samples of the sets that are written here.
+COUNT = 24
+WRITERS: dict[str, Callable[[Path], None]] = {}
+
+
+def writes(*names: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
+    """Registers a function that writes the folder or file of this name."""
+
+    def add(write: Callable[[Path], None]) -> Callable[[Path], None]:
+        WRITERS.update(dict.fromkeys(names, write))
+        return write
+
+    return add
+
+
+def program(*arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", "warpfeed", *map(str, arguments)], check=True, capture_output=True)
+
+
+def jpegs() -> list[tuple[bytes, int, str]]:
+    """Small copies of pictures of `datasets/mini` with their labels and names, class after class."""
+    found = []
+    for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
+        found += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
+    return found
+
+
+def smaller(jpeg: Path) -> bytes:
+    """A picture at a quarter of its width and height, which decodes fast; itself without Pillow."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return jpeg.read_bytes()
+    out = io.BytesIO()
+    with Image.open(jpeg) as image:
+        image.reduce(4).save(out, "JPEG")
+    return out.getvalue()
+
+
+def npy(array: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+@writes("datasets")
+def mini(to: Path) -> None:
+    shutil.copytree(MINI, to / "mini")
+    for file in (to / "mini").rglob("*.jpg"):
+        file.write_bytes(smaller(file))
+
+
+@writes("train", "val", "photos", "photographs", "pictures", "logos")
+def folder(to: Path) -> None:
+    for content, _, name in jpegs():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        (to / f"{name}.jpg").write_bytes(content)
+
+
+@writes("imagenet")
+def imagenet(to: Path) -> None:
+    folder(to / "train")
+    folder(to / "val")
+
+
+@writes("radiographs")
+def radiographs(to: Path) -> None:
+    image = need("PIL.Image")
+    for number in range(COUNT):
+        pixels = np.random.default_rng(number).integers(0, 1 << 16, (20, 24), np.uint16)
+        (to / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels).save(to / "ab"[number % 2] / f"{number:02}.png")
+
+
+@writes("classes.txt")
+def classes(to: Path) -> None:
+    to.write_text("".join(f"{name}\n" for name in sorted({name.partition("/")[0] for *_, name in jpegs()})))
+
+
+@writes("train.lmdb", "train.tar")
+def packed(to: Path) -> None:
+    folder(to.parent / f"folder of {to.name}")
+    program("pack", to.parent / f"folder of {to.name}", to)
+
+
+@writes("train.csv")
+def table(to: Path) -> None:
+    lines = ["image_id,label,species,age,width,height,tags"]
+    for number, (_, label, _) in enumerate(jpegs()):
+        tags = ["indoors", "indoors,outdoors", "sleeping"][number % 3]
+        lines.append(f'{number:03},{label},{3 - label},{number / 4},{number},{2 * number},"{tags}"')
+    to.write_text("\n".join(lines) + "\n")
+
+
+@writes("images")
+def images(to: Path) -> None:
+    to.mkdir()
+    for number, (content, _, _) in enumerate(jpegs()):
+        (to / f"{number:03}.jpg").write_bytes(content)
+
+
+@writes("coco")
+def coco(to: Path) -> None:
+    program("synth", "--out", to, "--layout", "coco", "--images", 30, "--side", 64, "--classes", 4, "--seed", 9)
+    for split in ("train", "val"):
+        (to / split).rename(to / f"{split}2017")
+        (to / "annotations" / f"instances_{split}.json").rename(to / "annotations" / f"instances_{split}2017.json")
+
+
+@writes("coco.tar")
+def coco_tar(to: Path) -> None:
+    coco(to.parent / "coco of the tar")
+    program("pack", to.parent / "coco of the tar" / "annotations" / "instances_train2017.json", to)
+
+
+@writes("VOC2012")
+def voc(to: Path) -> None:
+    program("synth", "--out", to, "--layout", "voc", "--images", 30, "--side", 64, "--classes", 4, "--seed", 9)
+
+
+@writes("CamVid")
+def camvid(to: Path) -> None:
+    image = need("PIL.Image")
+    for split in ("train", "trainannot"):
+        (to / split).mkdir(parents=True)
+    for number, (content, _, _) in enumerate(jpegs()):
+        (to / "train" / f"{number:03}.jpg").write_bytes(content)
+        width, height = image.open(io.BytesIO(content)).size
+        values = np.random.default_rng(number).integers(0, 12, (height, width), np.uint8)
+        image.fromarray(values).save(to / "trainannot" / f"{number:03}.png")
+
+
+#: Numbers of tokens of the three texts of `texts.tar`.
+LENGTHS = [17, 300, 80]
+
+
+@writes("texts.tar")
+def texts(to: Path) -> None:
+    rows = [np.random.default_rng(length).integers(0, 1000, length) for length in LENGTHS]
+    samples = [{"tokens.npy": npy(row), "weight.txt": str(len(row)).encode()} for row in rows]
+    try:
+        import webdataset
+    except ImportError:
+        with tarfile.open(to, "w") as tar:
+            for number, sample in enumerate(samples):
+                for name, content in sample.items():
+                    member = tarfile.TarInfo(f"{number:06}.{name}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+        return
+    with webdataset.TarWriter(str(to)) as sink:
+        for number, sample in enumerate(samples):
+            sink.write({"__key__": f"{number:06}", **sample})
+
+
+@writes("mds")
+def mds(to: Path) -> None:
+    streaming = need("streaming")
+    columns = {"image": "jpeg", "label": "int", "species": "int", "age": "float32"}
+    with streaming.MDSWriter(columns=columns, out=str(to / "train"), size_limit=40_000) as out:
+        for number, (content, label, _) in enumerate(jpegs()):
+            out.write({"image": content, "label": label, "species": 3 - label, "age": np.float32(number / 4)})
+
+
+@writes("chunks")
+def chunks(to: Path) -> None:
+    """Tuples of LitData."""
+    shutil.copytree(FIXTURES / "litdata_zstd", to / "train")
+
+
+@writes("corpus")
+def corpus(to: Path) -> None:
+    to.mkdir()
+    tokens = np.random.default_rng(3).integers(0, 50257, 40 * 32 + 1).astype(np.uint16)
+    tokens[::19] = 50256
+    tokens.tofile(to / "part.bin")
+
+
+@writes("digits")
+def digits(to: Path) -> None:
+    datasets = need("datasets")
+    pixels = np.random.default_rng(5).integers(0, 256, (COUNT, 28 * 28)).tolist()
+    datasets.Dataset.from_dict({"image": pixels, "label": [n % 10 for n in range(COUNT)]}).save_to_disk(str(to))
+
+
+@writes("train.lance")
+def lance(to: Path) -> None:
+    library = need("lance")
+    pyarrow = need("pyarrow")
+    columns = {"image": [content for content, *_ in jpegs()], "label": [label for _, label, _ in jpegs()]}
+    library.write_dataset(pyarrow.table(columns), str(to))

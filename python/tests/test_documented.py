@@ -1,0 +1,291 @@
+"""Promise: every Python example of the pages and of the docstrings runs for 200 batches, without the garbage
+collector, with the same batches for one and for three workers. It leaves no thread and no descriptor."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import types
+from collections import Counter
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+import warpfeed
+from conftest import MINI, missing, need, tell
+from documented import (
+    BATCHES, BLOCKS, DOCSTRINGS, Block, Left, made_small, program, resident, run, uncollected,
+)  # fmt: skip
+from documented_sets import WRITERS, jpegs
+
+EVERY = [*BLOCKS, *DOCSTRINGS]
+
+#: What the text around an example gives it, by a part of the example's code.
+BEFORE = {
+    "right = model(images).argmax(1) == labels": """
+        import torch
+        torch.distributed.init_process_group("gloo")
+        model = lambda images: images.float().mean((2, 3))
+    """,
+    "for epoch in range(first_epoch, 90)": "first_epoch, first_batch = 1, 3",
+    "correct += jax.numpy.sum": """
+        import jax
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        loader = warpfeed.Loader("val", batch_size=3, last_batch="pad", output="numpy", rank=0, world_size=1)
+        state, predict = None, lambda state, images: images.sum((1, 2, 3)) % 4
+    """,
+    "lightning.Trainer(max_epochs=90)": """
+        import lightning
+        import warpfeed.lightning
+        from documented_models import Module
+        model = Module()
+    """,
+    "trainer = Trainer(model=model, args=args": """
+        import transformers
+        import warpfeed.hf
+        from documented_models import Classifier
+        model = Classifier()
+        args = transformers.TrainingArguments(
+            "runs", num_train_epochs=26, save_strategy="epoch", save_total_limit=1, report_to=[], use_cpu=True,
+            disable_tqdm=True,
+        )
+        # A run that was stopped after its first epoch.
+        class First(warpfeed.hf.Loaders, transformers.Trainer): pass
+        class Stop(transformers.TrainerCallback):
+            def on_epoch_end(self, args, state, control, **_): control.should_training_stop = True
+        First(model=model, args=args, callbacks=[Stop()], train_dataset=warpfeed.Loader(
+            "train", batch_size=3, shuffle=42, augment=warpfeed.Augment.train(32), normalize="imagenet", drop_last=True,
+            collate=warpfeed.collate.hf,
+        )).train()
+    """,
+    "for text in texts]": "texts = ['x' * length for length in (17, 300, 80)]",
+    "upload.read() for upload in uploads": """
+        import io
+        model, uploads = lambda images: images, [io.BytesIO(PICTURES[0]), io.BytesIO(b"no picture")]
+    """,
+    "asyncio.wrap_future": """
+        import asyncio
+        import torch
+        uploads, model = PICTURES[:3], lambda images: images.float().mean((2, 3))
+        decoder = warpfeed.Decoder(max_batch=8, augment=Augment.eval(36, 32), normalize="imagenet", output="torch")
+    """,
+    'boxes = model(batch["image"])': """
+        import numpy as np
+        def model(images):
+            boxes = np.ones((len(images), 2, 4), np.float32)
+            return boxes if isinstance(images, np.ndarray) else images.new_tensor(boxes).float()
+    """,
+    "warpfeed.pack(my_dataset": """
+        import types
+        my_dataset, bar = [(picture, 0) for picture in PICTURES], types.SimpleNamespace(n=0, update=lambda n: None)
+    """,
+    "warpfeed.Loader(data, fields=": "import functools; data = 'coco/annotations/instances_train2017.json'",
+    "mesh = jax.make_mesh": "import jax, warpfeed.jax; step = lambda state, images, labels: images.sum(); state = None",
+    "import ray.train": """
+        import types, sys
+        train = types.ModuleType("ray.train")
+        def get_context(): raise RuntimeError("no worker of Ray Train")
+        train.get_context, train.get_checkpoint, train.report = get_context, lambda: None, lambda *_, **__: None
+        train.Checkpoint = types.SimpleNamespace(from_directory=lambda folder: folder)
+        sys.modules["ray"], sys.modules["ray.train"] = types.ModuleType("ray"), train
+        sys.modules["ray"].train = train
+    """,
+}  # fmt: skip
+
+#: What the text around an example does with it.
+AFTER = {
+    "import ray.train": "train_loop_per_worker({})",
+    "def on_submitit(executor)": "[pack(part) for part in range(PARTS)]; warpfeed.merge('/shared/packed/train.tar')",
+    "async def answer(uploads": "[await answer(PICTURES[:3]) for _ in range(200)]",
+    "report = warpfeed.pack": "loader = warpfeed.Loader('mini.lmdb', batch_size=3, augment=SMALL)",
+    "warpfeed.pack(my_dataset": "loader = warpfeed.Loader('train.lmdb', batch_size=3, augment=SMALL)",
+    'warpfeed.merge("train.tar")': "loader = warpfeed.Loader('train.tar', batch_size=3, augment=SMALL)",
+    "part=(3, 64)": "loader = warpfeed.Loader('s3://bucket/packed/train.tar', batch_size=3)",
+}
+
+#: Examples that do not run here, by a part of their code, with the reason.
+NOT_RUN: dict[str, str] = {}
+
+
+def told(of: dict[str, str], block: Block) -> str:
+    return "\n".join(textwrap.dedent(text) for part, text in of.items() if part in block.code)
+
+
+def text_of(block: Block, here: Path) -> tuple[str, str]:
+    """What comes before the block, and the block with what comes after it."""
+    before, code = told(BEFORE, block), f"{made_small(block)}\n{told(AFTER, block)}"
+    if block.is_docstring:
+        before = f"from warpfeed import *\n{before}"
+    if "init_process_group()" in code:
+        code = code.replace("init_process_group()", "init_process_group('gloo')")
+    if not cuda():
+        code = code.replace('"cuda"', '"cpu"')
+    code = code.replace('if __name__ == "__main__":', 'if __name__ == "__main__" or "DRIVEN" in globals():')
+    return before, re.sub(r"([\"'])/(shared|local)/", rf"\1{here}/\2/", code)
+
+
+def cuda() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
+def libraries(code: str) -> set[str]:
+    """Modules of other projects that a program imports."""
+    names = set()
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    for node in ast.walk(compile(code, "example", "exec", flags)):
+        found = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.append(node.module)
+        for name in found:
+            top, _, module = name.partition(".")
+            if top == "warpfeed" and module in ("hf", "jax", "lightning", "ray"):
+                names.add({"hf": "transformers"}.get(module, module))
+            elif top not in sys.stdlib_module_names and top not in ("warpfeed", "numpy", "documented_models"):
+                names.add(top)
+    return names
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the data sets; each is written when an example first names it."""
+    return tmp_path_factory.mktemp("shop")
+
+
+def stock(shop: Path, here: Path, code: str) -> None:
+    """Puts the data sets that the code names into the folder `here`."""
+    for name, write in WRITERS.items():
+        if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
+            rf"pack\([^,]*, \"{re.escape(name)}\"", code
+        ):
+            continue
+        if not (shop / name).exists():
+            write(shop / name)
+        shared = f"/shared/{name}" in code
+        to = here / "shared" / name if shared else here / name
+        to.parent.mkdir(exist_ok=True)
+        to.symlink_to(shop / name)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables of a server with S3's interface, whose bucket has the data sets of the examples."""
+    need("moto")
+    boto3 = need("boto3")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    here = tmp_path_factory.mktemp("store")
+    WRITERS["train"](here / "train")
+    warpfeed.pack(MINI, here / "train-000.tar")
+    warpfeed.pack(MINI, here / "train-001.tar")
+    server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)], stdout=-3, stderr=-3)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        names = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
+        client = boto3.client("s3", endpoint_url=url, **names)
+        answers(port)
+        client.create_bucket(Bucket="bucket")
+        for file in sorted(path for path in here.rglob("*") if path.is_file()):
+            client.upload_file(str(file), "bucket", file.relative_to(here).as_posix())
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+        yield {"AWS_ENDPOINT_URL": url, **keys}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def answers(port: int) -> None:
+    """Waits until a server listens."""
+    for _ in range(300):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing listens at port {port}")
+
+
+COVERED: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def covered() -> Iterator[None]:
+    yield
+    said = ", ".join(f"{count} {what}" for what, count in sorted(COVERED.items()))
+    tell(f"examples: {said}")
+
+
+def test_every_example_is_run_or_listed_and_no_list_is_stale() -> None:
+    assert len(BLOCKS) >= 60 and len(DOCSTRINGS) >= 15
+    for part in [*BEFORE, *AFTER, *NOT_RUN]:
+        assert any(part in block.code for block in EVERY), f"no example has {part!r}"
+
+
+@pytest.mark.parametrize("block", [block for block in EVERY if not told(NOT_RUN, block)], ids=repr)
+def test_an_example_runs_for_many_batches_with_one_and_three_workers(
+    block: Block, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    before, code = text_of(block, tmp_path)
+    if "torch.cuda" in code and not cuda():
+        missing("cuda", "the example uses a device")
+    for library in sorted(libraries(f"{before}\n{block.code}") - ({"ray"} if "import ray.train" in code else set())):
+        need(library)
+    if "s3://" in code:
+        for name, value in request.getfixturevalue("store").items():
+            monkeypatch.setenv(name, value)
+    for name in ("ray", "ray.train"):
+        if "import ray.train" in code:
+            monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    if "distributed=True" in code:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        for name, value in {
+            "RANK": 0,
+            "WORLD_SIZE": 1,
+            "LOCAL_RANK": 0,
+            "LOCAL_WORLD_SIZE": 1,
+            "MASTER_PORT": port,
+        }.items():
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    pictures = [content for content, *_ in jpegs()]
+    digests = []
+    monkeypatch.syspath_prepend(tmp_path)
+    for workers in (1, 3):
+        here = tmp_path / f"with {workers}"
+        here.mkdir()
+        before, code = text_of(block, here)
+        stock(shop, here, f"{before}\n{code}")
+        monkeypatch.chdir(here)
+        # Processes of a function import the example.
+        name = f"example_{workers}"
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+        module = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        names = module.__dict__
+        names.update(DRIVEN=True, PICTURES=pictures, SMALL=warpfeed.Augment.eval(36, 32))
+        exec(compile("import warpfeed\n" + before, f"before {block!r}", "exec"), names)
+        left, used = Left.now(), resident()
+        with uncollected():
+            digests.append(run(program(block, workers, code), names, bool(re.search(r"\bepoch\b", code)), pictures))
+            if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
+                sys.modules["torch"].distributed.destroy_process_group()
+            found = Left.at_most(left) if digests[1:] else left
+        # Libraries start threads, open files and take memory the first time.
+        if digests[1:]:
+            assert found.threads <= left.threads, "threads stay"
+            assert found.descriptors <= left.descriptors, "descriptors stay"
+            assert resident() - used < 64 << 20, "memory stays"
+    one, three = digests
+    assert [len(seen) for seen in one] == [len(seen) for seen in three]
+    assert one == three, "the batches depend on the number of workers"
+    # A loader that the example replaces may have given fewer.
+    assert not one or max(map(len, one)) >= BATCHES
+    COVERED.update({"examples": 1, "loaders and decoders": len(one), "batches": sum(map(len, one + three))})
