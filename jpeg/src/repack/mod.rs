@@ -3,14 +3,14 @@
 //! 1. `tokens`: a picture as Huffman symbols, from a sequential scan or from coefficient planes.
 //! 2. `tables`: the Huffman tables, standard or optimised for the picture.
 //! 3. `write`: marker segments and data.
-//! 4. `repack`: [`repack()`], which runs these steps.
+//! 4. `rewrite`: [`repack()`], which runs these steps.
 
-mod repack;
+mod rewrite;
 mod tables;
 mod tokens;
 mod write;
 
-pub use repack::repack;
+pub use rewrite::repack;
 
 #[cfg(test)]
 #[path = "../../tests/fuzz/repack.rs"]
