@@ -87,7 +87,7 @@ SMALLER = [
 #: Numbers of examples that run as they are elsewhere (`test_docs.py`). They appear in the checks of the examples, too.
 SMALLER_STILL = [
     (r"\b16\b", "2"),
-    (r"\bbatch_size=8\b", "batch_size=2"),
+    (r"\bbatch_size=(8|32)\b", "batch_size=2"),
     (r"train\((64|96)\)", "train(24)"),
     (r"\b64, 64\b", "24, 24"),
     (r"\b64, 64, 3\b", "24, 24, 3"),
