@@ -172,7 +172,7 @@ def stock(shop: Path, here: Path, code: str) -> None:
     """Puts the data sets that the code names into the folder `here`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
-            rf"pack\([^,]*, \"{re.escape(name)}\"", code
+            rf"(?:pack\([^,]*, |\.to\()\"{re.escape(name)}\"", code
         ):
             continue
         if not (shop / name).exists():
