@@ -63,6 +63,7 @@ BEFORE = {
             "train", batch_size=3, shuffle=42, augment=warpfeed.Augment.train(32), normalize="imagenet", drop_last=True,
             collate=warpfeed.collate.hf,
         )).train()
+        args.save_strategy = transformers.trainer_utils.SaveStrategy.NO
     """,
     "for text in texts]": "texts = ['x' * length for length in (17, 300, 80)]",
     "upload.read() for upload in uploads": """
