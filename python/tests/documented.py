@@ -87,7 +87,8 @@ SMALLER = [
 #: Numbers of examples that run as they are elsewhere (`test_docs.py`). They appear in the checks of the examples, too.
 SMALLER_STILL = [
     (r"\b16\b", "2"),
-    (r"\bbatch_size=8\b", "batch_size=2"),
+    (r"\bbatch_size=(8|32)\b", "batch_size=2"),
+    (r"\bbatch_size=64\b", "batch_size=4"),
     (r"train\((64|96)\)", "train(24)"),
     (r"\b64, 64\b", "24, 24"),
     (r"\b64, 64, 3\b", "24, 24, 3"),
@@ -116,7 +117,7 @@ def made_small(block: Block) -> str:
 
 
 class Prepared(ast.NodeTransformer):
-    """Gives the loaders of a program a number of workers, and a bound on their waits."""
+    """Gives the loaders of a program a number of workers, a bound on their waits, and small images and batches."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -129,6 +130,8 @@ class Prepared(ast.NodeTransformer):
             values: dict[str, ast.expr] = {"num_workers": ast.Constant(self.workers)}
             if called != "Decoder":
                 values["timeout"] = ast.Constant(20)
+            if called == "Loader" and not {None, "global_batch_size"} & given:
+                values["batch_size"] = ast.Constant(3)
             # The default size takes long, and data without pictures has none.
             if (
                 called != "DataModule"

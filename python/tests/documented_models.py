@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-import torch
 
-if "transformers" in sys.modules:
+def classifier() -> Any:
+    """A classifier in the form that Hugging Face's `Trainer` calls."""
+    import torch
 
     class Classifier(torch.nn.Module):
-        """A classifier in the form that Hugging Face's `Trainer` calls."""
-
         def __init__(self) -> None:
             super().__init__()
             self.head = torch.nn.Linear(3, 4)
@@ -20,9 +18,13 @@ if "transformers" in sys.modules:
             logits = self.head(pixel_values.float().mean((2, 3)))
             return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
+    return Classifier()
 
-if "lightning" in sys.modules:
+
+def module() -> Any:
+    """A module of Lightning."""
     import lightning
+    import torch
 
     class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -38,3 +40,5 @@ if "lightning" in sys.modules:
 
         def configure_optimizers(self):  # type: ignore[no-untyped-def]
             return torch.optim.SGD(self.parameters(), 0.01)
+
+    return Module()

@@ -34,8 +34,8 @@ BEFORE = {
         model = lambda images: images.float().mean((2, 3))
     """,
     "for epoch in range(first_epoch, 90)": "first_epoch, first_batch = 1, 3",
-    "correct += jax.numpy.sum": """
-        import jax
+    "shard((*batch, batch.valid), sharding)": """
+        import jax, warpfeed.jax
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         loader = warpfeed.Loader("val", batch_size=3, last_batch="pad", output="numpy", rank=0, world_size=1)
         state, predict = None, lambda state, images: images.sum((1, 2, 3)) % 4
@@ -43,17 +43,17 @@ BEFORE = {
     "lightning.Trainer(max_epochs=90)": """
         import lightning
         import warpfeed.lightning
-        from documented_models import Module
-        model = Module()
+        from documented_models import module
+        model = module()
     """,
     "trainer = Trainer(model=model, args=args": """
         import transformers
         import warpfeed.hf
-        from documented_models import Classifier
-        model = Classifier()
+        from documented_models import classifier
+        model = classifier()
         args = transformers.TrainingArguments(
-            "runs", num_train_epochs=26, save_strategy="epoch", save_total_limit=1, report_to=[], use_cpu=True,
-            disable_tqdm=True,
+            "runs", num_train_epochs=26, per_device_train_batch_size=3, save_strategy="epoch", save_total_limit=1,
+            report_to=[], use_cpu=True, disable_tqdm=True,
         )
         # A run that was stopped after its first epoch.
         class First(warpfeed.hf.Loaders, transformers.Trainer): pass
@@ -63,6 +63,7 @@ BEFORE = {
             "train", batch_size=3, shuffle=42, augment=warpfeed.Augment.train(32), normalize="imagenet", drop_last=True,
             collate=warpfeed.collate.hf,
         )).train()
+        args.save_strategy = transformers.trainer_utils.SaveStrategy.NO
     """,
     "for text in texts]": "texts = ['x' * length for length in (17, 300, 80)]",
     "upload.read() for upload in uploads": """
@@ -83,7 +84,10 @@ BEFORE = {
     """,
     "warpfeed.pack(my_dataset": """
         import types
-        my_dataset, bar = [(picture, 0) for picture in PICTURES], types.SimpleNamespace(n=0, update=lambda n: None)
+        class Data:
+            def __len__(self): return len(PICTURES)
+            def __getitem__(self, index): return PICTURES[index], 0
+        my_dataset, bar = Data(), types.SimpleNamespace(n=0, update=lambda n: None)
     """,
     "warpfeed.Loader(data, fields=": "import functools; data = 'coco/annotations/instances_train2017.json'",
     "mesh = jax.make_mesh": "import jax, warpfeed.jax; step = lambda state, images, labels: images.sum(); state = None",
@@ -101,7 +105,11 @@ BEFORE = {
 #: What the text around an example does with it.
 AFTER = {
     "import ray.train": "train_loop_per_worker({})",
-    "def on_submitit(executor)": "[pack(part) for part in range(PARTS)]; warpfeed.merge('/shared/packed/train.tar')",
+    "def on_submitit(executor)": """
+        [pack(part) for part in range(PARTS)]
+        warpfeed.merge("/shared/packed/train.tar")
+        loader = warpfeed.Loader("/shared/packed/train.tar", batch_size=3, augment=SMALL)
+    """,
     "async def answer(uploads": "[await answer(PICTURES[:3]) for _ in range(200)]",
     "report = warpfeed.pack": "loader = warpfeed.Loader('mini.lmdb', batch_size=3, augment=SMALL)",
     "warpfeed.pack(my_dataset": "loader = warpfeed.Loader('train.lmdb', batch_size=3, augment=SMALL)",
@@ -165,7 +173,7 @@ def stock(shop: Path, here: Path, code: str) -> None:
     """Puts the data sets that the code names into the folder `here`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
-            rf"pack\([^,]*, \"{re.escape(name)}\"", code
+            rf"(?:pack\([^,]*, |\.to\()\"{re.escape(name)}\"", code
         ):
             continue
         if not (shop / name).exists():
