@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::held::{Held, HeldFile, are_unchanged};
+use super::medium::{Held, HeldFile, are_unchanged};
 use super::value::{Element, Numbers};
 use super::{Npy, Sample, Source};
 use crate::error::{Error, ErrorKind, Result};

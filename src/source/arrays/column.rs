@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::source::bytes::room;
 use crate::source::elements::Dtype;
-use crate::source::held::{Held, HeldFile};
+use crate::source::medium::{Held, HeldFile};
 use crate::source::record::{Found, Part};
 
 /// An array. Its first axis counts the samples.

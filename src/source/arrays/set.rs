@@ -14,7 +14,7 @@ use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::source::grants::Grant;
-use crate::source::held::{HeldFile, are_unchanged};
+use crate::source::medium::{HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::record::{Found, Named, Part, Rows, Survey, Wanted, is_label};
 use crate::source::splits::files_in;

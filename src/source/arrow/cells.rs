@@ -10,7 +10,7 @@ use super::schema::{Field, Kind};
 use super::stream::Batch;
 use crate::error::{Error, Result};
 use crate::source::Value;
-use crate::source::held::{Held, HeldFile};
+use crate::source::medium::{Held, HeldFile};
 use crate::source::record::{Found, Part};
 use crate::source::value::{AXES, Element};
 

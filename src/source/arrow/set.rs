@@ -8,7 +8,7 @@ use super::stream::{Batch, Stream};
 use crate::error::{Error, Result};
 use crate::source::features::{Features, FileFeatures};
 use crate::source::file::{self, is_below};
-use crate::source::held::{HeldFile, are_unchanged};
+use crate::source::medium::{HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
 use crate::source::record::{Column, Columns, Found, Holds, other_columns, sniffed};

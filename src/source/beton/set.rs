@@ -4,8 +4,8 @@ use std::sync::Arc;
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
 use super::rows::BetonRows;
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
 use crate::source::items::{Items, Rows, Samples};
+use crate::source::medium::HeldFile;
 use crate::source::{Options, Source};
 
 /// Opens a `.beton` file.

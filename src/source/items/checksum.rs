@@ -8,7 +8,7 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash32, XxHash64};
 
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
+use crate::source::medium::HeldFile;
 use crate::source::stop;
 
 /// Bytes that are hashed at a time.

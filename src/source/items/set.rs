@@ -11,7 +11,7 @@ use super::Checksum;
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::bytes::room;
-use crate::source::held::{Held, HeldFile, are_unchanged};
+use crate::source::medium::{Held, HeldFile, are_unchanged};
 use crate::source::record::Found;
 use crate::source::{Follow, Lookahead, Object};
 use crate::trace::NetworkStats;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::index::{Chunk, Index};
 use super::rows::LitRows;
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
 use crate::source::items::{Items, Layout, MOST_INDEX, Rows, Samples, Unpack, read_offsets, unpacked};
+use crate::source::medium::HeldFile;
 use crate::source::parallel::in_parallel;
 use crate::source::{Arrow, Options, Source, file};
 

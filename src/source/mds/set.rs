@@ -4,8 +4,8 @@ use std::sync::Arc;
 use super::index::{Index, Shard};
 use super::rows::MdsRows;
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
 use crate::source::items::{Checksum, Items, MOST_INDEX, Rows, Samples, Unpack, read_offsets, unpacked};
+use crate::source::medium::HeldFile;
 use crate::source::parallel::in_parallel;
 use crate::source::{Options, Source, file};
 

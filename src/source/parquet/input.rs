@@ -9,7 +9,7 @@ use parquet::errors::ParquetError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::ahead::Remote;
 use crate::source::bytes::room;
-use crate::source::held::{Held, HeldFile};
+use crate::source::medium::{Held, HeldFile};
 
 /// Maximum number of bytes that are read at once.
 const MOST: u64 = 1 << 30;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Remote};
 use crate::source::features::{Features, FileFeatures};
 use crate::source::grants::Grant;
-use crate::source::held::{Held, HeldFile, are_unchanged};
+use crate::source::medium::{Held, HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
 use crate::source::record::{Column, Columns, Found, Holds, other_columns, sniffed};

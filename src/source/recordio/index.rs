@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 use super::record::{FRAME, Turn, frame, padded};
 use crate::error::{Error, Result};
 use crate::source::file;
-use crate::source::held::HeldFile;
 use crate::source::kept::{self, Decoder, Encoder};
+use crate::source::medium::HeldFile;
 
 /// Maximum size of an `.idx` file. One of 40 million records has 1 GiB.
 const MOST: u64 = 1 << 30;

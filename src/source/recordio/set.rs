@@ -5,8 +5,8 @@ use super::index::{Entry, entries};
 use super::record::{FRAME, frame};
 use super::rows::{HEADER, Labels, RecordRows, columns, integer};
 use crate::error::Result;
-use crate::source::held::HeldFile;
 use crate::source::items::{Items, Rows, Samples};
+use crate::source::medium::HeldFile;
 use crate::source::{Options, Source};
 
 /// Opens a RecordIO file, with the `.idx` file next to it if there is one.

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, counted};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
 use crate::source::bytes::{Medium, room};
 use crate::source::hash::Hash;
-use crate::source::held::{Held, HeldFile, are_unchanged};
+use crate::source::medium::{Held, HeldFile, are_unchanged};
 use crate::source::parallel::in_parallel;
 use crate::source::sample::MAX_FIELDS;
 use crate::source::{Follow, Lookahead, Object, Sample, Source};

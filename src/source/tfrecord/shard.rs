@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::source::bytes::Bytes;
-use crate::source::held::{Held, HeldFile};
 use crate::source::kept::{self, Decoder, Encoder};
+use crate::source::medium::{Held, HeldFile};
 use crate::source::record::Part;
 
 /// Minimum size of a file whose index is kept. Reading the lengths of a smaller one is fast.

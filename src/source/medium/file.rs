@@ -14,16 +14,16 @@ use std::sync::{Mutex, PoisonError};
 
 use memmap2::Mmap;
 
-use super::Object;
-use super::bytes::{Bytes, Medium, Unmapped, room};
-use super::identity::Identity;
-use super::pages::{Map, fetch};
 use crate::error::{Error, Result};
+use crate::source::Object;
+use crate::source::bytes::{Bytes, Medium, Unmapped, room};
+use crate::source::identity::Identity;
+use crate::source::pages::{Map, fetch};
 
 /// A file of a data set, and whether it has changed since it was opened.
-pub(super) struct HeldFile {
-    pub(super) path: PathBuf,
-    pub(super) held: Held,
+pub(in crate::source) struct HeldFile {
+    pub(in crate::source) path: PathBuf,
+    pub(in crate::source) held: Held,
     /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
     looked: AtomicU64,
     /// The error of every read once the file has changed.
@@ -31,7 +31,7 @@ pub(super) struct HeldFile {
 }
 
 /// The bytes of a file.
-pub(super) enum Held {
+pub(in crate::source) enum Held {
     Map { map: Mmap, identity: Identity },
     Read(Box<dyn Medium>),
     Stored(Object),
@@ -39,7 +39,7 @@ pub(super) enum Held {
 
 impl Held {
     /// The bytes of a file on this machine.
-    pub(super) fn bytes(&self) -> Box<dyn Bytes + '_> {
+    pub(in crate::source) fn bytes(&self) -> Box<dyn Bytes + '_> {
         match self {
             Held::Map { map, .. } => Box::new(&map[..]),
             Held::Read(medium) => Box::new(&**medium),
@@ -96,9 +96,9 @@ impl HeldFile {
     ///
     /// # Errors
     /// If it is not a regular file, or cannot be opened or mapped.
-    pub(super) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
+    pub(in crate::source) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
         let io = |e: std::io::Error| Error::io(path, &e);
-        let file = super::file::open(path).map_err(io)?;
+        let file = crate::source::file::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         let identity = Identity::of(&metadata);
         let held = if mapped {
@@ -113,7 +113,7 @@ impl HeldFile {
 
     /// A file that is only in memory.
     #[cfg(test)]
-    pub(super) fn in_memory(bytes: Vec<u8>) -> Self {
+    pub(in crate::source) fn in_memory(bytes: Vec<u8>) -> Self {
         struct Memory(Vec<u8>);
         impl Medium for Memory {
             fn len(&self) -> u64 {
@@ -133,7 +133,7 @@ impl HeldFile {
     }
 
     /// Its length when it was opened.
-    pub(super) fn len(&self) -> u64 {
+    pub(in crate::source) fn len(&self) -> u64 {
         match &self.held {
             Held::Map { map, .. } => map.len() as u64,
             Held::Read(medium) => medium.len(),
@@ -142,7 +142,7 @@ impl HeldFile {
     }
 
     /// The object of a store.
-    pub(super) fn stored(object: Object) -> Self {
+    pub(in crate::source) fn stored(object: Object) -> Self {
         Self::new(PathBuf::from(&object.url), Held::Stored(object))
     }
 
@@ -155,7 +155,7 @@ impl HeldFile {
     ///
     /// # Errors
     /// If it has changed.
-    pub(super) fn look(&self, looks: u64) -> Result<()> {
+    pub(in crate::source) fn look(&self, looks: u64) -> Result<()> {
         // The check is of the file and publishes no memory, so it needs no ordering.
         if self.looked.load(Ordering::Relaxed) >= looks {
             return Ok(());
@@ -175,7 +175,7 @@ impl HeldFile {
 
     /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
     #[cfg(test)]
-    pub(super) fn looked(&self) -> u64 {
+    pub(in crate::source) fn looked(&self) -> u64 {
         self.looked.load(Ordering::Relaxed)
     }
 
@@ -183,7 +183,7 @@ impl HeldFile {
     ///
     /// # Panics
     /// For a file on this machine.
-    pub(super) fn object(&self) -> &Object {
+    pub(in crate::source) fn object(&self) -> &Object {
         match &self.held {
             Held::Stored(object) => object,
             _ => unreachable!("only files in a store are read ahead"),
@@ -194,7 +194,7 @@ impl HeldFile {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub(super) fn get<'a>(&'a self, at: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    pub(in crate::source) fn get<'a>(&'a self, at: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (start, end) = (at.min(self.len()), at.saturating_add(len).min(self.len()));
         let read = match &self.held {
             Held::Map { map, .. } => {
@@ -214,7 +214,7 @@ impl HeldFile {
     /// # Errors
     /// If they cannot be loaded. If the file is still long enough, the medium failed, and the error
     /// may be transient.
-    pub(super) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
+    pub(in crate::source) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
         fetch(bytes, Map::Usual).map_err(|e| {
             let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
             if still_long { e.transient() } else { e }
@@ -227,7 +227,10 @@ const MOST_CHECKED: usize = 64;
 
 /// Whether `files` are unchanged, as far as that takes little time: a store takes longer to ask,
 /// and so do many files on a network.
-pub(super) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a HeldFile> + Clone, looks: u64) -> bool {
+pub(in crate::source) fn are_unchanged<'a>(
+    files: impl ExactSizeIterator<Item = &'a HeldFile> + Clone,
+    looks: u64,
+) -> bool {
     let quick = files.len() <= MOST_CHECKED && files.clone().all(|file| file.held.is_file());
     !quick || files.clone().all(|file| file.look(looks).is_ok())
 }
