@@ -77,7 +77,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |folder| is_mds(Path::new(INDEX), &folder.start(INDEX)),
         is_file: is_mds,
         open: mds,
-        open_url: None,
+        open_url: Some(|url, options| mds(Path::new(url), options)),
     },
     DataFormat {
         name: "litdata",
@@ -86,7 +86,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |folder| is_litdata(Path::new(INDEX), &folder.start(INDEX)),
         is_file: is_litdata,
         open: litdata,
-        open_url: None,
+        open_url: Some(|url, options| litdata(Path::new(url), options)),
     },
     DataFormat {
         name: "arrow",
@@ -114,7 +114,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: |_, _| false,
         open: beton,
-        open_url: None,
+        open_url: Some(|url, options| beton(Path::new(url), options)),
     },
     DataFormat {
         name: "recordio",
@@ -123,7 +123,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: is_recordio,
         open: recordio,
-        open_url: None,
+        open_url: Some(|url, options| recordio(Path::new(url), options)),
     },
     DataFormat {
         name: "npy",

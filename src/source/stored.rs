@@ -4,7 +4,8 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{AHEAD, Parts, Remote, identity};
+use super::ahead::{AHEAD, Parts, Remote};
+use super::bytes::room;
 use super::store::Stores;
 use super::{Follow, Lookahead, NextUse, Object, Place};
 use crate::error::{Error, Result};
@@ -21,25 +22,17 @@ pub(super) struct Stored {
 }
 
 struct Set {
-    objects: Vec<Object>,
+    objects: Arc<[Object]>,
     /// The object of each file of each sample.
     files: Vec<u32>,
     /// Number of files of a sample.
     width: usize,
 }
 
-impl Parts for Set {
+impl Set {
     fn part(&self, number: u64) -> Option<(u32, Range<u64>)> {
         let object = *self.files.get(usize::try_from(number).ok()?)?;
         Some((object, 0..self.objects.get(object as usize)?.len))
-    }
-
-    fn object(&self, number: u32) -> &Object {
-        &self.objects[number as usize]
-    }
-
-    fn identity(&self) -> u64 {
-        identity(self.objects.iter())
     }
 }
 
@@ -140,7 +133,7 @@ impl Stored {
             None => listed(&remote, folder)?,
         };
         let files = urls.iter().map(|url| url.as_ref().and_then(|url| find(&objects, url)).unwrap_or(ABSENT)).collect();
-        Ok(Stored { remote, set: Arc::new(Set { objects, files, width }) })
+        Ok(Stored { remote, set: Arc::new(Set { objects: objects.into(), files, width }) })
     }
 
     /// Reads file `place` of a sample, which is at `url`.
@@ -158,7 +151,9 @@ impl Stored {
         let Some((object, range)) = self.set.part(number) else {
             return Err(Error::in_source("the object does not exist").at_path(url));
         };
-        self.remote.read(number, self.set.object(object), range, scratch)
+        let to = room(scratch, range.end)?;
+        self.remote.read(number, &self.set.objects[object as usize], 0, to)?;
+        Ok(to)
     }
 
     /// Follows the samples of `order`.
@@ -175,7 +170,8 @@ impl Stored {
             NextUse::Unknown => Position::Unknown,
         };
         let files = Lookahead::new(order.bytes(), move |epoch| all.batches(epoch), files).with_next(next);
-        self.remote.follow(files, self.set.clone())
+        let set = self.set.clone();
+        self.remote.follow(files, Parts::new(self.set.objects.clone(), move |number| set.part(number)))
     }
 
     pub(super) fn network(&self) -> NetworkStats {

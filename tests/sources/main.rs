@@ -35,6 +35,7 @@ mod named_files;
 mod network;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod ranges;
 mod recordio;
 mod records;
 mod replaced;

@@ -24,30 +24,23 @@ impl Remote {
         Remote { store, followers: Mutex::default(), counts: Arc::default() }
     }
 
-    /// Reads `range` of `object`, the part of `sample`, into `scratch`. Waits for the request that
+    /// Fills `to` from offset `at` of `object` with the part of `sample`. Waits for the request that
     /// contains it, if there is one.
     ///
     /// # Errors
     /// With the URL, the range and the cause. Never transient: the request was repeated.
-    pub(in crate::source) fn read<'a>(
-        &self,
-        sample: u64,
-        object: &Object,
-        range: Range<u64>,
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8]> {
-        let to = room(scratch, range.end - range.start)?;
+    pub(in crate::source) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
-            return Ok(to);
+            return Ok(());
         }
         for follower in self.followers() {
-            if follower.read(sample, range.clone(), to)? {
-                return Ok(to);
+            if follower.read(sample, at..at + to.len() as u64, to)? {
+                return Ok(());
             }
         }
-        self.direct(object, range.start, to)?;
+        self.direct(object, at, to)?;
         self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
-        Ok(to)
+        Ok(())
     }
 
     fn followers(&self) -> Vec<Arc<Fetcher>> {
@@ -164,7 +157,7 @@ impl Remote {
     }
 
     /// Follows `order`, if it has room.
-    pub(in crate::source) fn follow(&self, order: Lookahead, parts: Arc<dyn Parts>) -> Option<Box<dyn Follow>> {
+    pub(in crate::source) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Follow>> {
         if order.bytes() == 0 {
             return None;
         }

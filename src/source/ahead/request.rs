@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
@@ -19,15 +19,33 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// The objects of a data set, and the part that each sample needs.
-pub(in crate::source) trait Parts: Send + Sync {
-    /// Number of the object of a sample, and the range in it. `None` for a sample that is not read
-    /// ahead.
-    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)>;
+pub(in crate::source) struct Parts {
+    objects: Arc<[Object]>,
+    find: Box<dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync>,
+}
 
-    fn object(&self, number: u32) -> &Object;
+impl Parts {
+    /// `find` returns the number of the object of a sample, and the range in it. `None` for a
+    /// sample that is not read ahead.
+    pub(in crate::source) fn new(
+        objects: Arc<[Object]>,
+        find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
+    ) -> Self {
+        Parts { objects, find: Box::new(find) }
+    }
+
+    pub(super) fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
+        (self.find)(sample)
+    }
+
+    pub(super) fn object(&self, number: u32) -> &Object {
+        &self.objects[number as usize]
+    }
 
     /// A hash of the versions of all objects, by which samples have the same number everywhere.
-    fn identity(&self) -> u64;
+    pub(super) fn identity(&self) -> u64 {
+        identity(self.objects.iter())
+    }
 }
 
 /// A hash of the versions of `objects`, in this order.

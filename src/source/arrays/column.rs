@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::source::bytes::room;
 use crate::source::elements::Dtype;
-use crate::source::medium::{Held, HeldFile};
+use crate::source::medium::HeldFile;
 use crate::source::record::{Found, Part};
 
 /// An array. Its first axis counts the samples.
@@ -137,25 +137,14 @@ impl Column {
             }
             Place::File { number, offset } => {
                 let (file, at) = (&files[*number], offset + index as u64 * row as u64);
-                match &file.held {
-                    Held::Map { map, .. } => {
-                        let bytes = &map[at as usize..][..row];
-                        file.load(bytes, at + row as u64).map_err(|e| e.at_path(&file.path))?;
-                        bytes
-                    }
-                    Held::Read(medium) => {
-                        let start = page.len();
-                        page.try_reserve(row).map_err(|_| Error::in_source(format!("no memory for {row} bytes")))?;
-                        page.resize(start + row, 0);
-                        medium.read_ranges(&mut [(at, &mut page[start..])])?;
-                        if self.dtype.is_native() {
-                            return Ok(Part::since(start, page));
-                        }
-                        let stored = page.split_off(start);
+                match file.part(None, at..at + row as u64, page).map_err(|e| e.at_path(&file.path))? {
+                    Part::Borrowed(bytes) => bytes,
+                    Part::Page(place) if self.dtype.is_native() => return Ok(Part::Page(place)),
+                    Part::Page(place) => {
+                        let stored = page.split_off(place.start);
                         self.dtype.convert(&stored, page);
-                        return Ok(Part::since(start, page));
+                        return Ok(Part::since(place.start, page));
                     }
-                    Held::Stored(_) => unreachable!("arrays are on this machine"),
                 }
             }
         };
@@ -223,13 +212,8 @@ impl Heap {
                 if size < u64::from(len) {
                     return Err(damaged(&format!("{len} bytes, of which the heap has {size}")));
                 }
-                if let Held::Map { map, .. } = &file.held {
-                    let bytes = &map[at as usize + 16..][..len as usize];
-                    return file.load(bytes, next).map(|()| Part::Borrowed(bytes)).map_err(|e| e.at_path(&file.path));
-                }
-                let from = page.len();
-                page.extend_from_slice(file.get(at + 16, u64::from(len), &mut scratch)?);
-                return Ok(Part::since(from, page));
+                let place = at + 16..at + 16 + u64::from(len);
+                return file.part(None, place, page).map_err(|e| e.at_path(&file.path));
             }
             // A heap may begin anywhere.
             at = start + (next - start).next_multiple_of(8);

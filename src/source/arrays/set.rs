@@ -223,7 +223,7 @@ fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Ve
         let (mut files, mut columns) = (Vec::new(), Vec::new());
         for (place, name) in chosen {
             let file = open(&paths[place])?;
-            columns.push(numpy::npy(&*file.held.bytes(), name, files.len()).map_err(|e| e.at_path(&paths[place]))?);
+            columns.push(numpy::npy(&*file, name, files.len()).map_err(|e| e.at_path(&paths[place]))?);
             files.push(file);
         }
         return Ok((files, columns));
@@ -235,14 +235,14 @@ fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Ve
 
 /// The arrays in one file. An `.npy` file has one, called `name`.
 fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let bytes = file.held.bytes();
+    let bytes = &**file;
     match kind {
-        "npy" => Ok(vec![numpy::npy(&*bytes, name.to_owned(), 0)?]),
-        "npz" => numpy::npz(&*bytes, 0, choose),
-        "safetensors" => safetensors::columns(&*bytes, 0, choose),
+        "npy" => Ok(vec![numpy::npy(bytes, name.to_owned(), 0)?]),
+        "npz" => numpy::npz(bytes, 0, choose),
+        "safetensors" => safetensors::columns(bytes, 0, choose),
         #[cfg(feature = "hdf5")]
         "hdf5" => hdf5::columns(file, 0, choose),
-        _ => torch::columns(&*bytes, 0, choose),
+        _ => torch::columns(bytes, 0, choose),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Pictures below a URL of a store, with the classes, labels and order of a local folder.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,34 +8,17 @@ use super::names::Names;
 use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS, Format};
 use crate::source::ahead::{AHEAD, Parts, Remote, identity};
+use crate::source::bytes::room;
 use crate::source::{Follow, Location, Lookahead, Object, Sample, Source, Store};
 use crate::trace::NetworkStats;
 
 /// Pictures below a URL, by the rules of [`Folder`](super::Folder).
 pub(in crate::source) struct Stored {
-    set: Arc<Set>,
-    remote: Remote,
-    formats: Vec<Format>,
-}
-
-struct Set {
     names: Names,
     /// The object of each sample.
-    objects: Vec<Object>,
-}
-
-impl Parts for Set {
-    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
-        Some((u32::try_from(sample).ok()?, 0..self.objects[sample as usize].len))
-    }
-
-    fn object(&self, number: u32) -> &Object {
-        &self.objects[number as usize]
-    }
-
-    fn identity(&self) -> u64 {
-        identity(self.objects.iter())
-    }
+    objects: Arc<[Object]>,
+    remote: Remote,
+    formats: Vec<Format>,
 }
 
 /// The path of an object below `root`, a URL that ends with a slash. On web servers, URLs encode the
@@ -139,7 +121,7 @@ impl Stored {
         if !names.labels.is_empty() {
             names.classes = classes;
         }
-        Ok(Stored { set: Arc::new(Set { names, objects: all }), remote, formats })
+        Ok(Stored { names, objects: all.into(), remote, formats })
     }
 
     /// Lists the pictures below `url`.
@@ -155,23 +137,26 @@ impl Stored {
 
 impl Source for Stored {
     fn len(&self) -> usize {
-        self.set.names.len()
+        self.names.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (path, object) = (self.set.names.path(index), &self.set.objects[index]);
+        let (path, object) = (self.names.path(index), &self.objects[index]);
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
         let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
-        let bytes = self.remote.read(index as u64, object, 0..object.len, scratch)?;
-        let sample = Sample::new(key).with_field(field, bytes)?;
-        Ok(match self.set.names.labels.get(index) {
+        let bytes = room(scratch, object.len)?;
+        self.remote.read(index as u64, object, 0, bytes)?;
+        let sample = Sample::new(key).with_field(field, &*bytes)?;
+        Ok(match self.names.labels.get(index) {
             Some(&label) => sample.with_label(label.into()),
             None => sample,
         })
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        self.remote.follow(order, self.set.clone())
+        let objects = self.objects.clone();
+        let part = move |sample: u64| Some((u32::try_from(sample).ok()?, 0..objects.get(sample as usize)?.len));
+        self.remote.follow(order, Parts::new(self.objects.clone(), part))
     }
 
     fn network(&self) -> Option<NetworkStats> {
@@ -180,29 +165,29 @@ impl Source for Stored {
 
     fn ahead_bytes(&self) -> usize {
         // More than the whole set would hold the same bytes twice.
-        let all: u64 = self.set.objects.iter().map(|object| object.len).sum();
+        let all: u64 = self.objects.iter().map(|object| object.len).sum();
         usize::try_from(all).map_or(AHEAD, |all| all.min(AHEAD))
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        Ok(self.set.names.labels.get(index).map(|&label| label.into()))
+        Ok(self.names.labels.get(index).map(|&label| label.into()))
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let path = self.set.names.path(index);
+        let path = self.names.path(index);
         Ok(path.rsplit_once('.').map_or(path, |(key, _)| key).to_owned())
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        Some(self.set.names.hash().number(identity(self.set.objects.iter())).end())
+        Some(self.names.hash().number(identity(self.objects.iter())).end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.set.objects[index].url.clone().into())
+        Some(self.objects[index].url.clone().into())
     }
 
     fn classes(&self) -> &[String] {
-        &self.set.names.classes
+        &self.names.classes
     }
 
     fn kind(&self) -> &'static str {

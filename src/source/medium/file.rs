@@ -8,22 +8,26 @@
 //!    overwrites the file, the bytes change.
 
 use std::fs::Metadata;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
 use crate::source::Object;
-use crate::source::bytes::{Bytes, Medium, Unmapped, room};
+use crate::source::ahead::Remote;
+use crate::source::bytes::{Bytes, Unmapped, room};
 use crate::source::identity::Identity;
 use crate::source::pages::{Map, fetch};
+use crate::source::record::{Found, Part};
 
 /// A file of a data set, and whether it has changed since it was opened.
 pub(in crate::source) struct HeldFile {
+    /// Its path, or its URL in a store.
     pub(in crate::source) path: PathBuf,
-    pub(in crate::source) held: Held,
+    held: Held,
     /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
     looked: AtomicU64,
     /// The error of every read once the file has changed.
@@ -31,64 +35,21 @@ pub(in crate::source) struct HeldFile {
 }
 
 /// The bytes of a file.
-pub(in crate::source) enum Held {
-    Map { map: Mmap, identity: Identity },
-    Read(Box<dyn Medium>),
-    Stored(Object),
-}
-
-impl Held {
-    /// The bytes of a file on this machine.
-    pub(in crate::source) fn bytes(&self) -> Box<dyn Bytes + '_> {
-        match self {
-            Held::Map { map, .. } => Box::new(&map[..]),
-            Held::Read(medium) => Box::new(&**medium),
-            Held::Stored(_) => Box::new(&[][..]),
-        }
-    }
-
-    /// # Errors
-    /// If the file has changed since it was opened.
-    fn check(&self, path: &Path) -> Result<()> {
-        match self {
-            Held::Map { identity, .. } => identity.check(path, false).map(drop),
-            Held::Read(medium) => medium.check(),
-            // Every read asks for the version that was opened.
-            Held::Stored(_) => Ok(()),
-        }
-    }
-
-    fn is_file(&self) -> bool {
-        match self {
-            Held::Map { .. } => true,
-            Held::Read(medium) => medium.is_file(),
-            Held::Stored(_) => false,
-        }
-    }
-}
-
-/// A file that is read without a map.
-struct Unchanged {
-    file: Unmapped,
-    identity: Identity,
-}
-
-impl Medium for Unchanged {
-    fn len(&self) -> u64 {
-        self.file.len
-    }
-
-    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        ranges.iter_mut().try_for_each(|(at, to)| self.file.read(*at, to))
-    }
-
-    fn check(&self) -> Result<()> {
-        self.identity.check(&self.file.path, false).map(drop)
-    }
-
-    fn is_file(&self) -> bool {
-        true
-    }
+enum Held {
+    Map {
+        map: Mmap,
+        identity: Identity,
+    },
+    Read {
+        file: Unmapped,
+        identity: Identity,
+    },
+    Stored {
+        object: Object,
+        remote: Arc<Remote>,
+    },
+    #[cfg(test)]
+    Memory(Vec<u8>),
 }
 
 impl HeldFile {
@@ -106,7 +67,7 @@ impl HeldFile {
             Held::Map { map: unsafe { Mmap::map(&file) }.map_err(io)?, identity }
         } else {
             let file = Unmapped { file, len: metadata.len(), path: path.to_owned() };
-            Held::Read(Box::new(Unchanged { file, identity }))
+            Held::Read { file, identity }
         };
         Ok((Self::new(path.to_owned(), held), metadata))
     }
@@ -114,40 +75,27 @@ impl HeldFile {
     /// A file that is only in memory.
     #[cfg(test)]
     pub(in crate::source) fn in_memory(bytes: Vec<u8>) -> Self {
-        struct Memory(Vec<u8>);
-        impl Medium for Memory {
-            fn len(&self) -> u64 {
-                self.0.len() as u64
-            }
+        Self::new(PathBuf::from("memory"), Held::Memory(bytes))
+    }
 
-            fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-                ranges.iter_mut().for_each(|(at, to)| to.copy_from_slice(&self.0[*at as usize..][..to.len()]));
-                Ok(())
-            }
+    /// An object of the store `remote`.
+    pub(in crate::source) fn stored(object: Object, remote: Arc<Remote>) -> Self {
+        Self::new(PathBuf::from(&object.url), Held::Stored { object, remote })
+    }
 
-            fn check(&self) -> Result<()> {
-                Ok(())
-            }
-        }
-        Self::new(PathBuf::from("memory"), Held::Read(Box::new(Memory(bytes))))
+    fn new(path: PathBuf, held: Held) -> Self {
+        HeldFile { path, held, looked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
     /// Its length when it was opened.
     pub(in crate::source) fn len(&self) -> u64 {
         match &self.held {
             Held::Map { map, .. } => map.len() as u64,
-            Held::Read(medium) => medium.len(),
-            Held::Stored(object) => object.len,
+            Held::Read { file, .. } => file.len,
+            Held::Stored { object, .. } => object.len,
+            #[cfg(test)]
+            Held::Memory(bytes) => bytes.len() as u64,
         }
-    }
-
-    /// The object of a store.
-    pub(in crate::source) fn stored(object: Object) -> Self {
-        Self::new(PathBuf::from(&object.url), Held::Stored(object))
-    }
-
-    fn new(path: PathBuf, held: Held) -> Self {
-        HeldFile { path, held, looked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
     /// Checks that the file is unchanged, once for each number `looks`; a transient error repeats
@@ -162,7 +110,7 @@ impl HeldFile {
         }
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if changed.is_none() && self.looked.load(Ordering::Relaxed) < looks {
-            match self.held.check(&self.path) {
+            match self.check() {
                 Ok(()) => self.looked.store(looks, Ordering::Relaxed),
                 // The store may answer next time.
                 Err(e) if e.is_transient() => return Err(e),
@@ -173,38 +121,111 @@ impl HeldFile {
         changed.clone().map_or(Ok(()), Err)
     }
 
+    fn check(&self) -> Result<()> {
+        match &self.held {
+            Held::Map { identity, .. } | Held::Read { identity, .. } => identity.check(&self.path, false).map(drop),
+            // Every read asks for the version that was opened.
+            Held::Stored { .. } => Ok(()),
+            #[cfg(test)]
+            Held::Memory(_) => Ok(()),
+        }
+    }
+
     /// The last number that [`look`](HeldFile::look) was called with while the file was unchanged.
     #[cfg(test)]
     pub(in crate::source) fn looked(&self) -> u64 {
         self.looked.load(Ordering::Relaxed)
     }
 
-    /// The object, for a file in a store.
-    ///
-    /// # Panics
-    /// For a file on this machine.
-    pub(in crate::source) fn object(&self) -> &Object {
+    /// The object and the store, for a file in one.
+    pub(in crate::source) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
         match &self.held {
-            Held::Stored(object) => object,
-            _ => unreachable!("only files in a store are read ahead"),
+            Held::Stored { object, remote } => Some((object, remote)),
+            _ => None,
         }
     }
 
-    /// The `len` bytes from offset `at` of a file on this machine, or what there is of them.
+    /// The bytes of a mapped file, which must be [loaded](HeldFile::load) before they are used.
+    pub(in crate::source) fn map(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Map { map, .. } => Some(map),
+            _ => None,
+        }
+    }
+
+    /// Fills `to` from offset `at`. Not a read of a loader's order, whose bytes are fetched ahead.
+    ///
+    /// # Errors
+    /// If the file is shorter, or cannot be read.
+    pub(in crate::source) fn fill(&self, at: u64, to: &mut [u8]) -> Result<()> {
+        match &self.held {
+            Held::Map { map, .. } => {
+                let end = at + to.len() as u64;
+                let bytes = &map[at as usize..end as usize];
+                self.load(bytes, end)?;
+                to.copy_from_slice(bytes);
+                Ok(())
+            }
+            Held::Read { file, .. } => file.read(at, to),
+            Held::Stored { object, remote } => remote.direct(object, at, to),
+            #[cfg(test)]
+            Held::Memory(bytes) => {
+                to.copy_from_slice(&bytes[at as usize..][..to.len()]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Like [`fill`](HeldFile::fill), for read `number` of a loader's order, which a store may have
+    /// fetched ahead.
+    ///
+    /// # Errors
+    /// Those of [`fill`](HeldFile::fill).
+    pub(in crate::source) fn fill_for(&self, number: u64, at: u64, to: &mut [u8]) -> Result<()> {
+        match &self.held {
+            Held::Stored { object, remote } => remote.read(number, object, at, to),
+            _ => self.fill(at, to),
+        }
+    }
+
+    /// The bytes `range`, for read `number` of a loader's order if they are one: part of the map, or
+    /// appended to `page`.
+    ///
+    /// # Errors
+    /// Those of [`fill`](HeldFile::fill). Also if there are more than a value may have.
+    pub(in crate::source) fn part(
+        &self,
+        number: Option<u64>,
+        range: Range<u64>,
+        page: &mut Vec<u8>,
+    ) -> Result<Part<'_>> {
+        if let Some(map) = self.map() {
+            let bytes = &map[range.start as usize..range.end as usize];
+            self.load(bytes, range.end)?;
+            return Ok(Part::Borrowed(bytes));
+        }
+        let start = page.len();
+        Found::append(page, range.end - range.start)?;
+        let to = &mut page[start..];
+        match number {
+            Some(number) => self.fill_for(number, range.start, to)?,
+            None => self.fill(range.start, to)?,
+        }
+        Ok(Part::since(start, page))
+    }
+
+    /// The `len` bytes from offset `at`, or what there is of them. Not a read of a loader's order.
     ///
     /// # Errors
     /// If they cannot be read.
     pub(in crate::source) fn get<'a>(&'a self, at: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (start, end) = (at.min(self.len()), at.saturating_add(len).min(self.len()));
-        let read = match &self.held {
-            Held::Map { map, .. } => {
+        let read = match self.map() {
+            Some(map) => {
                 let bytes = &map[start as usize..end as usize];
                 self.load(bytes, end).map(|()| bytes)
             }
-            Held::Read(medium) => {
-                room(scratch, end - start).and_then(|to| medium.read_ranges(&mut [(start, &mut *to)]).map(|()| &*to))
-            }
-            Held::Stored(_) => unreachable!("only files on this machine are read like this"),
+            None => room(scratch, end - start).and_then(|to| self.fill(start, to).map(|()| &*to)),
         };
         read.map_err(|e| e.at_path(&self.path))
     }
@@ -222,15 +243,18 @@ impl HeldFile {
     }
 }
 
-/// Maximum number of files that are checked at once when an epoch begins.
-const MOST_CHECKED: usize = 64;
+/// For opening: the bytes of a map are not loaded first.
+impl Bytes for HeldFile {
+    fn len(&self) -> u64 {
+        self.len()
+    }
 
-/// Whether `files` are unchanged, as far as that takes little time: a store takes longer to ask,
-/// and so do many files on a network.
-pub(in crate::source) fn are_unchanged<'a>(
-    files: impl ExactSizeIterator<Item = &'a HeldFile> + Clone,
-    looks: u64,
-) -> bool {
-    let quick = files.len() <= MOST_CHECKED && files.clone().all(|file| file.held.is_file());
-    !quick || files.clone().all(|file| file.look(looks).is_ok())
+    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        if let Some(map) = self.map() {
+            return Ok(&map[at as usize..][..len]);
+        }
+        let to = room(scratch, len as u64)?;
+        self.fill(at, to)?;
+        Ok(to)
+    }
 }

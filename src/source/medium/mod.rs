@@ -1,7 +1,15 @@
-//! Where the files of a data set lie.
+//! The files of a data set: on this machine, or in a store. A format says which part of which file
+//! a sample needs, and reads it in one way.
 //!
-//! 1. `file`: [`HeldFile`], a file that stays open.
+//! 1. `file`: [`HeldFile`], a file that stays open: mapped, read, or an object of a store.
+//! 2. `files`: [`Files`], all files of a data set with the samples in them: finds the file of a
+//!    sample, checks for changes, and fetches ahead.
+//! 3. `place`: [`Medium`], where the files lie; opens them.
 
 mod file;
+mod files;
+mod place;
 
-pub(super) use file::{Held, HeldFile, are_unchanged};
+pub(super) use file::HeldFile;
+pub(super) use files::{Files, are_unchanged};
+pub(super) use place::Medium;

@@ -2,13 +2,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::example;
-use super::shard::Shard;
+use super::shard::Places;
 use crate::error::{Error, Result};
 use crate::source::layout::records_in;
-use crate::source::medium::are_unchanged;
+use crate::source::medium::Files;
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
 use crate::source::record::{Found, Holds, Named, Part, Rows, Survey};
@@ -33,14 +32,11 @@ use crate::source::{Sample, Source, splits};
 /// **Checksums** of lengths are checked on opening, and those of records when they are read. Files
 /// that are compressed with gzip are refused.
 pub struct TfRecord {
-    shards: Vec<Shard>,
-    /// Number of the first sample of each shard, then the number of all.
-    starts: Vec<usize>,
+    shards: Files<Places>,
     /// Name of each shard, for keys.
     names: Vec<String>,
     lists: BTreeSet<String>,
     rows: Rows,
-    looks: AtomicU64,
 }
 
 /// Maximum number of records that opening looks at to find the columns.
@@ -60,16 +56,11 @@ impl TfRecord {
             true => shards_in(path, options.part.as_deref())?,
             false => vec![path.to_owned()],
         };
-        let shards = in_parallel(&paths, |path| Shard::open(path, options.mapped))?;
-        let mut starts = vec![0];
-        shards.iter().for_each(|shard| starts.push(starts[starts.len() - 1] + shard.len()));
-        let all = starts[shards.len()];
-        if all == 0 {
+        let shards = Files::new(in_parallel(&paths, |path| Places::open(path, options.mapped))?, Places::len)?;
+        if shards.len() == 0 {
             return Err(Error::in_source("no records").at_path(path));
         }
-        let names = names_of(&paths);
-        let mut set =
-            TfRecord { shards, starts, names, lists: BTreeSet::new(), rows: Rows::default(), looks: AtomicU64::new(0) };
+        let mut set = TfRecord { shards, names: names_of(&paths), lists: BTreeSet::new(), rows: Rows::default() };
         set.survey(options).map_err(|e| e.at_path(path))?;
         Ok(set)
     }
@@ -135,18 +126,9 @@ impl TfRecord {
         Ok(())
     }
 
-    /// The shard that sample `index` is in, and its number in the shard.
-    fn locate(&self, index: usize) -> (usize, usize) {
-        // An empty shard starts where the next one does.
-        let shard = self.starts.partition_point(|&start| start <= index) - 1;
-        (shard, index - self.starts[shard])
-    }
-
     fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
-        let (shard, number) = self.locate(index);
-        let shard = &self.shards[shard];
-        shard.file.look(self.looks.load(Ordering::Relaxed))?;
-        shard.record(number, page).map_err(|e| e.at_path(&shard.file.path))
+        let (file, places, number) = self.shards.open(index)?;
+        places.record(file, number, index, page).map_err(|e| e.at_path(&file.path))
     }
 }
 
@@ -177,15 +159,15 @@ fn shards_in(folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
 
 impl Source for TfRecord {
     fn len(&self) -> usize {
-        self.starts[self.shards.len()]
+        self.shards.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (shard, number) = self.locate(index);
+        let (shard, number) = self.shards.number(index);
         scratch.clear();
         write!(scratch, "{}/{number}", self.names[shard]).expect("a Vec takes everything");
         let key = Part::Page(0..scratch.len());
-        let path = &self.shards[shard].file.path;
+        let path = self.shards.path(index);
         let named = |e: Error| Error::in_source(format!("record {number}: {}", e.cause())).at_path(path);
         let row = match self.record(index, scratch)? {
             Part::Borrowed(record) => example::row(record, &self.lists, scratch).map_err(named)?,
@@ -200,16 +182,16 @@ impl Source for TfRecord {
     }
 
     fn check(&self) -> Result<()> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.shards.check();
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.shards.iter().map(|shard| &shard.file), self.looks.load(Ordering::Relaxed))
+        self.shards.are_unchanged()
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.shards[self.locate(index).0].file.path.clone())
+        Some(self.shards.path(index).to_owned())
     }
 
     fn fields(&self) -> Option<Vec<String>> {
@@ -228,7 +210,7 @@ impl Source for TfRecord {
 impl fmt::Debug for TfRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TfRecord")
-            .field("shards", &self.shards.len())
+            .field("shards", &self.shards.each().len())
             .field("len", &self.len())
             .field("rows", &self.rows)
             .finish_non_exhaustive()

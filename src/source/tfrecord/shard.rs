@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::source::bytes::Bytes;
 use crate::source::kept::{self, Decoder, Encoder};
-use crate::source::medium::{Held, HeldFile};
+use crate::source::medium::HeldFile;
 use crate::source::record::Part;
 
 /// Minimum size of a file whose index is kept. Reading the lengths of a smaller one is fast.
@@ -20,12 +20,8 @@ const MOST: u64 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
 
-/// A file of records, and their places.
-pub(super) struct Shard {
-    pub(super) file: HeldFile,
-    /// Start of each record, then the end of the last.
-    starts: Vec<u64>,
-}
+/// The places of the records of a file: the start of each, then the end of the last.
+pub(super) struct Places(Vec<u64>);
 
 /// TensorFlow's masked CRC-32C.
 fn checksum(bytes: &[u8]) -> u32 {
@@ -48,19 +44,19 @@ fn short(at: u64) -> Error {
     Error::in_source(format!("tfrecord: cut short in the head of the record at byte {at}"))
 }
 
-impl Shard {
-    /// Opens the file at `path`.
+impl Places {
+    /// Opens the file of records at `path`.
     ///
     /// # Errors
     /// If it is compressed, damaged or cut short.
-    pub(super) fn open(path: &Path, mapped: bool) -> Result<Self> {
+    pub(super) fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Self)> {
         let (file, metadata) = HeldFile::open(path, mapped)?;
         let starts = match load(path, &metadata) {
             // The file may have changed before it was mapped. Only the bytes in the map can be
             // read.
             Some(starts) if metadata.len() == file.len() => starts,
             _ => {
-                let starts = scan(&*file.held.bytes()).map_err(|e| e.at_path(path))?;
+                let starts = scan(&file).map_err(|e| e.at_path(path))?;
                 if file.len() >= KEEP_INDEX
                     && let Err(e) = kept::store(&index_path(path), &encode(&starts, &metadata))
                 {
@@ -69,37 +65,28 @@ impl Shard {
                 starts
             }
         };
-        Ok(Shard { file, starts })
+        Ok((file, Places(starts)))
     }
 
     /// Number of records.
     pub(super) fn len(&self) -> usize {
-        self.starts.len() - 1
+        self.0.len() - 1
     }
 
-    /// Record `number`. `page` takes it if the file is not mapped.
+    /// Record `number` of `file`, for read `index` of a loader's order. `page` takes it if the file
+    /// is not mapped.
     ///
     /// # Errors
     /// If the checksum differs, or the file cannot be read.
-    pub(super) fn record<'a>(&'a self, number: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
-        let (from, to) = (self.starts[number], self.starts[number + 1]);
-        let all = (to - from) as usize;
-        let part = match &self.file.held {
-            Held::Map { map, .. } => {
-                let bytes = &map[from as usize..to as usize];
-                self.file.load(bytes, to)?;
-                Part::Borrowed(bytes)
-            }
-            Held::Read(medium) => {
-                let start = page.len();
-                page.try_reserve(all)
-                    .map_err(|_| Error::in_source(format!("no memory for a record of {all} bytes")))?;
-                page.resize(start + all, 0);
-                medium.read_ranges(&mut [(from, &mut page[start..])])?;
-                Part::Page(start..start + all)
-            }
-            Held::Stored(_) => unreachable!("records are on this machine"),
-        };
+    pub(super) fn record<'a>(
+        &self,
+        file: &'a HeldFile,
+        number: usize,
+        index: usize,
+        page: &mut Vec<u8>,
+    ) -> Result<Part<'a>> {
+        let (from, to) = (self.0[number], self.0[number + 1]);
+        let part = file.part(Some(index as u64), from..to, page)?;
         let bytes = part.of(page);
         let (head, rest) = bytes.split_at(HEAD as usize);
         let (record, tail) = rest.split_at(rest.len() - TAIL as usize);
