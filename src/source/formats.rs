@@ -11,7 +11,6 @@ use memchr::memmem;
 
 use super::ahead::Remote;
 use super::brought::bring;
-use super::folder::StoredFolder;
 use super::layout::{
     COCO_JSON, annotations_in, is_lmdb, is_npy_folder, is_records_folder, is_records_name, is_voc, is_voc_list, is_yolo,
 };
@@ -224,7 +223,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_file: |_, _| false,
         open: |path, options| Ok(Arc::new(Folder::with(path, options)?)),
         open_url: Some(|url, options| {
-            Ok(Arc::new(StoredFolder::open(url, options.stores.of(url)?, options.formats.clone())?))
+            Ok(Arc::new(Folder::at_url(url, options.stores.of(url)?, options.formats.clone())?))
         }),
     },
 ];

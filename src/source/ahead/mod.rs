@@ -17,4 +17,5 @@ mod request;
 
 pub(super) use remote::AHEAD;
 pub(crate) use remote::Remote;
+pub(super) use remote::ahead_of;
 pub(super) use request::{Parts, identity};

@@ -12,6 +12,13 @@ use crate::trace::NetworkStats;
 /// Bytes of samples that a source in a store wants to hold ahead of need. Enough for 10 Gbit/s at a
 /// delay of 200 ms, and for the blocks of a windowed shuffle to be read in large requests.
 pub(in crate::source) const AHEAD: usize = 256 << 20;
+
+/// Bytes of samples to hold ahead of need, for objects of these lengths. More than the whole set
+/// would hold the same bytes twice.
+pub(in crate::source) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
+    usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
+}
+
 /// A store from which the samples of a data set are read.
 pub(crate) struct Remote {
     store: Arc<dyn Store>,
