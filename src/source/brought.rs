@@ -45,7 +45,7 @@ pub(super) fn bring(
 ///
 /// # Errors
 /// Those of [`bring`].
-#[cfg(feature = "chunks")]
+#[cfg(any(feature = "arrays", feature = "chunks"))]
 pub(super) fn brought(format: &'static str, url: &Path, options: &Options) -> Result<PathBuf> {
     let text = url.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(url))?;
     Ok(bring(format, &|_| false, text, options).map_err(|e| e.at_path(url))?.0)

@@ -12,6 +12,11 @@ pub(super) trait Bytes {
 
     /// The `len` bytes from offset `at`, which must lie inside. They may be read into `scratch`.
     fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
+
+    /// Whether each read is a request to a store.
+    fn are_stored(&self) -> bool {
+        false
+    }
 }
 
 impl Bytes for &[u8] {

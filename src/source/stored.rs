@@ -4,12 +4,11 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{AHEAD, Parts, Remote};
+use super::ahead::{Parts, Remote, ahead_of, wide};
 use super::bytes::room;
 use super::store::Stores;
-use super::{Follow, Lookahead, NextUse, Object, Place};
+use super::{Follow, Lookahead, Object};
 use crate::error::{Error, Result};
-use crate::order::Position;
 use crate::trace::NetworkStats;
 
 /// The number of a file that does not exist.
@@ -158,18 +157,7 @@ impl Stored {
 
     /// Follows the samples of `order`.
     pub(super) fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        let width = self.set.width as u64;
-        let (all, samples, next) = (order.clone(), order.clone(), order.clone());
-        let files = move |place| {
-            let samples = samples.samples(place)?;
-            Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
-        };
-        let next = move |epoch, file, from| match next.next_use(file / width, Place { epoch, batch: from }, 1) {
-            NextUse::At(place) => Position::At(place.batch),
-            NextUse::Later => Position::Absent,
-            NextUse::Unknown => Position::Unknown,
-        };
-        let files = Lookahead::new(order.bytes(), move |epoch| all.batches(epoch), files).with_next(next);
+        let files = wide(order, self.set.width);
         let set = self.set.clone();
         self.remote.follow(files, Parts::new(self.set.objects.clone(), move |number| set.part(number)))
     }
@@ -178,10 +166,9 @@ impl Stored {
         self.remote.network()
     }
 
-    /// Bytes of samples to hold ahead of need. More than all files would hold the same bytes twice.
+    /// Bytes of samples to hold ahead of need.
     pub(super) fn ahead_bytes(&self) -> usize {
         let files = (0..self.set.files.len() as u64).filter_map(|number| self.set.part(number));
-        let all = files.map(|(_, range)| range.end).fold(0, u64::saturating_add);
-        usize::try_from(all).map_or(AHEAD, |all| all.min(AHEAD))
+        ahead_of(files.map(|(_, range)| range.end))
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::formats::{copy, fixture, loads_as_reference, owned};
+use crate::formats::{copy, fixture, loads_alike, loads_as_reference, owned};
 use crate::stores::Objects;
 use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
@@ -133,4 +133,104 @@ fn a_missing_or_changed_file_of_a_set_is_an_error_that_names_it() {
     store.objects.0.lock().unwrap().remove(shard);
     let e = store.open("mem://set").err().unwrap();
     assert!(e.cause().contains("no such object") && e.path().unwrap().to_str() == Some(shard), "{e}");
+}
+
+#[test]
+fn arrays_in_a_store_are_those_of_the_machine() {
+    for (folder, name, kind) in [
+        ("arrays/npy", "", "npy"),
+        ("arrays/npy", "/images.npy", "npy"),
+        ("arrays", "/stored.npz", "npz"),
+        ("arrays", "/splits.npz/train", "npz"),
+        ("arrays", "/a.safetensors", "safetensors"),
+        ("arrays", "/tuple.pt", "torch"),
+        ("arrays", "/dict.pth", "torch"),
+    ] {
+        let (store, url, path) = (Counted::of(&fixture(folder)), format!("mem://set{name}"), format!("{folder}{name}"));
+        let (here, there) = (open(fixture(&path)).unwrap(), store.open(&url).unwrap_or_else(|e| panic!("{url}: {e}")));
+        assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
+        assert!(owned(&*here) == owned(&*there), "{url}");
+        assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+        // One array of pictures has no labels.
+        if name != "/images.npy" {
+            let other = fixture(&path);
+            loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));
+        }
+    }
+    let e = Counted::of(&fixture("arrays")).open("mem://set/splits.npz/absent").err().unwrap();
+    assert!(e.cause().contains("no split \"absent\""), "{e}");
+}
+
+#[test]
+fn a_few_samples_of_arrays_take_a_part_of_the_bytes() {
+    const ROW: usize = 1 << 16;
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': (64, {ROW}), }}");
+    let mut npy = format!("\u{1}\0v\0{header:<117}\n").into_bytes();
+    npy.splice(..0, *b"\x93NUMPY");
+    npy.extend((0..64 * ROW).map(|i| (i * 31 % 251) as u8));
+    // An archive, whose checksum is not read from a store.
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("x.npy"), &npy).unwrap();
+    fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();
+    let store = Counted::of(folder.path());
+    for name in ["x.npy", "y.npz"] {
+        store.bytes.store(0, Ordering::Relaxed);
+        let (here, there) =
+            (open(folder.path().join(name)).unwrap(), store.open(&format!("mem://set/{name}")).unwrap());
+        let read = |source: &dyn Source, index: usize| {
+            warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
+        };
+        assert!([0, 40, 63].iter().all(|&index| read(&*here, index) == read(&*there, index)));
+        let bytes = store.bytes.load(Ordering::Relaxed);
+        assert!(bytes < 64 * ROW as u64 / 8, "{name}: {bytes} bytes");
+    }
+}
+
+/// A zip archive with one file that is not compressed.
+fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
+    let (crc, len, size) = (crc32fast::hash(content), name.len() as u16, (content.len() as u32).to_le_bytes());
+    let common =
+        [&[20, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &crc.to_le_bytes(), &size, &size, &len.to_le_bytes(), &[0, 0]].concat();
+    let local = [b"PK\x03\x04", &common[..], name.as_bytes(), content].concat();
+    let central = [b"PK\x01\x02\x14\0", &common[..], &[0; 14], name.as_bytes()].concat();
+    let end = [
+        b"PK\x05\x06\0\0\0\0\x01\0\x01\0",
+        &(central.len() as u32).to_le_bytes()[..],
+        &(local.len() as u32).to_le_bytes(),
+        &[0, 0],
+    ];
+    [local, central, end.concat()].concat()
+}
+
+#[test]
+fn tfrecord_files_with_their_index_are_read_by_ranges_and_others_are_refused_without_a_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = fs::read(fixture("tfrecord/train-00000-of-00002")).unwrap();
+    let times = (17 << 20) / whole.len() + 1;
+    for name in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"] {
+        fs::write(folder.path().join(name), whole.repeat(times)).unwrap();
+    }
+    // Opening writes the indexes.
+    let here = open(folder.path()).unwrap();
+    let store = Counted::of(folder.path());
+    let there = store.open("mem://set").unwrap();
+    assert_eq!((here.kind(), there.kind(), here.len()), ("tfrecord", "tfrecord", there.len()));
+    assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+    let read = |source: &dyn Source, index: usize| {
+        warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
+    };
+    assert!([0, 7, here.len() - 1].iter().all(|&index| read(&*here, index) == read(&*there, index)));
+    let bytes = store.bytes.load(Ordering::Relaxed);
+    assert!(bytes < store.size() / 5, "{bytes} of {}", store.size());
+    let epoch = |loader: Loader| {
+        let batches = loader.augment(warpfeed::Augment::train(32)).batch_size(7).shuffle(1).epochs(1).rank(0, 40);
+        batches.into_iter().map(|batch| crate::support::Content::from(&batch.unwrap())).collect::<Vec<_>>()
+    };
+    let local = epoch(Loader::new(folder.path()));
+    assert!(!local.is_empty() && epoch(Loader::new("mem://set").store("mem", store.clone())) == local);
+    let part = Options::new().store("mem", Arc::new(store.clone())).format("tfrecord").open("mem://set/train");
+    assert_eq!(part.unwrap().len(), here.len());
+
+    let e = Counted::of(&fixture("tfrecord")).open("mem://set").err().unwrap();
+    assert!(e.cause().contains("the loader has no cache to bring them to"), "{e}");
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::order::Position;
 use crate::source::hash::fnv1a;
-use crate::source::{Object, Tier};
+use crate::source::{Lookahead, NextUse, Object, Place, Tier};
 use crate::trace::{NetworkStats, Tally};
 
 /// Attempts of a request, and the pauses between them, each four times as long as the one before.
@@ -46,6 +47,23 @@ impl Parts {
     pub(super) fn identity(&self) -> u64 {
         identity(self.objects.iter())
     }
+}
+
+/// The order of reads in which each sample of `order` is `width` reads: the first of sample `n` has
+/// the number `n * width`.
+pub(in crate::source) fn wide(order: Lookahead, width: usize) -> Lookahead {
+    let width = width as u64;
+    let (all, samples, bytes) = (order.clone(), order.clone(), order.bytes());
+    let reads = move |place| {
+        let samples = samples.samples(place)?;
+        Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
+    };
+    let next = move |epoch, read, from| match order.next_use(read / width, Place { epoch, batch: from }, 1) {
+        NextUse::At(place) => Position::At(place.batch),
+        NextUse::Later => Position::Absent,
+        NextUse::Unknown => Position::Unknown,
+    };
+    Lookahead::new(bytes, move |epoch| all.batches(epoch), reads).with_next(next)
 }
 
 /// A hash of the versions of `objects`, in this order.

@@ -257,4 +257,8 @@ impl Bytes for HeldFile {
         self.fill(at, to)?;
         Ok(to)
     }
+
+    fn are_stored(&self) -> bool {
+        self.object().is_some()
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::HeldFile;
 use crate::error::{Error, Result};
-use crate::source::ahead::{AHEAD, Parts, Remote};
+use crate::source::ahead::{Parts, Remote, ahead_of};
 use crate::source::{Follow, Lookahead};
 use crate::trace::NetworkStats;
 
@@ -108,11 +108,9 @@ impl<T> Files<T> {
         self.remote().map(|remote| remote.network())
     }
 
-    /// Bytes of samples to hold ahead of need, for files in a store. More than the whole set would
-    /// hold the same bytes twice.
+    /// Bytes of samples to hold ahead of need, for files in a store.
     pub(in crate::source) fn ahead_bytes(&self) -> usize {
-        let all = || self.files.iter().map(|(file, _)| file.len()).fold(0, u64::saturating_add);
-        self.remote().map_or(0, |_| usize::try_from(all()).map_or(AHEAD, |all| all.min(AHEAD)))
+        self.remote().map_or(0, |_| ahead_of(self.files.iter().map(|(file, _)| file.len())))
     }
 
     /// Fetches the samples of `order` ahead, if they are in a store. `range` is the part of the

@@ -11,5 +11,7 @@ mod files;
 mod place;
 
 pub(super) use file::HeldFile;
-pub(super) use files::{Files, are_unchanged};
+pub(super) use files::Files;
+#[cfg(any(feature = "arrays", feature = "parquet"))]
+pub(super) use files::are_unchanged;
 pub(super) use place::Medium;

@@ -1,3 +1,4 @@
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,6 +56,34 @@ impl Medium {
         }
     }
 
+    /// The files directly in `folder` whose names `is` takes, in their order. Hidden ones are left
+    /// out. Those of a store must be [listed](Medium::listed).
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub(in crate::source) fn files_in(&self, folder: &Path, is: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+        let is = |name: &str| !name.starts_with('.') && is(name);
+        let mut files = Vec::new();
+        match self {
+            Medium::Machine { .. } => {
+                for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
+                    let path = entry.map_err(|e| Error::io(folder, &e))?.path();
+                    if is(&path.file_name().unwrap_or_default().to_string_lossy()) && path.is_file() {
+                        files.push(path);
+                    }
+                }
+            }
+            Medium::Store { listed, .. } => {
+                let root = url_of(folder)?.trim_end_matches('/');
+                let name = |object: &Object| object.url.strip_prefix(root)?.strip_prefix('/').map(str::to_owned);
+                let names = listed.iter().filter_map(name).filter(|name| !name.contains('/') && is(name));
+                files.extend(names.map(|name| self.join(folder, &name)));
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
     /// Opens the file at `path`, or the object at this URL.
     ///
     /// # Errors
@@ -91,10 +120,14 @@ impl Medium {
     /// # Errors
     /// Those of [`read`](Medium::read). Also if a store does not answer.
     pub(in crate::source) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
-        let Medium::Store { remote, .. } = self else {
+        let Medium::Store { remote, listed } = self else {
             return path.exists().then(|| self.read(path, most)).transpose();
         };
         let url = url_of(path)?.to_owned();
+        if !listed.is_empty() {
+            let found = listed.binary_search_by(|object| object.url.cmp(&url)).ok();
+            return found.map(|_| self.read(path, most)).transpose();
+        }
         let found = remote.repeated(move |store| match store.object(&url) {
             // Not all stores say for certain that there is none.
             Err(e) if !e.is_transient() => Ok(None),

@@ -2,16 +2,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::example;
 use super::shard::Places;
 use crate::error::{Error, Result};
-use crate::source::layout::records_in;
-use crate::source::medium::Files;
+use crate::source::brought::brought;
+use crate::source::layout::is_records_name;
+use crate::source::medium::{Files, Medium};
 use crate::source::options::Options;
-use crate::source::parallel::in_parallel;
 use crate::source::record::{Found, Holds, Named, Part, Rows, Survey};
-use crate::source::{Sample, Source, splits};
+use crate::source::{Follow, Lookahead, Sample, Source, splits};
+use crate::trace::NetworkStats;
 
 /// Records of `tf.train.Example`, in one TFRecord file or a folder of shards.
 ///
@@ -27,12 +29,13 @@ use crate::source::{Sample, Source, splits};
 ///
 /// **The index.** Opening reads the length of each record. For a file of 16 MiB or more the result
 /// is stored in `NAME.warpfeed-index` next to it, if the folder is writable. It is rebuilt when the
-/// size or the modification time of the file changes.
+/// size or the modification time of the file changes. A file of a store is read by ranges if its
+/// index is next to it.
 ///
 /// **Checksums** of lengths are checked on opening, and those of records when they are read. Files
 /// that are compressed with gzip are refused.
 pub struct TfRecord {
-    shards: Files<Places>,
+    shards: Arc<Files<Places>>,
     /// Name of each shard, for keys.
     names: Vec<String>,
     lists: BTreeSet<String>,
@@ -52,43 +55,51 @@ impl TfRecord {
     }
 
     pub(in crate::source) fn with(path: &Path, options: &Options) -> Result<Self> {
-        let paths = match path.is_dir() {
-            true => shards_in(path, options.part.as_deref())?,
+        let medium = Medium::of(path, options)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_folder = if medium.is_store() { !is_records_name(&name) } else { path.is_dir() };
+        let medium = if is_folder { medium.listed(path) } else { medium };
+        let paths = match is_folder {
+            true => shards_in(&medium, path, options.part.as_deref())?,
             false => vec![path.to_owned()],
         };
-        let shards = Files::new(in_parallel(&paths, |path| Places::open(path, options.mapped))?, Places::len)?;
+        let opened = medium.in_parallel(&paths, |path| Places::open(&medium, path))?;
+        let bring = || Self::with(&brought("tfrecord", path, options)?, options);
+        let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return bring() };
+        let shards = Arc::new(Files::new(opened, Places::len)?);
         if shards.len() == 0 {
             return Err(Error::in_source("no records").at_path(path));
         }
         let mut set = TfRecord { shards, names: names_of(&paths), lists: BTreeSet::new(), rows: Rows::default() };
-        set.survey(options).map_err(|e| e.at_path(path))?;
-        Ok(set)
+        match set.survey(&medium, options).map_err(|e| e.at_path(path))? {
+            true => Ok(set),
+            false => bring(),
+        }
     }
 
-    /// Finds the columns.
-    fn survey(&mut self, options: &Options) -> Result<()> {
+    /// Finds the columns. Returns whether all that is needed could be read: the classes of labels of
+    /// text are in all records of a store.
+    fn survey(&mut self, medium: &Medium, options: &Options) -> Result<bool> {
         let all = self.len();
         let count = all.min(SURVEYED);
         // The first and the last, and others between them.
         let places: Vec<usize> = (0..count).map(|place| place * (all - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
-        let mut scratch = Vec::new();
-        for (number, &place) in places.iter().enumerate() {
-            scratch.clear();
-            let found =
-                self.record(place, &mut scratch).and_then(|part| example::find_lists(part.of(&scratch), &mut lists));
-            match found {
+        let records = medium.in_parallel(&places, |&place| {
+            let mut scratch = Vec::new();
+            Ok(self.record(place, &mut scratch).map(|part| part.of(&scratch).to_vec()))
+        })?;
+        for (number, record) in records.iter().enumerate() {
+            match record.clone().and_then(|record| example::find_lists(&record, &mut lists)) {
                 Err(e) if number == 0 => return Err(e),
                 // An error of this sample, when it is read.
                 _ => {}
             }
         }
-        let (mut survey, mut page) = (Survey::with_text_in_bytes(), Vec::new());
-        for &place in &places {
-            scratch.clear();
+        let (mut survey, mut scratch, mut page) = (Survey::with_text_in_bytes(), Vec::new(), Vec::new());
+        for record in records.iter().flatten() {
             page.clear();
-            let Ok(part) = self.record(place, &mut scratch) else { continue };
-            if let Ok(row) = example::row(part.of(&scratch), &lists, &mut page) {
+            if let Ok(row) = example::row(record, &lists, &mut page) {
                 survey.see(&row, &page)?;
             }
         }
@@ -105,7 +116,12 @@ impl TfRecord {
             wanted.label = Some("image/class/label".to_owned());
         }
         let mut rows = survey.finish(&wanted)?;
+        let mut whole = true;
         rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
+            whole = !medium.is_store();
+            if !whole {
+                return Ok(());
+            }
             for number in 0..all {
                 scratch.clear();
                 page.clear();
@@ -123,7 +139,7 @@ impl TfRecord {
             Ok(())
         })?;
         (self.rows, self.lists) = (rows, lists);
-        Ok(())
+        Ok(whole)
     }
 
     fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
@@ -150,9 +166,9 @@ fn names_of(paths: &[PathBuf]) -> Vec<String> {
 }
 
 /// The files in `folder` of the only split, or of the split `wanted`, all of which must exist.
-fn shards_in(folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
+fn shards_in(medium: &Medium, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let paths = splits::choose(folder, splits::group(records_in(folder)?, false, name), wanted)?;
+    let paths = splits::choose(folder, splits::group(medium.files_in(folder, is_records_name)?, false, name), wanted)?;
     splits::complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
     Ok(paths)
 }
@@ -179,6 +195,18 @@ impl Source for TfRecord {
             }
         };
         self.rows.sample(key, row, scratch).map_err(named)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.shards.follow(order, Places::range)
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.shards.network()
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.shards.ahead_bytes()
     }
 
     fn check(&self) -> Result<()> {
