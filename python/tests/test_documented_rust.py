@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
-from conftest import ROOT, tell
+from conftest import ROOT, missing, tell
 from documented import BATCHES, PAGES, Block
 from test_documented import shop, stock
 
 __all__ = ["shop"]
 
 if not os.environ.get("WARPFEED_RUST_EXAMPLES"):
-    pytest.skip("WARPFEED_RUST_EXAMPLES is not set", allow_module_level=True)
+    missing("rust-examples", "WARPFEED_RUST_EXAMPLES is not set")
 
 #: Numbers of pages that would only take time. An epoch has at least 8 batches of the 24 samples.
 SMALLER = [

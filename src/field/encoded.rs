@@ -70,7 +70,6 @@ fn look<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
 }
 
 /// Whether the sample has the field `name` in any encoding.
-#[allow(dead_code)] // for kinds with an optional field
 pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
     look(sample, name).is_some()
 }
@@ -88,7 +87,6 @@ pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
 ///
 /// # Errors
 /// If the sample has no such field, or if its bytes are not such numbers.
-#[allow(dead_code)] // for kinds that compute with the numbers
 pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<T>) -> Result<Shape> {
     let field = find(sample, name)?;
     field.with_numbers(T::DTYPE, |bytes, shape| {

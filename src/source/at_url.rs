@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ahead::Remote;
-use super::folder::StoredFolder;
 use super::formats::{DATA_FORMATS, DataFormat, Opened, WITH_PARTS, no_annotations, of_pattern, parquet_at};
 use super::options::Options;
 use super::tree::Tree;
-use super::{Arrow, Object, Tar, tar};
+use super::{Arrow, Folder, Object, Tar, tar};
 use crate::error::{Error, ErrorKind};
 
 /// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards,
@@ -60,7 +59,7 @@ fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Optio
         return format.open_url(url, options);
     }
     let tars = tree.entries().filter(|(name, is_folder)| !is_folder && tar::is_shard(name)).count();
-    let (pictures, folders) = StoredFolder::survey(url, &objects, &options.formats);
+    let (pictures, folders) = Folder::survey(url, &objects, &options.formats);
     match (tars, pictures) {
         (0, 0) => {
             if !tree.files_in("arrow").is_empty() {
@@ -80,7 +79,7 @@ fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Optio
         }
         (0, _) => {
             no_annotations(tree, folders.into_iter()).map_err(|e| e.at_path(url))?;
-            Ok(Arc::new(StoredFolder::of(url, objects, remote, options.formats.clone())?))
+            Ok(Arc::new(Folder::of_objects(url, objects, remote, options.formats.clone())?))
         }
         (_, 0) => Ok(Arc::new(Tar::in_store(url, remote, Some(objects))?)),
         _ => Err(Error::in_source(format!(

@@ -40,6 +40,17 @@ pub(super) fn bring(
     Ok((from.bring(set)?.ok_or_else(absent)?, Some(part.to_owned())))
 }
 
+/// Brings the data set at `url`, one of those that `format` does not read from stores. Returns its
+/// path.
+///
+/// # Errors
+/// Those of [`bring`].
+#[cfg(any(feature = "arrays", feature = "chunks"))]
+pub(super) fn brought(format: &'static str, url: &Path, options: &Options) -> Result<PathBuf> {
+    let text = url.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(url))?;
+    Ok(bring(format, &|_| false, text, options).map_err(|e| e.at_path(url))?.0)
+}
+
 /// `url` without its last part, and this part. `None` if nothing but a bucket is before it.
 fn split(url: &str) -> Option<(&str, &str)> {
     url.rsplit_once('/').filter(|(above, _)| !above.ends_with('/'))

@@ -12,6 +12,11 @@ pub(super) trait Bytes {
 
     /// The `len` bytes from offset `at`, which must lie inside. They may be read into `scratch`.
     fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
+
+    /// Whether each read is a request to a store.
+    fn are_stored(&self) -> bool {
+        false
+    }
 }
 
 impl Bytes for &[u8] {
@@ -21,41 +26,6 @@ impl Bytes for &[u8] {
 
     fn get<'a>(&'a self, at: u64, len: usize, _scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         Ok(&self[at as usize..][..len])
-    }
-}
-
-/// A file or an object with positioned reads.
-pub(super) trait Medium: Send + Sync {
-    /// Its length when it was opened.
-    fn len(&self) -> u64;
-
-    /// Fills each of `ranges` from its offset.
-    ///
-    /// # Errors
-    /// If the file is shorter, or cannot be read.
-    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
-
-    /// Checks that the file has not changed since it was opened.
-    ///
-    /// # Errors
-    /// If it has changed.
-    fn check(&self) -> Result<()>;
-
-    /// Whether it is a file, which takes one call of `stat` to check.
-    fn is_file(&self) -> bool {
-        false
-    }
-}
-
-impl Bytes for &dyn Medium {
-    fn len(&self) -> u64 {
-        (**self).len()
-    }
-
-    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        let buffer = room(scratch, len as u64)?;
-        self.read_ranges(&mut [(at, &mut *buffer)])?;
-        Ok(buffer)
     }
 }
 

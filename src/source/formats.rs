@@ -11,7 +11,6 @@ use memchr::memmem;
 
 use super::ahead::Remote;
 use super::brought::bring;
-use super::folder::StoredFolder;
 use super::layout::{
     COCO_JSON, annotations_in, is_lmdb, is_npy_folder, is_records_folder, is_records_name, is_voc, is_voc_list, is_yolo,
 };
@@ -77,7 +76,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |folder| is_mds(Path::new(INDEX), &folder.start(INDEX)),
         is_file: is_mds,
         open: mds,
-        open_url: None,
+        open_url: Some(|url, options| mds(Path::new(url), options)),
     },
     DataFormat {
         name: "litdata",
@@ -86,7 +85,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |folder| is_litdata(Path::new(INDEX), &folder.start(INDEX)),
         is_file: is_litdata,
         open: litdata,
-        open_url: None,
+        open_url: Some(|url, options| litdata(Path::new(url), options)),
     },
     DataFormat {
         name: "arrow",
@@ -114,7 +113,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: |_, _| false,
         open: beton,
-        open_url: None,
+        open_url: Some(|url, options| beton(Path::new(url), options)),
     },
     DataFormat {
         name: "recordio",
@@ -123,7 +122,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: is_recordio,
         open: recordio,
-        open_url: None,
+        open_url: Some(|url, options| recordio(Path::new(url), options)),
     },
     DataFormat {
         name: "npy",
@@ -132,7 +131,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: is_npy_folder,
         is_file: |_, start| start.starts_with(b"\x93NUMPY"),
         open: |path, options| arrays(path, "npy", options),
-        open_url: None,
+        open_url: Some(|url, options| with_part(url, "npy", options, |at, o| arrays(at, "npy", o))),
     },
     DataFormat {
         name: "npz",
@@ -141,7 +140,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: |_, _| false,
         open: |path, options| arrays(path, "npz", options),
-        open_url: None,
+        open_url: Some(|url, options| with_part(url, "npz", options, |at, o| arrays(at, "npz", o))),
     },
     DataFormat {
         name: "safetensors",
@@ -150,7 +149,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: |_, _| false,
         open: |path, options| arrays(path, "safetensors", options),
-        open_url: None,
+        open_url: Some(|url, options| with_part(url, "safetensors", options, |at, o| arrays(at, "safetensors", o))),
     },
     DataFormat {
         name: "torch",
@@ -159,7 +158,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: |_| false,
         is_file: |_, _| false,
         open: |path, options| arrays(path, "torch", options),
-        open_url: None,
+        open_url: Some(|url, options| with_part(url, "torch", options, |at, o| arrays(at, "torch", o))),
     },
     DataFormat {
         name: "hdf5",
@@ -177,7 +176,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_folder: is_records_folder,
         is_file: |path, _| path.file_name().is_some_and(|name| is_records_name(&name.to_string_lossy())),
         open: tfrecord,
-        open_url: None,
+        open_url: Some(|url, options| with_part(url, "tfrecord", options, tfrecord)),
     },
     DataFormat {
         name: "coco",
@@ -224,7 +223,7 @@ pub const DATA_FORMATS: &[DataFormat] = &[
         is_file: |_, _| false,
         open: |path, options| Ok(Arc::new(Folder::with(path, options)?)),
         open_url: Some(|url, options| {
-            Ok(Arc::new(StoredFolder::open(url, options.stores.of(url)?, options.formats.clone())?))
+            Ok(Arc::new(Folder::at_url(url, options.stores.of(url)?, options.formats.clone())?))
         }),
     },
 ];
@@ -463,6 +462,25 @@ fn recordio(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
 #[cfg_attr(not(feature = "arrays"), allow(unused_variables))]
 fn arrays(path: &Path, kind: &'static str, options: &Options) -> Result<Arc<dyn Source>> {
     with_feature!("arrays", "a data set of arrays", path, super::Arrays::with(path, kind, options)?)
+}
+
+/// Opens the data set at `url` by `open`. The last part of the URL may be a part of the data set
+/// before it, as in `x.npz/train`, if nothing is there.
+fn with_part(url: &str, kind: &str, options: &Options, open: impl Fn(&Path, &Options) -> Opened) -> Opened {
+    let url = url.trim_end_matches('/');
+    let format = DataFormat::named(kind)?;
+    let is_named = |name: &str| format.has_extension(Path::new(name));
+    let Some((set, part)) = url.rsplit_once('/').filter(|(_, part)| !is_named(part)) else {
+        return open(Path::new(url), options);
+    };
+    let (remote, asked) = (Remote::new(options.stores.of(url)?.clone()), url.to_owned());
+    let is_part = is_named(set)
+        || remote.repeated(move |store| store.object(&asked)).is_err()
+            && remote.list(url).is_ok_and(|found| found.is_empty());
+    match is_part {
+        true => open(Path::new(set), &Options { part: Some(part.to_owned()), ..options.clone() }),
+        false => open(Path::new(url), options),
+    }
 }
 
 #[cfg_attr(not(feature = "hdf5"), allow(unused_variables))]

@@ -1,7 +1,6 @@
 //! Recognises a data set by its files. Compiled with every set of features, so that a data set
 //! whose feature is off is not mistaken for a folder of pictures.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::slashes::slashed;
@@ -205,24 +204,6 @@ pub(super) fn is_records_name(name: &str) -> bool {
     let extension = Path::new(name).extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
     let plain = extension.split_once('-').map_or(&*extension, |(plain, _)| plain);
     matches!(plain, "tfrecord" | "tfrecords" | "tfrec") || (extension.is_empty() && shard_number(name).is_some())
-}
-
-/// The TFRecord files in a folder, in the order of their names. Hidden files and indexes are
-/// ignored.
-///
-/// # Errors
-/// If the folder cannot be listed.
-pub(super) fn records_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
-        let path = entry.map_err(|e| Error::io(folder, &e))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.starts_with('.') && is_records_name(&name) && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// Number of entries that tell whether a folder holds TFRecord files. A folder may have millions.

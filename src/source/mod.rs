@@ -30,7 +30,7 @@
 // `stop` ends such reads. `annotated` lists the fields of an annotated picture. `layout`
 // recognises data sets by their files. `tree` lists what lies in a folder or a store, `slashes`
 // writes paths alike on every system, and `options` are the options for opening. `bytes` reads
-// large files, `pages` loads pages of memory maps, `identity` detects replaced files, `held`
+// large files, `pages` loads pages of memory maps, `identity` detects replaced files, `medium`
 // keeps files open, `file` reads whole files, and `parallel` opens many of them, with the
 // threads of a `pool`. `kept` writes and reads the indexes next to data sets, and `hash` is
 // their hash. `pickle`, `protobuf` and `npy` read values of other libraries, and `elements` and
@@ -60,7 +60,6 @@ mod formats;
 #[cfg(any(feature = "hdf5", feature = "parquet"))]
 mod grants;
 mod hash;
-mod held;
 mod identity;
 #[cfg(feature = "chunks")]
 mod items;
@@ -74,6 +73,7 @@ mod lmdb;
 mod lookahead;
 #[cfg(feature = "chunks")]
 mod mds;
+mod medium;
 mod memory;
 mod npy;
 mod open;

@@ -11,6 +11,9 @@ use crate::error::{Error, ErrorKind, Result, guarded};
 /// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
 const THREADS: usize = 16;
 
+/// Threads that wait for the answers of a store while a data set is opened.
+pub(super) const ASKING: usize = 128;
+
 /// Calls `open` for each item, on several threads, which end before the loader's threads start.
 ///
 /// # Errors

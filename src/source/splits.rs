@@ -16,9 +16,9 @@
 //!
 //! A missing shard, and files of two sets in one split, are errors.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::medium::Medium;
 use crate::error::{Error, Result};
 
 /// Usual names of splits, and the parts of names that mean them.
@@ -181,16 +181,8 @@ pub(super) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
 /// # Errors
 /// If the folder cannot be listed.
 pub(super) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
-        let path = entry.map_err(|e| Error::io(folder, &e))?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|end| end.eq_ignore_ascii_case(extension)) && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
+    let is = |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
+    Medium::Machine { mapped: true }.files_in(folder, is)
 }
 
 /// The files of the only split, or of the split `wanted`.

@@ -4,11 +4,11 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{AHEAD, Parts, Remote, identity};
+use super::ahead::{Parts, Remote, ahead_of, wide};
+use super::bytes::room;
 use super::store::Stores;
-use super::{Follow, Lookahead, NextUse, Object, Place};
+use super::{Follow, Lookahead, Object};
 use crate::error::{Error, Result};
-use crate::order::Position;
 use crate::trace::NetworkStats;
 
 /// The number of a file that does not exist.
@@ -21,25 +21,17 @@ pub(super) struct Stored {
 }
 
 struct Set {
-    objects: Vec<Object>,
+    objects: Arc<[Object]>,
     /// The object of each file of each sample.
     files: Vec<u32>,
     /// Number of files of a sample.
     width: usize,
 }
 
-impl Parts for Set {
+impl Set {
     fn part(&self, number: u64) -> Option<(u32, Range<u64>)> {
         let object = *self.files.get(usize::try_from(number).ok()?)?;
         Some((object, 0..self.objects.get(object as usize)?.len))
-    }
-
-    fn object(&self, number: u32) -> &Object {
-        &self.objects[number as usize]
-    }
-
-    fn identity(&self) -> u64 {
-        identity(self.objects.iter())
     }
 }
 
@@ -140,7 +132,7 @@ impl Stored {
             None => listed(&remote, folder)?,
         };
         let files = urls.iter().map(|url| url.as_ref().and_then(|url| find(&objects, url)).unwrap_or(ABSENT)).collect();
-        Ok(Stored { remote, set: Arc::new(Set { objects, files, width }) })
+        Ok(Stored { remote, set: Arc::new(Set { objects: objects.into(), files, width }) })
     }
 
     /// Reads file `place` of a sample, which is at `url`.
@@ -158,34 +150,25 @@ impl Stored {
         let Some((object, range)) = self.set.part(number) else {
             return Err(Error::in_source("the object does not exist").at_path(url));
         };
-        self.remote.read(number, self.set.object(object), range, scratch)
+        let to = room(scratch, range.end)?;
+        self.remote.read(number, &self.set.objects[object as usize], 0, to)?;
+        Ok(to)
     }
 
     /// Follows the samples of `order`.
     pub(super) fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        let width = self.set.width as u64;
-        let (all, samples, next) = (order.clone(), order.clone(), order.clone());
-        let files = move |place| {
-            let samples = samples.samples(place)?;
-            Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
-        };
-        let next = move |epoch, file, from| match next.next_use(file / width, Place { epoch, batch: from }, 1) {
-            NextUse::At(place) => Position::At(place.batch),
-            NextUse::Later => Position::Absent,
-            NextUse::Unknown => Position::Unknown,
-        };
-        let files = Lookahead::new(order.bytes(), move |epoch| all.batches(epoch), files).with_next(next);
-        self.remote.follow(files, self.set.clone())
+        let files = wide(order, self.set.width);
+        let set = self.set.clone();
+        self.remote.follow(files, Parts::new(self.set.objects.clone(), move |number| set.part(number)))
     }
 
     pub(super) fn network(&self) -> NetworkStats {
         self.remote.network()
     }
 
-    /// Bytes of samples to hold ahead of need. More than all files would hold the same bytes twice.
+    /// Bytes of samples to hold ahead of need.
     pub(super) fn ahead_bytes(&self) -> usize {
         let files = (0..self.set.files.len() as u64).filter_map(|number| self.set.part(number));
-        let all = files.map(|(_, range)| range.end).fold(0, u64::saturating_add);
-        usize::try_from(all).map_or(AHEAD, |all| all.min(AHEAD))
+        ahead_of(files.map(|(_, range)| range.end))
     }
 }

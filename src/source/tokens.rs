@@ -4,12 +4,11 @@ use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::held::{Held, HeldFile, are_unchanged};
+use super::medium::{Files, HeldFile};
 use super::value::{Element, Numbers};
 use super::{Npy, Sample, Source};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Maximum tokens of a window.
 const MOST: usize = 1 << 24;
@@ -80,12 +79,10 @@ impl TokenType {
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 pub struct Tokens {
-    files: Vec<Windows>,
-    held: Vec<HeldFile>,
+    files: Files<Windows>,
     kind: TokenType,
     length: usize,
     stride: u64,
-    looks: AtomicU64,
 }
 
 /// The windows of one file.
@@ -93,8 +90,7 @@ struct Windows {
     name: String,
     /// Offset of the first token in the file.
     start: u64,
-    /// Samples of this file and of those before it.
-    end: usize,
+    count: usize,
 }
 
 impl Tokens {
@@ -102,9 +98,9 @@ impl Tokens {
     /// `length` tokens and begins `stride` tokens after the one before.
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`] for a length or a stride that cannot work, and for a file of another
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) for a length or a stride that cannot work, and for a file of another
     ///   type.
-    /// - [`ErrorKind::Source`] if no file has a whole window, or a file is damaged.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file has a whole window, or a file is damaged.
     pub fn open(path: impl AsRef<Path>, kind: TokenType, length: usize, stride: usize) -> Result<Self> {
         Self::with(path, kind, (length, stride), true)
     }
@@ -126,7 +122,7 @@ impl Tokens {
         if cfg!(target_endian = "big") {
             return Err(Error::config("files of tokens are little-endian; this machine is not"));
         }
-        let (mut files, mut held, mut end) = (Vec::new(), Vec::new(), 0_usize);
+        let mut files = Vec::new();
         for path in files_at(path)? {
             let file = HeldFile::open(&path, mapped)?.0;
             let (start, tokens) = tokens_of(&file, kind).map_err(|e| e.at_path(&path))?;
@@ -135,25 +131,16 @@ impl Tokens {
                 tracing::warn!("{}: {tokens} tokens, which make no window of {length}", path.display());
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            end = usize::try_from(windows)
-                .ok()
-                .and_then(|windows| end.checked_add(windows))
-                .ok_or_else(|| Error::in_source(format!("{windows} windows are too many")).at_path(&path))?;
-            files.push(Windows { name, start, end });
-            held.push(file);
+            let count = usize::try_from(windows)
+                .map_err(|_| Error::in_source(format!("{windows} windows are too many")).at_path(&path))?;
+            files.push((file, Windows { name, start, count }));
         }
-        if end == 0 {
+        let files = Files::new(files, |windows| windows.count)?;
+        if files.len() == 0 {
             let cause = format!("no file has {length} tokens of {}, which make a window", kind.name());
             return Err(Error::in_source(cause).at_path(path));
         }
-        Ok(Tokens { files, held, kind, length, stride: stride as u64, looks: AtomicU64::new(0) })
-    }
-
-    /// The file of sample `index`, and its window in that file.
-    fn place(&self, index: usize) -> (usize, u64) {
-        let file = self.files.partition_point(|file| file.end <= index);
-        let before = file.checked_sub(1).map_or(0, |before| self.files[before].end);
-        (file, (index - before) as u64)
+        Ok(Tokens { files, kind, length, stride: stride as u64 })
     }
 }
 
@@ -266,47 +253,31 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
 
 impl Source for Tokens {
     fn len(&self) -> usize {
-        self.files.last().map_or(0, |file| file.end)
+        self.files.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (number, window) = self.place(index);
-        let (file, held) = (&self.files[number], &self.held[number]);
-        held.look(self.looks.load(Ordering::Relaxed))?;
-        let bytes = self.length * self.kind.bytes() as usize;
-        let first = window * self.stride;
-        let at = file.start + first * self.kind.bytes();
+        let (file, windows, window) = self.files.open(index)?;
+        let bytes = self.length as u64 * self.kind.bytes();
+        let first = window as u64 * self.stride;
+        let at = windows.start + first * self.kind.bytes();
         scratch.clear();
-        write!(scratch, "{}/{first}..{}", file.name, first + self.length as u64).expect("a Vec takes everything");
+        write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("a Vec takes everything");
         let key = scratch.len();
-        if let Held::Read(medium) = &held.held {
-            scratch
-                .try_reserve(bytes)
-                .map_err(|_| Error::new(ErrorKind::Memory, format!("no memory to read {bytes} bytes")))?;
-            scratch.resize(key + bytes, 0);
-            medium.read_ranges(&mut [(at, &mut scratch[key..])])?;
-        }
-        let (key, read) = scratch.split_at(key);
-        let tokens = match &held.held {
-            Held::Map { map, .. } => {
-                let tokens = &map[at as usize..][..bytes];
-                held.load(tokens, at + bytes as u64).map_err(|e| e.at_path(&held.path))?;
-                tokens
-            }
-            _ => read,
-        };
-        let tokens = Numbers::of_element(tokens, self.kind.element(), &[self.length]).expect("bytes of this length");
-        let key = std::str::from_utf8(key).expect("a name and a number");
+        let tokens = file.part(Some(index as u64), at..at + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
+        let tokens = Numbers::of_element(tokens.of(scratch), self.kind.element(), &[self.length]);
+        let tokens = tokens.expect("bytes of this length");
+        let key = std::str::from_utf8(&scratch[..key]).expect("a name and a number");
         Sample::new(key).with_field("tokens.npy", tokens)
     }
 
     fn check(&self) -> Result<()> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.files.check();
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.held.iter(), self.looks.load(Ordering::Relaxed))
+        self.files.are_unchanged()
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -314,13 +285,13 @@ impl Source for Tokens {
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let (number, window) = self.place(index);
-        let first = window * self.stride;
-        Ok(format!("{}/{first}..{}", self.files[number].name, first + self.length as u64))
+        let (_, windows, window) = self.files.locate(index);
+        let first = window as u64 * self.stride;
+        Ok(format!("{}/{first}..{}", windows.name, first + self.length as u64))
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.held[self.place(index).0].path.clone())
+        Some(self.files.path(index).to_owned())
     }
 
     fn has_pictures(&self) -> Option<bool> {
@@ -339,7 +310,7 @@ impl Source for Tokens {
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens")
-            .field("files", &self.files.len())
+            .field("files", &self.files.each().len())
             .field("windows", &self.len())
             .field("length", &self.length)
             .finish_non_exhaustive()

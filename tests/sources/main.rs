@@ -37,6 +37,7 @@ mod named_files;
 mod network;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod ranges;
 mod recordio;
 mod records;
 mod replaced;

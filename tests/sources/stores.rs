@@ -380,14 +380,7 @@ fn a_folder_is_the_same_data_set_on_this_machine_and_in_a_store() {
         eprintln!("{files:?}");
         same(root.path(), expected);
     }
-    for (name, expected) in [
-        ("arrow/saved", "arrow"),
-        ("arrow_splits/dict", "error"),
-        ("parquet/hub/data", "error"),
-        ("mds", "mds"),
-        ("litdata", "litdata"),
-        ("arrays/npy", "npy"),
-    ] {
+    for (name, expected) in [("arrow/saved", "arrow"), ("arrow_splits/dict", "error"), ("parquet/hub/data", "error")] {
         eprintln!("{name}");
         let store = Objects::default();
         put_all(&store, &fixture(name), "mem://set");

@@ -30,7 +30,7 @@ const THREADS: usize = 128;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
-    parts: Arc<dyn Parts>,
+    parts: Parts,
     order: Lookahead,
     /// What this machine keeps of the store.
     keep: Option<Arc<dyn Keep>>,
@@ -85,12 +85,7 @@ struct State {
 }
 
 impl Fetcher {
-    pub(super) fn new(
-        store: Arc<dyn Store>,
-        parts: Arc<dyn Parts>,
-        order: Lookahead,
-        counts: Arc<Counts>,
-    ) -> Arc<Self> {
+    pub(super) fn new(store: Arc<dyn Store>, parts: Parts, order: Lookahead, counts: Arc<Counts>) -> Arc<Self> {
         let now = Instant::now();
         let state = State {
             closed: false,

@@ -15,6 +15,10 @@ mod plan;
 mod remote;
 mod request;
 
+#[cfg(feature = "parquet")]
 pub(super) use remote::AHEAD;
 pub(crate) use remote::Remote;
+pub(super) use remote::ahead_of;
+#[cfg(any(feature = "annotations", feature = "arrays", feature = "tables"))]
+pub(super) use request::wide;
 pub(super) use request::{Parts, identity};

@@ -12,6 +12,13 @@ use crate::trace::NetworkStats;
 /// Bytes of samples that a source in a store wants to hold ahead of need. Enough for 10 Gbit/s at a
 /// delay of 200 ms, and for the blocks of a windowed shuffle to be read in large requests.
 pub(in crate::source) const AHEAD: usize = 256 << 20;
+
+/// Bytes of samples to hold ahead of need, for objects of these lengths. More than the whole set
+/// would hold the same bytes twice.
+pub(in crate::source) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
+    usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
+}
+
 /// A store from which the samples of a data set are read.
 pub(crate) struct Remote {
     store: Arc<dyn Store>,
@@ -24,30 +31,23 @@ impl Remote {
         Remote { store, followers: Mutex::default(), counts: Arc::default() }
     }
 
-    /// Reads `range` of `object`, the part of `sample`, into `scratch`. Waits for the request that
+    /// Fills `to` from offset `at` of `object` with the part of `sample`. Waits for the request that
     /// contains it, if there is one.
     ///
     /// # Errors
     /// With the URL, the range and the cause. Never transient: the request was repeated.
-    pub(in crate::source) fn read<'a>(
-        &self,
-        sample: u64,
-        object: &Object,
-        range: Range<u64>,
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8]> {
-        let to = room(scratch, range.end - range.start)?;
+    pub(in crate::source) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
-            return Ok(to);
+            return Ok(());
         }
         for follower in self.followers() {
-            if follower.read(sample, range.clone(), to)? {
-                return Ok(to);
+            if follower.read(sample, at..at + to.len() as u64, to)? {
+                return Ok(());
             }
         }
-        self.direct(object, range.start, to)?;
+        self.direct(object, at, to)?;
         self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
-        Ok(to)
+        Ok(())
     }
 
     fn followers(&self) -> Vec<Arc<Fetcher>> {
@@ -164,7 +164,7 @@ impl Remote {
     }
 
     /// Follows `order`, if it has room.
-    pub(in crate::source) fn follow(&self, order: Lookahead, parts: Arc<dyn Parts>) -> Option<Box<dyn Follow>> {
+    pub(in crate::source) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Follow>> {
         if order.bytes() == 0 {
             return None;
         }

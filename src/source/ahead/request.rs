@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::order::Position;
 use crate::source::hash::fnv1a;
-use crate::source::{Object, Tier};
+use crate::source::{Lookahead, NextUse, Object, Place, Tier};
 use crate::trace::{NetworkStats, Tally};
 
 /// Attempts of a request, and the pauses between them, each four times as long as the one before.
@@ -19,15 +20,50 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// The objects of a data set, and the part that each sample needs.
-pub(in crate::source) trait Parts: Send + Sync {
-    /// Number of the object of a sample, and the range in it. `None` for a sample that is not read
-    /// ahead.
-    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)>;
+pub(in crate::source) struct Parts {
+    objects: Arc<[Object]>,
+    find: Box<dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync>,
+}
 
-    fn object(&self, number: u32) -> &Object;
+impl Parts {
+    /// `find` returns the number of the object of a sample, and the range in it. `None` for a
+    /// sample that is not read ahead.
+    pub(in crate::source) fn new(
+        objects: Arc<[Object]>,
+        find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
+    ) -> Self {
+        Parts { objects, find: Box::new(find) }
+    }
+
+    pub(super) fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
+        (self.find)(sample)
+    }
+
+    pub(super) fn object(&self, number: u32) -> &Object {
+        &self.objects[number as usize]
+    }
 
     /// A hash of the versions of all objects, by which samples have the same number everywhere.
-    fn identity(&self) -> u64;
+    pub(super) fn identity(&self) -> u64 {
+        identity(self.objects.iter())
+    }
+}
+
+/// The order of reads in which each sample of `order` is `width` reads: the first of sample `n` has
+/// the number `n * width`.
+pub(in crate::source) fn wide(order: Lookahead, width: usize) -> Lookahead {
+    let width = width as u64;
+    let (all, samples, bytes) = (order.clone(), order.clone(), order.bytes());
+    let reads = move |place| {
+        let samples = samples.samples(place)?;
+        Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
+    };
+    let next = move |epoch, read, from| match order.next_use(read / width, Place { epoch, batch: from }, 1) {
+        NextUse::At(place) => Position::At(place.batch),
+        NextUse::Later => Position::Absent,
+        NextUse::Unknown => Position::Unknown,
+    };
+    Lookahead::new(bytes, move |epoch| all.batches(epoch), reads).with_next(next)
 }
 
 /// A hash of the versions of `objects`, in this order.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::source::grants::{Grants, Keeps};
-use crate::source::held::HeldFile;
+use crate::source::medium::HeldFile;
 
 /// Maximum size of a chunk.
 const MAX_CHUNK: u64 = 256 << 20;

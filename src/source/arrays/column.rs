@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 #[cfg(feature = "hdf5")]
@@ -7,7 +8,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::source::bytes::room;
 use crate::source::elements::Dtype;
-use crate::source::held::{Held, HeldFile};
+use crate::source::medium::HeldFile;
 use crate::source::record::{Found, Part};
 
 /// An array. Its first axis counts the samples.
@@ -112,6 +113,13 @@ impl Column {
         self.shape.first().copied()
     }
 
+    /// The file of the array, and the place of sample `index` in it, if it lies in one.
+    pub(super) fn part(&self, index: usize) -> Option<(u32, Range<u64>)> {
+        let Place::File { number, offset } = self.place else { return None };
+        let start = offset + (index * self.row()) as u64;
+        Some((u32::try_from(number).ok()?, start..start + self.row() as u64))
+    }
+
     /// Bytes per sample.
     fn row(&self) -> usize {
         // Checked against the length of the file.
@@ -119,8 +127,14 @@ impl Column {
     }
 
     /// The elements of sample `index`, which is less than [`len`](Column::len), in the machine's
-    /// byte order. `page` takes them if they are not mapped as they are.
-    pub(super) fn get<'a>(&'a self, files: &'a [Arc<HeldFile>], index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
+    /// byte order, for read `read` of a loader's order if they are one. `page` takes them if they are not mapped as they are.
+    pub(super) fn get<'a>(
+        &'a self,
+        files: &'a [Arc<HeldFile>],
+        index: usize,
+        read: Option<u64>,
+        page: &mut Vec<u8>,
+    ) -> Result<Part<'a>> {
         let row = self.row();
         let stored: &'a [u8] = match &self.place {
             Place::Memory(bytes) => &bytes[index * row..][..row],
@@ -137,25 +151,14 @@ impl Column {
             }
             Place::File { number, offset } => {
                 let (file, at) = (&files[*number], offset + index as u64 * row as u64);
-                match &file.held {
-                    Held::Map { map, .. } => {
-                        let bytes = &map[at as usize..][..row];
-                        file.load(bytes, at + row as u64).map_err(|e| e.at_path(&file.path))?;
-                        bytes
-                    }
-                    Held::Read(medium) => {
-                        let start = page.len();
-                        page.try_reserve(row).map_err(|_| Error::in_source(format!("no memory for {row} bytes")))?;
-                        page.resize(start + row, 0);
-                        medium.read_ranges(&mut [(at, &mut page[start..])])?;
-                        if self.dtype.is_native() {
-                            return Ok(Part::since(start, page));
-                        }
-                        let stored = page.split_off(start);
+                match file.part(read, at..at + row as u64, page).map_err(|e| e.at_path(&file.path))? {
+                    Part::Borrowed(bytes) => bytes,
+                    Part::Page(place) if self.dtype.is_native() => return Ok(Part::Page(place)),
+                    Part::Page(place) => {
+                        let stored = page.split_off(place.start);
                         self.dtype.convert(&stored, page);
-                        return Ok(Part::since(start, page));
+                        return Ok(Part::since(place.start, page));
                     }
-                    Held::Stored(_) => unreachable!("arrays are on this machine"),
                 }
             }
         };
@@ -181,7 +184,7 @@ impl Column {
     ) -> Result<Found<'a>> {
         let (heap, file) = (self.heap.expect("a column of such values"), &files[0]);
         let mut scratch = Vec::new();
-        let place = self.get(files, index, &mut scratch)?;
+        let place = self.get(files, index, None, &mut scratch)?;
         let value = heap.get(file, place.of(&scratch), page);
         let value = value.map_err(|e| Error::new(e.kind(), format!("array {:?}: {}", self.name, e.cause())))?;
         Ok(if heap.text { Found::Text(value) } else { Found::Bytes(value) })
@@ -223,13 +226,8 @@ impl Heap {
                 if size < u64::from(len) {
                     return Err(damaged(&format!("{len} bytes, of which the heap has {size}")));
                 }
-                if let Held::Map { map, .. } = &file.held {
-                    let bytes = &map[at as usize + 16..][..len as usize];
-                    return file.load(bytes, next).map(|()| Part::Borrowed(bytes)).map_err(|e| e.at_path(&file.path));
-                }
-                let from = page.len();
-                page.extend_from_slice(file.get(at + 16, u64::from(len), &mut scratch)?);
-                return Ok(Part::since(from, page));
+                let place = at + 16..at + 16 + u64::from(len);
+                return file.part(None, place, page).map_err(|e| e.at_path(&file.path));
             }
             // A heap may begin anywhere.
             at = start + (next - start).next_multiple_of(8);

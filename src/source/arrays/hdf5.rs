@@ -8,7 +8,7 @@ use super::column::{Choose, Column, Heap, Place};
 use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::source::elements::Dtype;
-use crate::source::held::HeldFile;
+use crate::source::medium::HeldFile;
 
 /// Maximum depth of groups.
 const MAX_DEPTH: usize = 8;

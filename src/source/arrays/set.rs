@@ -13,14 +13,15 @@ use super::hdf5;
 use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
+use crate::source::Place;
+use crate::source::ahead::{Parts, Remote, ahead_of, wide};
+#[cfg(feature = "hdf5")]
 use crate::source::grants::Grant;
-use crate::source::held::{HeldFile, are_unchanged};
+use crate::source::medium::{HeldFile, Medium, are_unchanged};
 use crate::source::options::Options;
 use crate::source::record::{Found, Named, Part, Rows, Survey, Wanted, is_label};
-use crate::source::splits::files_in;
-#[cfg(feature = "hdf5")]
-use crate::source::{Follow, Lookahead, Place};
-use crate::source::{Sample, Source, pixels};
+use crate::source::{Follow, Lookahead, Sample, Source, pixels};
+use crate::trace::NetworkStats;
 
 /// Arrays whose first axis counts the samples: an `.npy` file or a folder of them, an `.npz`
 /// archive, a `.safetensors` file, the tensors in a `.pt` or `.pth` file of `torch.save`, or an
@@ -60,7 +61,7 @@ use crate::source::{Sample, Source, pixels};
 /// tensors and lists of integers is refused by name.
 pub struct Arrays {
     files: Vec<Arc<HeldFile>>,
-    columns: Vec<Column>,
+    columns: Arc<[Column]>,
     rows: Rows,
     /// Number of the column of labels.
     label: Option<usize>,
@@ -115,7 +116,7 @@ impl Arrays {
     pub(in crate::source) fn with(path: &Path, kind: &'static str, options: &Options) -> Result<Self> {
         let wanted = options.wanted();
         let choose = |names: &[String]| chosen(names, options.part.as_deref(), &wanted);
-        let (files, columns) = load(path, kind, options.mapped, &choose).map_err(|e| e.at_path(path))?;
+        let (files, columns) = load(path, kind, options, &choose).map_err(|e| e.at_path(path))?;
         Self::of(path, kind, wanted, files, columns, options)
     }
 
@@ -153,7 +154,7 @@ impl Arrays {
         let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(SURVEYED) } else { 1 };
         for index in 0..surveyed {
             page.clear();
-            let row = row(&columns, &files, index, &mut page).map_err(named)?;
+            let row = row(&columns, &files, index, None, &mut page).map_err(named)?;
             survey.see(&row, &page).map_err(named)?;
         }
         let mut rows = survey.finish(&wanted).map_err(named)?;
@@ -161,7 +162,7 @@ impl Arrays {
             let label = columns.iter().filter(|column| column.name == name);
             (0..len).try_for_each(|index| {
                 page.clear();
-                for Named { content, .. } in row(label.clone(), &files, index, &mut page)? {
+                for Named { content, .. } in row(label.clone(), &files, index, None, &mut page)? {
                     if let Found::Text(text) = content {
                         let text = std::str::from_utf8(text.of(&page));
                         see(index, text.map_err(|_| Error::in_source("a label that is not UTF-8"))?);
@@ -173,13 +174,34 @@ impl Arrays {
         rows.learn(options.classes.as_ref(), options.lenient, texts).map_err(named)?;
         let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
         let looks = AtomicU64::new(0);
-        Ok(Arrays { files, columns, rows, label, len, path: path.to_owned(), kind, looks })
+        Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, looks })
     }
 
     /// The caches of the arrays in chunks, with the bytes that a loader should grant each.
     #[cfg(feature = "hdf5")]
     fn kept(&self) -> impl Iterator<Item = (&Arc<Kept>, usize)> {
         self.columns.iter().filter_map(Column::kept)
+    }
+
+    /// Grants the memory of a loader to the caches of chunks.
+    #[cfg(feature = "hdf5")]
+    fn keep(&self, order: &Lookahead) -> Option<Box<dyn Follow>> {
+        let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
+        let share = |(kept, bytes): (&Arc<Kept>, usize)| {
+            // The result is at most `granted`.
+            Grant::new(kept.clone(), (bytes as u128 * granted / wanted) as usize)
+        };
+        (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Follow>)
+    }
+
+    #[cfg(not(feature = "hdf5"))]
+    fn keep(&self, _: &Lookahead) -> Option<Box<dyn Follow>> {
+        None
+    }
+
+    /// The store of the files, if they are in one.
+    fn remote(&self) -> Option<&Arc<Remote>> {
+        Some(self.files.first()?.object()?.1)
     }
 
     fn look(&self) -> Result<()> {
@@ -209,40 +231,43 @@ fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(
 }
 
 /// Opens the files at `path`, and finds the arrays in them.
-fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
-    let open = |path: &Path| HeldFile::open(path, mapped).map(|(file, _)| Arc::new(file));
+fn load(path: &Path, kind: &str, options: &Options, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
+    let medium = Medium::of(path, options)?;
+    let is_npy = |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("npy"));
     if kind == "npy" {
-        let paths = if path.is_dir() { files_in(path, "npy")? } else { vec![path.to_owned()] };
+        let is_folder = if medium.is_store() { !path.to_str().is_some_and(is_npy) } else { path.is_dir() };
+        let medium = if is_folder { medium.listed(path) } else { medium };
+        let paths = if is_folder { medium.files_in(path, is_npy)? } else { vec![path.to_owned()] };
         if paths.is_empty() {
             return Err(Error::in_source("no .npy files in this folder"));
         }
         let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let names: Vec<String> = paths.iter().map(stem).collect();
         // The name of a single file says nothing about splits.
-        let chosen = if path.is_dir() { choose(&names)? } else { vec![(0, names[0].clone())] };
+        let chosen = if is_folder { choose(&names)? } else { vec![(0, names[0].clone())] };
         let (mut files, mut columns) = (Vec::new(), Vec::new());
         for (place, name) in chosen {
-            let file = open(&paths[place])?;
-            columns.push(numpy::npy(&*file.held.bytes(), name, files.len()).map_err(|e| e.at_path(&paths[place]))?);
+            let file = Arc::new(medium.open(&paths[place])?);
+            columns.push(numpy::npy(&*file, name, files.len()).map_err(|e| e.at_path(&paths[place]))?);
             files.push(file);
         }
         return Ok((files, columns));
     }
-    let file = open(path)?;
+    let file = Arc::new(medium.open(path)?);
     let columns = columns(&file, kind, "", choose)?;
     Ok((vec![file], columns))
 }
 
 /// The arrays in one file. An `.npy` file has one, called `name`.
 fn columns(file: &Arc<HeldFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let bytes = file.held.bytes();
+    let bytes = &**file;
     match kind {
-        "npy" => Ok(vec![numpy::npy(&*bytes, name.to_owned(), 0)?]),
-        "npz" => numpy::npz(&*bytes, 0, choose),
-        "safetensors" => safetensors::columns(&*bytes, 0, choose),
+        "npy" => Ok(vec![numpy::npy(bytes, name.to_owned(), 0)?]),
+        "npz" => numpy::npz(bytes, 0, choose),
+        "safetensors" => safetensors::columns(bytes, 0, choose),
         #[cfg(feature = "hdf5")]
         "hdf5" => hdf5::columns(file, 0, choose),
-        _ => torch::columns(&*bytes, 0, choose),
+        _ => torch::columns(bytes, 0, choose),
     }
 }
 
@@ -276,21 +301,24 @@ fn check(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// The cells of sample `index`.
+/// The cells of sample `index`. If they are of a loader's order, `first` is the number of the first
+/// read.
 fn row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<HeldFile>],
     index: usize,
+    first: Option<usize>,
     page: &mut Vec<u8>,
 ) -> Result<Vec<Named<'a>>> {
-    let cell = |column: &'a Column| {
+    let cell = |(place, column): (usize, &'a Column)| {
+        let read = first.map(|first| (first + place) as u64);
         let content = match column.heap {
             Some(_) => column.value(files, index, page)?,
-            None => Found::array(column.dtype.element()?, &column.shape[1..], column.get(files, index, page)?),
+            None => Found::array(column.dtype.element()?, &column.shape[1..], column.get(files, index, read, page)?),
         };
         Ok(Named { name: Cow::Borrowed(&*column.name), content })
     };
-    columns.into_iter().map(cell).collect()
+    columns.into_iter().enumerate().map(cell).collect()
 }
 
 /// The memory that a loader grants to the caches of chunks.
@@ -314,23 +342,33 @@ impl Source for Arrays {
         scratch.clear();
         write!(scratch, "{index}").expect("a Vec takes everything");
         let key = Part::Page(0..scratch.len());
-        let row = row(&self.columns, &self.files, index, scratch).map_err(|e| e.at_path(&self.path))?;
+        let row = row(&*self.columns, &self.files, index, Some(index * self.columns.len()), scratch)
+            .map_err(|e| e.at_path(&self.path))?;
         self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
     }
 
-    #[cfg(feature = "hdf5")]
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
-        let share = |(kept, bytes): (&Arc<Kept>, usize)| {
-            // The result is at most `granted`.
-            Grant::new(kept.clone(), (bytes as u128 * granted / wanted) as usize)
-        };
-        (wanted > 0).then(|| Box::new(Following { _kept: self.kept().map(share).collect() }) as Box<dyn Follow>)
+        if let Some(remote) = self.remote() {
+            let (columns, width) = (self.columns.clone(), self.columns.len());
+            let part = move |read: u64| columns[read as usize % width].part(read as usize / width);
+            let objects = self.files.iter().filter_map(|file| Some(file.object()?.0.clone()));
+            return remote.follow(wide(order, width), Parts::new(objects.collect(), part));
+        }
+        self.keep(&order)
     }
 
-    #[cfg(feature = "hdf5")]
+    fn network(&self) -> Option<NetworkStats> {
+        self.remote().map(|remote| remote.network())
+    }
+
     fn ahead_bytes(&self) -> usize {
-        self.kept().fold(0, |all, (_, bytes)| all.saturating_add(bytes))
+        if self.remote().is_some() {
+            return ahead_of(self.files.iter().map(|file| file.len()));
+        }
+        #[cfg(feature = "hdf5")]
+        return self.kept().fold(0, |all, (_, bytes)| all.saturating_add(bytes));
+        #[cfg(not(feature = "hdf5"))]
+        0
     }
 
     fn check(&self) -> Result<()> {
@@ -346,7 +384,7 @@ impl Source for Arrays {
         let Some(label) = self.label else { return Ok(None) };
         self.look()?;
         scratch.clear();
-        let row = row([&self.columns[label]], &self.files, index, scratch).map_err(|e| e.at_path(&self.path))?;
+        let row = row([&self.columns[label]], &self.files, index, None, scratch).map_err(|e| e.at_path(&self.path))?;
         self.rows.sample(Part::Borrowed(b""), row, scratch).and_then(|s| s.label()).map_err(|e| e.at_path(&self.path))
     }
 

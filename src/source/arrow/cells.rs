@@ -10,7 +10,7 @@ use super::schema::{Field, Kind};
 use super::stream::Batch;
 use crate::error::{Error, Result};
 use crate::source::Value;
-use crate::source::held::{Held, HeldFile};
+use crate::source::medium::HeldFile;
 use crate::source::record::{Found, Part};
 use crate::source::value::{AXES, Element};
 
@@ -362,52 +362,35 @@ impl<'a> Rows<'a, '_> {
     /// Calls `with` with at most a block of bytes.
     fn small_part<T>(self, at: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let whole = (at, len, self.file.len());
-        match &self.file.held {
-            Held::Map { map, .. } => {
-                let load = |range: Range<u64>| {
-                    self.file.load(&map[range.start as usize..range.end as usize], range.end)?;
-                    Ok(Vec::new())
-                };
-                self.blocks.with(whole, load, |_| ())?;
-                Ok(with(&map[at as usize..][..len as usize]))
-            }
-            Held::Read(medium) => {
-                let load = |range: Range<u64>| {
-                    let mut bytes = vec![0; (range.end - range.start) as usize];
-                    medium.read_ranges(&mut [(range.start, &mut bytes)])?;
-                    Ok(bytes)
-                };
-                self.blocks.with(whole, load, with)
-            }
-            Held::Stored(_) => unreachable!("opened from this machine"),
-        }
+        let Some(map) = self.file.map() else {
+            let load = |range: Range<u64>| {
+                let mut bytes = vec![0; (range.end - range.start) as usize];
+                self.file.fill(range.start, &mut bytes)?;
+                Ok(bytes)
+            };
+            return self.blocks.with(whole, load, with);
+        };
+        let load = |range: Range<u64>| {
+            self.file.load(&map[range.start as usize..range.end as usize], range.end)?;
+            Ok(Vec::new())
+        };
+        self.blocks.with(whole, load, |_| ())?;
+        Ok(with(&map[at as usize..][..len as usize]))
     }
 
     /// Bytes of a buffer: part of the map, or read into `scratch`.
     fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<Part<'a>> {
         let at = self.place(buffer, at, len)?;
-        match &self.file.held {
-            Held::Map { map, .. } => {
-                let found = &map[at as usize..][..len as usize];
-                match len {
-                    0..=SMALL => self.small_part(at, len, |_| ())?,
-                    _ => self.file.load(found, at + len)?,
-                }
-                Ok(Part::Borrowed(found))
-            }
-            Held::Read(_) if len <= SMALL => {
-                let start = scratch.len();
-                self.small_part(at, len, |bytes| scratch.extend_from_slice(bytes))?;
-                Ok(Part::since(start, scratch))
-            }
-            Held::Read(medium) => {
-                let start = scratch.len();
-                Found::append(scratch, len)?;
-                medium.read_ranges(&mut [(at, &mut scratch[start..])])?;
-                Ok(Part::since(start, scratch))
-            }
-            Held::Stored(_) => unreachable!("opened from this machine"),
+        if len > SMALL {
+            return self.file.part(None, at..at + len, scratch);
         }
+        if let Some(map) = self.file.map() {
+            self.small_part(at, len, |_| ())?;
+            return Ok(Part::Borrowed(&map[at as usize..][..len as usize]));
+        }
+        let start = scratch.len();
+        self.small_part(at, len, |bytes| scratch.extend_from_slice(bytes))?;
+        Ok(Part::since(start, scratch))
     }
 }
 

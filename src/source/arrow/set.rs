@@ -1,6 +1,5 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cells::{Blocks, Form, Rows};
 use super::schema::{Field, Kind, Schema};
@@ -8,7 +7,7 @@ use super::stream::{Batch, Stream};
 use crate::error::{Error, Result};
 use crate::source::features::{Features, FileFeatures};
 use crate::source::file::{self, is_below};
-use crate::source::held::{HeldFile, are_unchanged};
+use crate::source::medium::{Files, HeldFile};
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
 use crate::source::record::{Column, Columns, Found, Holds, other_columns, sniffed};
@@ -50,23 +49,45 @@ const SPLITS: &str = "dataset_dict.json";
 /// [`TableOptions::picture`]: crate::source::TableOptions::picture
 pub struct Arrow {
     kind: &'static str,
-    files: Vec<Part>,
-    /// Number of the first row of each batch, then the number of rows.
-    starts: Vec<usize>,
-    /// The file of each batch, and the batch in it.
-    places: Vec<(u32, u32)>,
+    files: Files<Batches>,
     /// The columns, those inside structures by themselves.
     fields: Vec<Field>,
     forms: Vec<Option<Form>>,
     columns: Columns,
     /// Whether paths of pictures may lead anywhere.
     anywhere: bool,
-    looks: AtomicU64,
 }
 
-struct Part {
-    file: HeldFile,
+/// The batches of a file that have rows.
+struct Batches {
     batches: Vec<Batch>,
+    /// Number of the first row of each batch, then the number of rows.
+    starts: Vec<usize>,
+}
+
+impl Batches {
+    /// # Errors
+    /// If they claim more rows than this machine can count.
+    fn new(mut batches: Vec<Batch>) -> Result<Self> {
+        batches.retain(|batch| batch.rows > 0);
+        let mut starts = vec![0_usize];
+        for batch in &batches {
+            let end = starts[starts.len() - 1].checked_add(batch.rows);
+            starts.push(end.ok_or_else(|| Error::in_source("more rows than memory"))?);
+        }
+        Ok(Batches { batches, starts })
+    }
+
+    /// Number of rows.
+    fn len(&self) -> usize {
+        self.starts[self.batches.len()]
+    }
+
+    /// The batch of `row`, and its number in the batch.
+    fn locate(&self, row: usize) -> (&Batch, u64) {
+        let number = self.starts.partition_point(|&start| start <= row) - 1;
+        (&self.batches[number], (row - self.starts[number]) as u64)
+    }
 }
 
 impl Arrow {
@@ -106,13 +127,13 @@ impl Arrow {
     ) -> Result<Self> {
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
         let streams = in_parallel(&files, |(file, within, rows)| {
-            let read = Stream::read(&*file.held.bytes(), within.clone());
+            let read = Stream::read(file, within.clone());
             read.and_then(|stream| stream.with_rows(*rows)).map_err(|e| e.at_path(&file.path))
         })?;
         let first_path = files.first().map(|(file, ..)| file.path.clone()).unwrap_or_default();
         let mut schema: Option<Schema> = None;
         let mut named = Vec::new();
-        let (mut starts, mut places, mut parts) = (vec![0_usize], Vec::new(), Vec::new());
+        let mut parts = Vec::new();
         for ((file, ..), stream) in files.into_iter().zip(streams) {
             let first = schema.get_or_insert_with(|| stream.schema.clone());
             if first.fields != stream.schema.fields {
@@ -123,32 +144,20 @@ impl Arrow {
                 });
                 return Err(error.at_path(&file.path));
             }
-            for (number, batch) in stream.batches.iter().enumerate().filter(|(_, batch)| batch.rows > 0) {
-                let end = starts[starts.len() - 1].checked_add(batch.rows);
-                starts.push(end.ok_or_else(|| Error::in_source("more rows than memory").at_path(&file.path))?);
-                places.push((parts.len() as u32, number as u32));
-            }
             named.extend(stream.schema.features.clone().map(|json| (file.path.clone(), json)));
-            parts.push(Part { file, batches: stream.batches });
+            let batches = Batches::new(stream.batches).map_err(|e| e.at_path(&file.path))?;
+            parts.push((file, batches));
         }
+        let files = Files::new(parts, Batches::len)?;
         let schema = schema.ok_or_else(|| Error::in_source("no .arrow files").at_path(path))?;
-        if places.is_empty() {
+        if files.len() == 0 {
             return Err(Error::in_source("no rows").at_path(path));
         }
         let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
         let forms = fields.iter().map(|field| Form::of(field).ok()).collect();
         let wanted = options.wanted();
-        let mut arrow = Arrow {
-            kind,
-            files: parts,
-            starts,
-            places,
-            fields,
-            forms,
-            columns: Columns::default(),
-            anywhere: wanted.picture.is_some(),
-            looks: AtomicU64::new(0),
-        };
+        let mut arrow =
+            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: wanted.picture.is_some() };
         let features = FileFeatures::new(Features::in_folder(folder)?, &named);
         let columns: Vec<Column> = (0..arrow.fields.len())
             .map(|place| Ok(Column::new(arrow.fields[place].name.clone(), arrow.holds(place, features.all())?)))
@@ -191,18 +200,10 @@ impl Arrow {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// The file of `row`, its batch, and its number in the batch.
-    fn locate(&self, row: usize) -> (&HeldFile, &Batch, u64) {
-        assert!(row < self.len(), "sample {row} of {}", self.len());
-        let number = self.starts.partition_point(|&start| start <= row) - 1;
-        let (file, batch) = self.places[number];
-        let part = &self.files[file as usize];
-        (&part.file, &part.batches[batch as usize], (row - self.starts[number]) as u64)
-    }
-
     /// Finds the value of a column in a row.
     fn find<'a>(&'a self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
-        let (file, batch, inside) = self.locate(row);
+        let (file, batches, row) = self.files.locate(row);
+        let (batch, inside) = batches.locate(row);
         let (field, form): (&Field, _) = (&self.fields[place], self.forms[place]);
         let form = form.expect("columns that are not read are not used");
         let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
@@ -261,12 +262,11 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
 
 impl Source for Arrow {
     fn len(&self) -> usize {
-        self.starts[self.places.len()]
+        self.files.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (file, _, _) = self.locate(index);
-        file.look(self.looks.load(Ordering::Relaxed))?;
+        let (file, _, _) = self.files.open(index)?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let found = self.columns.read(index, scratch, |place, scratch| {
             let anywhere = self.anywhere && self.columns.picture() == Some(place);
@@ -276,25 +276,24 @@ impl Source for Arrow {
     }
 
     fn check(&self) -> Result<()> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.files.check();
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.files.iter().map(|part| &part.file), self.looks.load(Ordering::Relaxed))
+        self.files.are_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(place) = self.columns.label() else { return Ok(None) };
-        let (file, _, _) = self.locate(index);
-        file.look(self.looks.load(Ordering::Relaxed))?;
+        let (file, _, _) = self.files.open(index)?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.locate(index).0.path.clone())
+        Some(self.files.path(index).to_owned())
     }
 
     fn has_pictures(&self) -> Option<bool> {
@@ -317,7 +316,7 @@ impl Source for Arrow {
 impl std::fmt::Debug for Arrow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Arrow")
-            .field("files", &self.files.len())
+            .field("files", &self.files.each().len())
             .field("columns", &self.columns)
             .finish_non_exhaustive()
     }

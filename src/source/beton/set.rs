@@ -4,8 +4,8 @@ use std::sync::Arc;
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
 use super::rows::BetonRows;
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
 use crate::source::items::{Items, Rows, Samples};
+use crate::source::medium::{HeldFile, Medium};
 use crate::source::{Options, Source};
 
 /// Opens a `.beton` file.
@@ -13,9 +13,9 @@ use crate::source::{Options, Source};
 /// # Errors
 /// If the file cannot be read, is damaged, or has a field that is not read.
 pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    let (file, _) = HeldFile::open(path, options.mapped)?;
+    let file = Medium::of(path, options)?.open(path)?;
     let (rows, spans) = read(&file).map_err(|e| e.at_path(path))?;
-    let items = Items::new(vec![(file, Samples::Spans(spans))], None)?;
+    let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, rows, options)?))
 }
 

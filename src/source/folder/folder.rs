@@ -1,14 +1,18 @@
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::index;
 use super::masks::Masks;
 use super::names::Names;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
+use crate::source::ahead::{Parts, Remote, ahead_of, identity};
+use crate::source::bytes::room;
 use crate::source::file::{self, FIRST_READ, read_whole};
 use crate::source::options::Options;
 use crate::source::slashes::slashed;
-use crate::source::{Sample, Source};
+use crate::source::{Follow, Lookahead, Object, Sample, Source};
+use crate::trace::NetworkStats;
 
 /// Pictures in a folder.
 ///
@@ -35,13 +39,26 @@ use crate::source::{Sample, Source};
 /// Opening reads only names, several 100,000 per second. A picture is opened when it is read.
 #[derive(Debug)]
 pub struct Folder {
-    /// Ends with `/`.
-    root: String,
     names: Names,
     /// Picture formats in addition to the built-in ones.
     formats: Vec<Format>,
-    /// Masks in a separate folder.
-    masks: Option<Masks>,
+    files: Files,
+}
+
+/// The files of the pictures.
+#[derive(Debug)]
+enum Files {
+    Local {
+        /// Ends with `/`.
+        root: String,
+        /// Masks in a separate folder.
+        masks: Option<Masks>,
+    },
+    Stored {
+        /// The object of each sample.
+        objects: Arc<[Object]>,
+        remote: Remote,
+    },
 }
 
 impl Folder {
@@ -84,7 +101,12 @@ impl Folder {
             Some(masks) => Some(Masks::find(&beside(path, masks), &names)?),
             None => None,
         };
-        Ok(Folder { root, names, formats, masks })
+        Ok(Folder { names, formats, files: Files::Local { root, masks } })
+    }
+
+    /// The pictures `names`, each of which is one of `objects` of a store.
+    pub(super) fn in_store(names: Names, objects: Vec<Object>, remote: Remote, formats: Vec<Format>) -> Self {
+        Folder { names, formats, files: Files::Stored { objects: objects.into(), remote } }
     }
 
     /// The folders of the pictures, below the data set, if there are class folders.
@@ -100,6 +122,45 @@ fn beside(path: &Path, other: &Path) -> PathBuf {
     path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
 }
 
+impl Folder {
+    /// Reads the picture `index` of this machine, and its mask.
+    fn local<'a>(
+        &'a self,
+        index: usize,
+        (root, masks): (&str, Option<&'a Masks>),
+        (key, field): (&'a str, &'a str),
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<Sample<'a>> {
+        let path = self.names.path(index);
+        if self.names.bad.binary_search(&index).is_ok() {
+            let cause = format!("the name {path:?} is not UTF-8; rename the file or folder");
+            return Err(Error::in_source(cause).at_path(root));
+        }
+        // The full path is assembled in `scratch` too, because the file's bytes need the room only
+        // afterwards.
+        let full = root.len() + path.len();
+        if scratch.len() < full {
+            scratch.resize(FIRST_READ.max(full), 0);
+        }
+        scratch[..root.len()].copy_from_slice(root.as_bytes());
+        scratch[root.len()..full].copy_from_slice(path.as_bytes());
+        let opened = std::str::from_utf8(&scratch[..full]).map(file::open).expect("two strings make a string");
+        let len = opened
+            .and_then(|mut file| read_whole(&mut file, scratch, 0))
+            .map_err(|e| Error::io(format!("{root}{path}"), &e))?;
+
+        let mut sample = Sample::new(key);
+        if let Some(masks) = masks {
+            let (name, file) = masks.of(index, path)?;
+            let end = file::open(&file)
+                .and_then(|mut opened| read_whole(&mut opened, scratch, len))
+                .map_err(|e| Error::io(file, &e))?;
+            sample = sample.with_field(name, &scratch[len..end])?;
+        }
+        sample.with_field(field, &scratch[..len])
+    }
+}
+
 impl Source for Folder {
     fn len(&self) -> usize {
         self.names.len()
@@ -107,39 +168,37 @@ impl Source for Folder {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let path = self.names.path(index);
-        if self.names.bad.binary_search(&index).is_ok() {
-            let cause = format!("the name {path:?} is not UTF-8; rename the file or folder");
-            return Err(Error::in_source(cause).at_path(&self.root));
-        }
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
         let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
-
-        // The full path is assembled in `scratch` too, because the file's bytes need the room only
-        // afterwards.
-        let full = self.root.len() + path.len();
-        if scratch.len() < full {
-            scratch.resize(FIRST_READ.max(full), 0);
-        }
-        scratch[..self.root.len()].copy_from_slice(self.root.as_bytes());
-        scratch[self.root.len()..full].copy_from_slice(path.as_bytes());
-        let opened = std::str::from_utf8(&scratch[..full]).map(file::open).expect("two strings make a string");
-        let len = opened
-            .and_then(|mut file| read_whole(&mut file, scratch, 0))
-            .map_err(|e| Error::io(format!("{}{path}", self.root), &e))?;
-
-        let mut sample = Sample::new(key);
-        if let Some(masks) = &self.masks {
-            let (name, file) = masks.of(index, path)?;
-            let end = file::open(&file)
-                .and_then(|mut opened| read_whole(&mut opened, scratch, len))
-                .map_err(|e| Error::io(file, &e))?;
-            sample = sample.with_field(name, &scratch[len..end])?;
-        }
-        let sample = sample.with_field(field, &scratch[..len])?;
+        let sample = match &self.files {
+            Files::Local { root, masks } => self.local(index, (root, masks.as_ref()), (key, field), scratch)?,
+            Files::Stored { objects, remote } => {
+                let bytes = room(scratch, objects[index].len)?;
+                remote.read(index as u64, &objects[index], 0, bytes)?;
+                Sample::new(key).with_field(field, &*bytes)?
+            }
+        };
         Ok(match self.names.labels.get(index) {
             Some(&label) => sample.with_label(label.into()),
             None => sample,
         })
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        let Files::Stored { objects, remote } = &self.files else { return None };
+        let all = objects.clone();
+        let part = move |sample: u64| Some((u32::try_from(sample).ok()?, 0..all.get(sample as usize)?.len));
+        remote.follow(order, Parts::new(objects.clone(), part))
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        let Files::Stored { remote, .. } = &self.files else { return None };
+        Some(remote.network())
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        let Files::Stored { objects, .. } = &self.files else { return 0 };
+        ahead_of(objects.iter().map(|object| object.len))
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -153,11 +212,18 @@ impl Source for Folder {
 
     fn fingerprint(&self) -> Option<u64> {
         let hash = self.names.hash();
-        Some(self.masks.as_ref().map_or(hash, |masks| masks.add_to(hash)).end())
+        let hash = match &self.files {
+            Files::Local { masks, .. } => masks.as_ref().map_or(hash, |masks| masks.add_to(hash)),
+            Files::Stored { objects, .. } => hash.number(identity(objects.iter())),
+        };
+        Some(hash.end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(format!("{}{}", self.root, self.names.path(index)).into())
+        Some(match &self.files {
+            Files::Local { root, .. } => format!("{root}{}", self.names.path(index)).into(),
+            Files::Stored { objects, .. } => objects[index].url.clone().into(),
+        })
     }
 
     fn classes(&self) -> &[String] {

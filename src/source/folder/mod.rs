@@ -5,7 +5,7 @@
 //! 3. `index`: a file next to the folder that keeps them.
 //! 4. `folder`: [`Folder`], the source.
 //! 5. `masks`: masks in a separate folder.
-//! 6. `stored`: pictures below a URL of a store.
+//! 6. `stored`: finds the pictures below a URL of a store.
 
 #[allow(clippy::module_inception)]
 mod folder;
@@ -16,6 +16,5 @@ mod stored;
 mod walk;
 
 pub use folder::Folder;
-pub(super) use stored::Stored as StoredFolder;
 #[cfg(feature = "annotations")]
 pub(super) use walk::pictures_below;

@@ -1,43 +1,14 @@
 //! Pictures below a URL of a store, with the classes, labels and order of a local folder.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::Folder;
 use super::names::Names;
 use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS, Format};
-use crate::source::ahead::{AHEAD, Parts, Remote, identity};
-use crate::source::{Follow, Location, Lookahead, Object, Sample, Source, Store};
-use crate::trace::NetworkStats;
-
-/// Pictures below a URL, by the rules of [`Folder`](super::Folder).
-pub(in crate::source) struct Stored {
-    set: Arc<Set>,
-    remote: Remote,
-    formats: Vec<Format>,
-}
-
-struct Set {
-    names: Names,
-    /// The object of each sample.
-    objects: Vec<Object>,
-}
-
-impl Parts for Set {
-    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
-        Some((u32::try_from(sample).ok()?, 0..self.objects[sample as usize].len))
-    }
-
-    fn object(&self, number: u32) -> &Object {
-        &self.objects[number as usize]
-    }
-
-    fn identity(&self) -> u64 {
-        identity(self.objects.iter())
-    }
-}
+use crate::source::ahead::Remote;
+use crate::source::{Location, Object, Store};
 
 /// The path of an object below `root`, a URL that ends with a slash. On web servers, URLs encode the
 /// characters of names, so that classes and keys would not be those of the same local folder.
@@ -69,7 +40,7 @@ fn is_picture(object: &Object, formats: &[Format]) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
-impl Stored {
+impl Folder {
     /// Number of pictures among `objects`, which lie below `url`, and the folders of those that do
     /// not lie directly below it.
     pub(in crate::source) fn survey<'o>(
@@ -92,7 +63,12 @@ impl Stored {
     ///
     /// # Errors
     /// If there is none.
-    pub(in crate::source) fn of(url: &str, objects: Vec<Object>, remote: Remote, formats: Vec<Format>) -> Result<Self> {
+    pub(in crate::source) fn of_objects(
+        url: &str,
+        objects: Vec<Object>,
+        remote: Remote,
+        formats: Vec<Format>,
+    ) -> Result<Self> {
         let root = format!("{}/", url.trim_end_matches('/'));
         let below = |object: &Object| path_below(&root, &object.url);
         let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
@@ -139,74 +115,17 @@ impl Stored {
         if !names.labels.is_empty() {
             names.classes = classes;
         }
-        Ok(Stored { set: Arc::new(Set { names, objects: all }), remote, formats })
+        Ok(Folder::in_store(names, all, remote, formats))
     }
 
     /// Lists the pictures below `url`.
     ///
     /// # Errors
     /// If they cannot be listed, or there is none.
-    pub(in crate::source) fn open(url: &str, store: &Arc<dyn Store>, formats: Vec<Format>) -> Result<Self> {
+    pub(in crate::source) fn at_url(url: &str, store: &Arc<dyn Store>, formats: Vec<Format>) -> Result<Self> {
         let remote = Remote::new(store.clone());
         let objects = remote.list(url)?;
-        Self::of(url, objects, remote, formats)
-    }
-}
-
-impl Source for Stored {
-    fn len(&self) -> usize {
-        self.set.names.len()
-    }
-
-    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (path, object) = (self.set.names.path(index), &self.set.objects[index]);
-        let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
-        let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
-        let bytes = self.remote.read(index as u64, object, 0..object.len, scratch)?;
-        let sample = Sample::new(key).with_field(field, bytes)?;
-        Ok(match self.set.names.labels.get(index) {
-            Some(&label) => sample.with_label(label.into()),
-            None => sample,
-        })
-    }
-
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        self.remote.follow(order, self.set.clone())
-    }
-
-    fn network(&self) -> Option<NetworkStats> {
-        Some(self.remote.network())
-    }
-
-    fn ahead_bytes(&self) -> usize {
-        // More than the whole set would hold the same bytes twice.
-        let all: u64 = self.set.objects.iter().map(|object| object.len).sum();
-        usize::try_from(all).map_or(AHEAD, |all| all.min(AHEAD))
-    }
-
-    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        Ok(self.set.names.labels.get(index).map(|&label| label.into()))
-    }
-
-    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let path = self.set.names.path(index);
-        Ok(path.rsplit_once('.').map_or(path, |(key, _)| key).to_owned())
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        Some(self.set.names.hash().number(identity(self.set.objects.iter())).end())
-    }
-
-    fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.set.objects[index].url.clone().into())
-    }
-
-    fn classes(&self) -> &[String] {
-        &self.set.names.classes
-    }
-
-    fn kind(&self) -> &'static str {
-        "folder"
+        Self::of_objects(url, objects, remote, formats)
     }
 }
 

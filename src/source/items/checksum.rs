@@ -8,11 +8,11 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash32, XxHash64};
 
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
+use crate::source::medium::HeldFile;
 use crate::source::stop;
 
-/// Bytes that are hashed at a time.
-const PIECE: u64 = 1 << 20;
+/// Bytes that are hashed at a time, of a file on this machine, and of one in a store.
+const PIECES: [u64; 2] = [1 << 20, 16 << 20];
 
 /// Names of hashes in Python, the fastest first.
 const NAMES: [&str; 11] =
@@ -90,7 +90,7 @@ impl Checksum {
         let (mut at, mut scratch) = (0, Vec::new());
         while at < file.len() {
             stop::check()?;
-            let piece = file.get(at, PIECE, &mut scratch)?;
+            let piece = file.get(at, PIECES[usize::from(file.object().is_some())], &mut scratch)?;
             if piece.is_empty() {
                 return Err(Error::in_source(format!("the file ends at byte {at}")).at_path(&file.path));
             }

@@ -2,13 +2,15 @@
 //!
 //! 1. `set`: [`Items`], the files of a data set with the place of each sample.
 //! 2. `convert`: values in encodings that a batch cannot hold as they are.
-//! 3. `offsets`: the head of a file, a table of offsets of 32 bits.
-//! 4. `unpack`: compressed files, which are decompressed once.
-//! 5. `rows`: [`Rows`], the source of samples with typed columns.
-//! 6. `checksum`: hashes of whole files.
+//! 3. `indexed`: a folder of files that an `index.json` lists.
+//! 4. `offsets`: the head of a file, a table of offsets of 32 bits.
+//! 5. `unpack`: compressed files, which are decompressed once.
+//! 6. `rows`: [`Rows`], the source of samples with typed columns.
+//! 7. `checksum`: hashes of whole files.
 
 mod checksum;
 mod convert;
+mod indexed;
 mod offsets;
 mod rows;
 mod set;
@@ -16,13 +18,11 @@ mod unpack;
 
 pub(super) use checksum::Checksum;
 pub(super) use convert::{decimal, pil, widened, widened_brain};
+pub(super) use indexed::Indexed;
 pub(super) use offsets::read_offsets;
 pub(super) use rows::{Layout, Places, Rows, places};
 pub(super) use set::{Items, Samples};
 pub(super) use unpack::{Unpack, check_copies, unpacked};
-
-/// Maximum size of an `index.json`. One of 100,000 files has about 64 MiB.
-pub(super) const MOST_INDEX: u64 = 1 << 30;
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/chunks.rs"]

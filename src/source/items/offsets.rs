@@ -1,5 +1,5 @@
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
+use crate::source::medium::HeldFile;
 
 /// Length of the head of a file of `samples` samples: their number, then their offsets. `None` if
 /// no file can have so many.

@@ -3,8 +3,9 @@ use std::path::{Path, PathBuf};
 
 use arrayvec::ArrayVec;
 
-use super::set::{Items, MAX_COLUMNS, Read, Row};
+use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
+use crate::source::parallel::{ASKING, on_threads};
 use crate::source::pixels::{self, Candidate, Channels, Colours};
 use crate::source::record::{Cell, Column, Columns, Found, Holds};
 use crate::source::{Follow, Lookahead, Options, Sample, Source};
@@ -92,7 +93,7 @@ impl<L: Layout> Rows<L> {
 
     fn open(items: Items, layout: L, options: &Options) -> Result<Self> {
         if items.len() == 0 {
-            return Err(Error::in_source(format!("no samples in {} files", items.files())));
+            return Err(Error::in_source(format!("no samples in {} files", items.files.each().len())));
         }
         if layout.names().len() > MAX_COLUMNS {
             let columns = layout.names().len();
@@ -125,15 +126,26 @@ impl<L: Layout> Rows<L> {
         }
         let mut columns = Columns::new(&all, &wanted)?;
         if let Some(label) = columns.label().filter(|&label| all[label].holds == Holds::Text) {
-            columns.learn(options.classes.as_ref(), options.lenient, |see| {
-                (0..items.len()).try_for_each(|row| {
-                    with_cell(&items, &layout, row, label, &mut scratch, |cell| {
-                        if let Cell::Text(text) = cell {
-                            see(row, text);
-                        }
-                        Ok(())
-                    })
+            let text = |row: usize, see: &mut dyn FnMut(&str)| {
+                with_cell(&items, &layout, row, label, &mut Vec::new(), |cell| {
+                    if let Cell::Text(text) = cell {
+                        see(text);
+                    }
+                    Ok(())
                 })
+            };
+            columns.learn(options.classes.as_ref(), options.lenient, |see| {
+                if items.files.remote().is_none() {
+                    return (0..items.len()).try_for_each(|row| text(row, &mut |text| see(row, text)));
+                }
+                // Each waits for an answer.
+                let texts = on_threads(ASKING, &(0..items.len()).collect::<Vec<_>>(), |&row| {
+                    let mut found = None;
+                    text(row, &mut |text| found = Some(text.to_owned())).map(|()| found)
+                })?;
+                let texts = texts.into_iter().enumerate();
+                texts.for_each(|(row, text)| text.iter().for_each(|text| see(row, text)));
+                Ok(())
             })?;
         }
         Ok(Rows { items, layout, columns, pixels })
@@ -183,6 +195,10 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
     (0..items.len().min(SURVEYED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
 }
 
+/// Bytes of a sample in a store that are read to find a column. Most labels are among them, and
+/// need no second request.
+const START: u64 = 4096;
+
 /// Reads the bytes of `column` in sample `row`, and of no other column.
 fn column_bytes<'a, L: Layout>(
     items: &'a Items,
@@ -191,10 +207,15 @@ fn column_bytes<'a, L: Layout>(
     column: usize,
     scratch: &'a mut Vec<u8>,
 ) -> Result<&'a [u8]> {
-    let len = items.len_of(row);
-    let head = items.peek(row, 0..layout.head() as u64, scratch)?;
-    let places = layout.places(row, head, len).map_err(|e| e.at_path(items.path(row)))?;
+    let (len, head) = (items.len_of(row), layout.head());
+    let is_stored = items.files.remote().is_some();
+    let start = items.peek(row, 0..if is_stored { START.max(head as u64) } else { head as u64 }, scratch)?;
+    let have = start.len();
+    let places = layout.places(row, &start[..head.min(have)], len).map_err(|e| e.at_path(items.path(row)))?;
     let place = places[column].clone();
+    if is_stored && place.end <= have {
+        return Ok(&scratch[place]);
+    }
     items.peek(row, place.start as u64..place.end as u64, scratch)
 }
 
@@ -227,19 +248,19 @@ impl<L: Layout> Source for Rows<L> {
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        self.items.follow(order)
+        self.items.files.follow(order, Samples::span)
     }
 
     fn network(&self) -> Option<NetworkStats> {
-        self.items.network()
+        self.items.files.network()
     }
 
     fn ahead_bytes(&self) -> usize {
-        self.items.ahead_bytes()
+        self.items.files.ahead_bytes()
     }
 
     fn check(&self) -> Result<()> {
-        self.items.check();
+        self.items.files.check();
         Ok(())
     }
 
@@ -248,7 +269,7 @@ impl<L: Layout> Source for Rows<L> {
     }
 
     fn is_unchanged(&self) -> bool {
-        self.items.is_unchanged()
+        self.items.files.are_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {

@@ -5,22 +5,25 @@ use std::sync::Arc;
 use super::index::{Chunk, Index};
 use super::rows::LitRows;
 use crate::error::{Error, Result};
-use crate::source::held::HeldFile;
-use crate::source::items::{Items, Layout, MOST_INDEX, Rows, Samples, Unpack, read_offsets, unpacked};
-use crate::source::parallel::in_parallel;
-use crate::source::{Arrow, Options, Source, file};
+use crate::source::brought::brought;
+use crate::source::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
+use crate::source::medium::HeldFile;
+use crate::source::{Arrow, Options, Source};
 
-/// Opens LitData's chunks at `path`, a folder with `index.json` or that file.
+/// Opens LitData's chunks at `path`, a folder with `index.json` or that file. Chunks of a store that
+/// are compressed, or have rows in Arrow, are brought to this machine.
 ///
 /// # Errors
 /// If the index or a chunk is damaged, a chunk is missing, or a value that is used cannot be read.
 pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    let index_path = if path.is_dir() { path.join("index.json") } else { path.to_owned() };
-    let folder = index_path.parent().unwrap_or(Path::new(""));
-    let text = file::read(&index_path, MOST_INDEX).map_err(|e| Error::io(&index_path, &e))?;
-    let index = Index::parse(&text).map_err(|e| e.at_path(&index_path))?;
+    let set = Indexed::read(path, options)?;
+    let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     let compression = index.compression.as_deref();
-    let files = in_parallel(&index.chunks, |chunk| open_chunk(folder, chunk, compression, options.mapped))?;
+    let bring = || open(&brought(LitRows::KIND, path, options)?, options);
+    if set.medium.is_store() && compression.is_some() {
+        return bring();
+    }
+    let files = set.medium.in_parallel(&index.chunks, |chunk| open_chunk(&set, chunk, compression))?;
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for ((file, content), chunk) in files.into_iter().zip(&index.chunks) {
         match content {
@@ -29,7 +32,8 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
         }
     }
     match (items.is_empty(), rows.first()) {
-        (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items, None)?, LitRows::new(&index), options)?)),
+        (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items)?, LitRows::new(&index), options)?)),
+        (true, Some(_)) if set.medium.is_store() => bring(),
         (true, Some(_)) => Ok(Arc::new(Arrow::within(LitRows::KIND, path, rows, options)?)),
         (false, Some((file, ..))) => {
             let cause = format!("the chunk has rows in Arrow, but {} has not", items[0].0.path.display());
@@ -48,8 +52,8 @@ enum Content {
 /// End of a chunk with rows in Arrow, after the length of the Arrow file.
 const ARROW_END: &[u8; 8] = b"LDARW01\0";
 
-fn open_chunk(folder: &Path, chunk: &Chunk, compression: Option<&str>, mapped: bool) -> Result<(HeldFile, Content)> {
-    let mut path = folder.join(&chunk.filename);
+fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(HeldFile, Content)> {
+    let mut path = set.file(&chunk.filename);
     if let Some(compression) = compression {
         let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
         let unpack = Unpack::named(name).map_err(|e| e.at_path(&path))?;
@@ -57,12 +61,12 @@ fn open_chunk(folder: &Path, chunk: &Chunk, compression: Option<&str>, mapped: b
             let cause = format!("index.json says {compression:?}, but the name of the chunk has no .{compression}");
             return Err(Error::in_source(cause).at_path(path));
         };
-        let packed = std::mem::replace(&mut path, folder.join(plain));
+        let packed = std::mem::replace(&mut path, set.file(&plain));
         unpacked(&packed, &path, chunk.bytes, unpack)?;
     }
-    let (file, metadata) = HeldFile::open(&path, mapped)?;
-    if metadata.len() != chunk.bytes {
-        let (len, expected) = (metadata.len(), chunk.bytes);
+    let file = set.medium.open(&path)?;
+    if file.len() != chunk.bytes {
+        let (len, expected) = (file.len(), chunk.bytes);
         return Err(
             Error::in_source(format!("the chunk has {len} bytes, but index.json says {expected}")).at_path(&path)
         );

@@ -8,14 +8,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::part::{MAX_CHUNK, Part, Unit};
 use crate::error::Result;
 use crate::order::Position;
-use crate::source::ahead::{Parts, identity};
+use crate::source::ahead::Parts;
 use crate::source::parallel::in_parallel;
-use crate::source::{Lookahead, NextUse, Object, Place};
+use crate::source::{Lookahead, NextUse, Place};
 
 /// Rows whose next uses are compared to find that of their page. A page with more is used all the
 /// time.
@@ -28,6 +29,8 @@ pub(super) struct Files {
     pub(super) starts: Vec<usize>,
     /// The file of each row group, and the group in it.
     pub(super) groups: Vec<(u32, u32)>,
+    /// Number of requested checks.
+    pub(super) looks: AtomicU64,
 }
 
 impl Files {
@@ -122,7 +125,7 @@ impl Files {
     /// If one is damaged or cannot be read.
     pub(super) fn load_indexes(&self, leaves: &[Needed]) -> Result<()> {
         let flat: Vec<u32> = leaves.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
-        in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(part.input.path()))).map(drop)
+        in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
     }
 
     /// The order of the units that `leaves` of the samples of `order` need, for a fetcher that may
@@ -175,6 +178,16 @@ impl Files {
         };
         let all = order.clone();
         Lookahead::new(bytes, move |epoch| all.batches(epoch), units).with_next(next)
+    }
+
+    /// The bytes of units, by their numbers, of files in a store.
+    pub(super) fn units(self: &Arc<Self>) -> Parts {
+        let objects = self.parts.iter().filter_map(|part| Some(part.file.object()?.0.clone()));
+        let files = self.clone();
+        Parts::new(objects.collect(), move |number| {
+            let (group, leaf, unit) = files.unit(number)?;
+            Some((files.groups[group].0, files.range(group, leaf, unit)?))
+        })
     }
 
     /// Number of the unit of the whole column in the row group of a row.
@@ -247,21 +260,6 @@ impl Recent {
             self.bytes -= self.units.remove(&unit).map_or(0, |(_, memory)| memory);
         }
         before.is_some()
-    }
-}
-
-impl Parts for Files {
-    fn part(&self, number: u64) -> Option<(u32, Range<u64>)> {
-        let (group, leaf, unit) = self.unit(number)?;
-        Some((self.groups[group].0, self.range(group, leaf, unit)?))
-    }
-
-    fn object(&self, number: u32) -> &Object {
-        self.parts[number as usize].input.file.object()
-    }
-
-    fn identity(&self) -> u64 {
-        identity(self.parts.iter().map(|part| part.input.file.object()))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-use super::input::{Input, guarded};
+use super::input::{self, guarded};
 use super::thrift::{Compact, MAX_DEPTH};
 use crate::error::{Error, Result};
+use crate::source::medium::HeldFile;
 
 const MAGIC: &[u8] = b"PAR1";
 /// Maximum size of a footer.
@@ -14,11 +15,11 @@ const MAX_FOOTER: u64 = 64 << 20;
 ///
 /// # Errors
 /// If it is not a Parquet file, is cut short, or its footer is damaged.
-pub(super) fn read(input: &Input) -> Result<ParquetMetaData> {
-    let len = input.len();
+pub(super) fn read(file: &HeldFile) -> Result<ParquetMetaData> {
+    let len = file.len();
     let cut = || Error::in_source("not a Parquet file, or cut short: it does not end with `PAR1`");
     let end = len.checked_sub(8).ok_or_else(cut)?;
-    let tail = input.read(end, 8)?;
+    let tail = input::read(file, end, 8)?;
     let (size, magic) = tail.split_at(4);
     if magic == b"PARE" {
         return Err(Error::in_source("encrypted Parquet is not read"));
@@ -32,7 +33,7 @@ pub(super) fn read(input: &Input) -> Result<ParquetMetaData> {
             "its footer has {size} bytes, in a file of {len}; the limit is {MAX_FOOTER}"
         )));
     }
-    let footer = input.read(end - size, size)?;
+    let footer = input::read(file, end - size, size)?;
     let mut reader = Compact::new(&footer);
     let depth = reader.structure(0, Some(2));
     if depth.is_none_or(|depth| depth > MAX_DEPTH) {

@@ -11,10 +11,11 @@ use super::block::Block;
 use super::cache::{Cache, Place, Room};
 use super::footer;
 use super::index::Index;
-use super::input::{Bytes, Input, guarded};
+use super::input::{Bytes, guarded, read};
 use super::pages::{Column, lists_fit};
 use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
+use crate::source::medium::HeldFile;
 
 /// Maximum size of a column of a row group in a store whose pages have no index: it is read whole.
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
@@ -64,7 +65,7 @@ pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
 
 /// An open file.
 pub(super) struct Part {
-    pub(super) input: Input,
+    pub(super) file: HeldFile,
     pub(super) meta: ParquetMetaData,
     /// See [`hides_compression`].
     packed: bool,
@@ -80,10 +81,10 @@ fn hides_compression(writer: Option<&str>) -> bool {
 }
 
 impl Part {
-    pub(super) fn open(input: Input) -> Result<Self> {
-        let meta = footer::read(&input).map_err(|e| if e.path().is_some() { e } else { e.at_path(input.path()) })?;
+    pub(super) fn open(file: HeldFile) -> Result<Self> {
+        let meta = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
         let packed = hides_compression(meta.file_metadata().created_by());
-        Ok(Part { input, meta, packed, indexes: Mutex::default() })
+        Ok(Part { file, meta, packed, indexes: Mutex::default() })
     }
 
     /// Rows of a row group.
@@ -98,7 +99,7 @@ impl Part {
     pub(super) fn chunk(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
-        let end = start.checked_add(len).filter(|&end| end <= self.input.len());
+        let end = start.checked_add(len).filter(|&end| end <= self.file.len());
         let end = end.ok_or_else(|| Error::in_source("damaged: the column lies outside the file"))?;
         Ok(start..end)
     }
@@ -132,7 +133,7 @@ impl Part {
         let (_, group, number) = place;
         let (column, rows) = (self.column(group, leaf, levels, room), self.rows(group));
         let chunk = self.chunk(group, leaf.number)?;
-        let local = self.input.remote.is_none();
+        let local = self.file.object().is_none();
         let index = if levels.is_none() { self.index(group, number)? } else { None };
         // Without an index, the first page is found in the whole column.
         let (raw, _alone) = match (&index, local) {
@@ -148,7 +149,7 @@ impl Part {
             }
         };
         let raw = raw.as_deref().and_then(Block::bytes_of_column).map(|bytes| Bytes::Part(chunk.start, bytes));
-        let bytes = raw.unwrap_or(Bytes::File(&self.input));
+        let bytes = raw.unwrap_or(Bytes::File(&self.file));
         if levels.is_some() {
             // Before their headers are read, so that the message has all that they need.
             lists_fit(column.lists_need(), column.limit, column.most)?;
@@ -220,7 +221,7 @@ impl Part {
                 if chunk.end - chunk.start > SMALL
                     && let Some((at, len)) = self.listed(group, leaf)?
                 {
-                    let end = at.checked_add(len).filter(|&end| end <= self.input.len()).ok_or_else(damaged)?;
+                    let end = at.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
                     wanted.push((group, leaf, chunk, at..end));
                 }
             }
@@ -232,7 +233,7 @@ impl Part {
             return Ok(());
         }
         if !wanted.is_empty() {
-            let bytes = self.input.read(start, end - start)?;
+            let bytes = read(&self.file, start, end - start)?;
             for (group, leaf, chunk, at) in wanted {
                 let own = &bytes[(at.start - start) as usize..(at.end - start) as usize];
                 if let Some(index) = Index::listed(own, chunk, self.rows(group))? {
@@ -263,11 +264,11 @@ impl Part {
         }
         let chunk = self.chunk(group, leaf as usize)?;
         // The headers of pages are found without requests on this machine, and decide.
-        if self.input.remote.is_none() || chunk.end - chunk.start <= SMALL {
+        if self.file.object().is_none() || chunk.end - chunk.start <= SMALL {
             return Ok(None);
         }
         let Some((at, len)) = self.listed(group, leaf)? else { return Ok(None) };
-        let listed = Index::listed(&self.input.read(at, len)?, chunk, self.rows(group))?;
+        let listed = Index::listed(&read(&self.file, at, len)?, chunk, self.rows(group))?;
         Ok(listed.map(|index| self.keep(group, leaf, index)))
     }
 

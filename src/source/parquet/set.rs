@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::{Cache, Room};
 use super::files::{Files, Needed};
-use super::input::{Input, guarded};
+use super::input::{guarded, read};
 use super::pages::lists_fit;
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
 use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
 use crate::source::ahead::{AHEAD, Remote};
+use crate::source::bytes::room;
 use crate::source::features::{Features, FileFeatures};
 use crate::source::grants::Grant;
-use crate::source::held::{Held, HeldFile, are_unchanged};
+use crate::source::medium::{HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::parallel::in_parallel;
 use crate::source::record::{Column, Columns, Found, Holds, other_columns, sniffed};
@@ -50,7 +51,6 @@ pub struct Parquet {
     whole: Option<Chunk>,
     /// The column of a row group whose lists need the most memory when they are decoded.
     lists: Option<Chunk>,
-    looks: Arc<AtomicU64>,
 }
 
 /// A column of a row group.
@@ -88,7 +88,7 @@ impl Parquet {
         };
         let parts = in_parallel(&files, |path| {
             let (file, _) = HeldFile::open(path, options.mapped)?;
-            Part::open(Input { file, remote: None })
+            Part::open(file)
         })?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
         Self::of(path, parts, Features::in_folder(folder)?, options)
@@ -127,9 +127,7 @@ impl Parquet {
                 },
             },
         };
-        let parts = in_parallel(&objects, |object| {
-            Part::open(Input { file: HeldFile::stored(object.clone()), remote: Some(remote.clone()) })
-        })?;
+        let parts = in_parallel(&objects, |object| Part::open(HeldFile::stored(object.clone(), remote.clone())))?;
         Self::of(Path::new(url), parts, None, options)
     }
 
@@ -140,15 +138,15 @@ impl Parquet {
             let metadata = part.meta.file_metadata().key_value_metadata()?;
             metadata.iter().find(|entry| entry.key == "huggingface")?.value.clone()
         };
-        let named: Vec<_> = parts.iter().filter_map(|part| Some((part.input.path().to_owned(), json(part)?))).collect();
+        let named: Vec<_> = parts.iter().filter_map(|part| Some((part.file.path.clone(), json(part)?))).collect();
         let features = FileFeatures::new(features, &named);
         let (mut starts, mut groups) = (vec![0_usize], Vec::new());
         for (number, part) in parts.iter().enumerate() {
-            let at = |e: Error| e.at_path(part.input.path());
+            let at = |e: Error| e.at_path(&part.file.path);
             let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr()))).map_err(at)?;
             if found != columns {
                 let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-                return Err(at(other_columns(first.input.path(), &names(&columns), &names(&found), |place| {
+                return Err(at(other_columns(&first.file.path, &names(&columns), &names(&found), |place| {
                     found[place].form == columns[place].form
                 })));
             }
@@ -175,9 +173,9 @@ impl Parquet {
             return Err(Error::in_source("no rows").at_path(path));
         }
         let wanted = options.wanted();
-        let remote = parts.first().and_then(|part| part.input.remote.clone());
+        let remote = parts.first().and_then(|part| Some(part.file.object()?.1.clone()));
         let mut set = Parquet {
-            files: Arc::new(Files { parts, starts, groups }),
+            files: Arc::new(Files { parts, starts, groups, looks: AtomicU64::new(0) }),
             remote,
             fields: columns.into(),
             columns: Columns::default(),
@@ -186,7 +184,6 @@ impl Parquet {
             room: Arc::default(),
             whole: None,
             lists: None,
-            looks: Arc::default(),
         };
         let columns: Vec<Column> = (0..set.fields.len())
             .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.holds(place, features.all())?)))
@@ -225,7 +222,7 @@ impl Parquet {
                             "row group {group}, column {:?}: damaged: {values} values for {rows} rows; write the file again",
                             self.fields[place].name
                         );
-                        return Err(Error::in_source(cause).at_path(part.input.path()));
+                        return Err(Error::in_source(cause).at_path(&part.file.path));
                     }
                 }
             }
@@ -318,7 +315,7 @@ impl Parquet {
     /// Names a column of a row group in an error.
     fn at(&self, chunk: Chunk, e: &Error) -> Error {
         let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.place].name, e.cause());
-        Error::in_source(cause).at_path(self.files.parts[chunk.file as usize].input.path())
+        Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
     }
 
     /// Finds the value of a column in a row.
@@ -342,7 +339,7 @@ impl Parquet {
             None => {
                 let (_, group) = self.files.groups[self.files.locate(row).0];
                 let cause = format!("row group {group}, column {:?}: {}", field.name, e.cause());
-                let at = Error::new(e.kind(), cause).at_path(self.part(row).input.path());
+                let at = Error::new(e.kind(), cause).at_path(&self.part(row).file.path);
                 if e.is_transient() { at.transient() } else { at }
             }
         })
@@ -353,16 +350,16 @@ impl Parquet {
         let (file, group) = self.files.groups[number];
         let (part, place) = (&self.files.parts[file as usize], (file, group, leaf.number as u32));
         let number_of = |unit| self.files.number(number, leaf.number, unit);
-        let read = |unit: Unit, at: Range<u64>| match (&self.remote, &part.input.file.held) {
-            (Some(remote), Held::Stored(object)) => {
-                let mut bytes = Vec::new();
-                remote.read(number_of(unit), object, at, &mut bytes)?;
-                Ok(bytes)
+        let bytes = |unit: Unit, at: Range<u64>| {
+            if self.remote.is_none() {
+                return read(&part.file, at.start, at.end - at.start).map(Cow::into_owned);
             }
-            _ => part.input.read(at.start, at.end - at.start).map(Cow::into_owned),
+            let mut bytes = Vec::new();
+            part.file.fill_for(number_of(unit), at.start, room(&mut bytes, at.end - at.start)?)?;
+            Ok(bytes)
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
-        let fetch = Fetch { read: &read, is_planned: &is_planned };
+        let fetch = Fetch { read: &bytes, is_planned: &is_planned };
         let block = part.block((&self.cache, &self.room), place, (leaf, levels), inside, &fetch)?;
         block.find(inside, scratch)
     }
@@ -405,10 +402,10 @@ impl Source for Parquet {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let file = &self.part(index).input.file;
-        file.look(self.looks.load(Ordering::Relaxed))?;
+        let file = &self.part(index).file;
+        file.look(self.files.looks.load(Ordering::Relaxed))?;
         let root = file.path.parent().unwrap_or(Path::new(""));
-        let stored = matches!(file.held, Held::Stored(_));
+        let stored = file.object().is_some();
         let sample = self.columns.read(index, scratch, |place, scratch| {
             let found = self.find(index, place, scratch)?;
             if stored && matches!(found, Found::Path(_)) {
@@ -429,7 +426,7 @@ impl Source for Parquet {
         let ahead = order.bytes() - kept;
         // Pages are dropped a little earlier than the cache would, whose order of uses varies.
         let units = self.files.order(&order, self.needed(), ahead, kept / 4 * 3);
-        let ahead = remote.follow(units, self.files.clone());
+        let ahead = remote.follow(units, self.files.units());
         Some(Box::new(Following { ahead, _kept: grants }))
     }
 
@@ -465,7 +462,6 @@ impl Source for Parquet {
             room: Arc::default(),
             whole: None,
             lists: None,
-            looks: self.looks.clone(),
         };
         // The same columns were measured before.
         less.measure().ok()?;
@@ -473,7 +469,7 @@ impl Source for Parquet {
     }
 
     fn check(&self) -> Result<()> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.files.looks.fetch_add(1, Ordering::Relaxed);
         // Without this, the first sample of the column would be the error, in the midst of an
         // epoch.
         let limit = self.room.limit();
@@ -487,20 +483,20 @@ impl Source for Parquet {
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.files.parts.iter().map(|part| &part.input.file), self.looks.load(Ordering::Relaxed))
+        are_unchanged(self.files.parts.iter().map(|part| &part.file), self.files.looks.load(Ordering::Relaxed))
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(place) = self.columns.label() else { return Ok(None) };
-        let file = &self.part(index).input.file;
-        file.look(self.looks.load(Ordering::Relaxed))?;
+        let file = &self.part(index).file;
+        file.look(self.files.looks.load(Ordering::Relaxed))?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.part(index).input.file.path.clone())
+        Some(self.part(index).file.path.clone())
     }
 
     fn has_pictures(&self) -> Option<bool> {

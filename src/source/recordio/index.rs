@@ -2,12 +2,11 @@ use std::path::{Path, PathBuf};
 
 use super::record::{FRAME, Turn, frame, padded};
 use crate::error::{Error, Result};
-use crate::source::file;
-use crate::source::held::HeldFile;
 use crate::source::kept::{self, Decoder, Encoder};
+use crate::source::medium::HeldFile;
 
 /// Maximum size of an `.idx` file. One of 40 million records has 1 GiB.
-const MOST: u64 = 1 << 30;
+pub(super) const MOST: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wfrecio\x01";
 
@@ -19,15 +18,18 @@ pub(super) struct Entry {
     pub(super) key: u64,
 }
 
-/// The records of `file` in the order of the file: those of the `.idx` file next to it, or of the
-/// index that an earlier opening kept. Otherwise all records are visited, and their index is kept.
+/// The records of `file` in the order of the file: those of `listed`, the text of the `.idx`
+/// file next to it, or of the index that an earlier opening kept. Otherwise all records are visited,
+/// and their index is kept.
 ///
 /// # Errors
 /// If the `.idx` file or the file is damaged.
-pub(super) fn entries(path: &Path, file: &HeldFile) -> Result<Vec<Entry>> {
-    let listed = path.with_extension("idx");
-    if listed.exists() {
-        let text = file::read_text(&listed, MOST).map_err(|e| Error::io(&listed, &e))?;
+pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<Entry>> {
+    let path = &*file.path;
+    if let Some(text) = listed {
+        let listed = path.with_extension("idx");
+        let bad = |e| Error::io(&listed, &std::io::Error::new(std::io::ErrorKind::InvalidData, e));
+        let text = String::from_utf8(text).map_err(bad)?;
         return parse(&text, file.len()).map_err(|e| e.at_path(listed));
     }
     let modified = std::fs::metadata(path).map_or(0, |metadata| kept::modified(&metadata));

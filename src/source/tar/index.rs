@@ -154,6 +154,9 @@ impl Index {
     /// If the tar is damaged or unsupported; the message has the offset. Every number is checked
     /// against the length of `bytes` before it is used.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
+        if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
+            return Err(Error::in_source("compressed with gzip; only an uncompressed tar can be read at random"));
+        }
         Scan { bytes, index: Index::default(), links: Links::default(), name_ids: HashMap::new(), stem: String::new() }
             .run()
     }

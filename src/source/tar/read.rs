@@ -3,21 +3,17 @@
 //! Every range of an [`Index`] lies inside its shard: `scan` and `sidecar` check it against the
 //! length of the shard.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrayvec::ArrayVec;
-
-use super::index::Index;
+use super::index::{Field, Index};
 use super::manifest::check_samples;
-use super::{index, shards, sidecar, stored};
+use super::{shards, sidecar, stored};
 use crate::error::{Error, Result, counted};
-use crate::source::ahead::{AHEAD, Parts, Remote, identity};
-use crate::source::bytes::{Medium, room};
+use crate::source::ahead::Remote;
+use crate::source::bytes::room;
 use crate::source::hash::Hash;
-use crate::source::held::{Held, HeldFile, are_unchanged};
+use crate::source::medium::{Files, HeldFile};
 use crate::source::parallel::in_parallel;
 use crate::source::sample::MAX_FIELDS;
 use crate::source::{Follow, Lookahead, Object, Sample, Source};
@@ -57,23 +53,8 @@ const KEEP_INDEX: u64 = 1 << 20;
 /// sample from it is in use kills the process with `SIGBUS`, as does an I/O error on a mapped page.
 /// Use [`open_unmapped`](Tar::open_unmapped) for files that may be truncated: it reads instead.
 pub struct Tar {
-    set: Arc<Set>,
+    shards: Arc<Files<Index>>,
     classes: Vec<String>,
-    /// Number of requested checks.
-    looks: AtomicU64,
-    /// The store of all shards, if they are in one.
-    remote: Option<Remote>,
-}
-
-struct Set {
-    shards: Vec<Shard>,
-    /// Index of the first sample of each shard, then the total number.
-    starts: Vec<usize>,
-}
-
-struct Shard {
-    file: HeldFile,
-    index: Index,
 }
 
 impl Tar {
@@ -114,50 +95,42 @@ impl Tar {
         if opened.is_empty() {
             return Err(Error::in_source("no .tar objects below this URL").at_path(url));
         }
-        let shards =
-            opened.into_iter().map(|stored::Opened { object, index }| Shard { file: HeldFile::stored(object), index });
-        Self::from_shards(Path::new(url), shards.collect(), Some(remote))
+        let remote = Arc::new(remote);
+        let shards = opened.into_iter().map(|(object, index)| (HeldFile::stored(object, remote.clone()), index));
+        Self::from_shards(Path::new(url), shards.collect())
     }
 
     /// Opens the shards of `path`, in their order.
     fn with(path: &Path, mapped: bool) -> Result<Self> {
         let shards = in_parallel(&shards::expand(path)?, |(path, entry)| {
-            let shard = Shard::open(path, mapped)?;
-            entry
-                .as_ref()
-                .map_or(Ok(()), |entry| check_samples(entry, shard.index.len()))
-                .map_err(|e| e.at_path(path))?;
-            Ok(shard)
+            let (file, index) = open(path, mapped)?;
+            entry.as_ref().map_or(Ok(()), |entry| check_samples(entry, index.len())).map_err(|e| e.at_path(path))?;
+            Ok((file, index))
         })?;
-        Self::from_shards(path, shards, None)
+        Self::from_shards(path, shards)
     }
 
-    fn from_shards(path: &Path, shards: Vec<Shard>, remote: Option<Remote>) -> Result<Self> {
-        let mut starts = vec![0];
-        let mut named: Option<&Shard> = None;
-        for shard in &shards {
-            starts.push(starts[starts.len() - 1] + shard.index.len());
-            if !shard.index.classes.is_empty() {
-                let first = named.get_or_insert(shard);
-                if first.index.classes != shard.index.classes {
-                    let cause = format!("names of the classes differ from those in {}", first.file.path.display());
-                    return Err(Error::in_source(cause).at_path(&shard.file.path));
-                }
+    fn from_shards(path: &Path, shards: Vec<(HeldFile, Index)>) -> Result<Self> {
+        let mut named: Option<&(HeldFile, Index)> = None;
+        for shard in shards.iter().filter(|(_, index)| !index.classes.is_empty()) {
+            let (first, index) = named.get_or_insert(shard);
+            if index.classes != shard.1.classes {
+                let cause = format!("names of the classes differ from those in {}", first.path.display());
+                return Err(Error::in_source(cause).at_path(&shard.0.path));
             }
         }
-        if let Some(first) = shards.iter().find(|shard| shard.index.lost.count > 0) {
-            let lost = counted(shards.iter().map(|shard| shard.index.lost.count).sum::<u64>(), "link", "links");
-            let (path, shard) = (&first.index.lost.first, first.file.path.display());
+        if let Some((first, index)) = shards.iter().find(|(_, index)| index.lost.count > 0) {
+            let lost = counted(shards.iter().map(|(_, index)| index.lost.count).sum::<u64>(), "link", "links");
+            let (path, shard) = (&index.lost.first, first.path.display());
             tracing::warn!(
                 "left out {lost} to files that are not in the same tar, such as {path} in {shard}; write the files \
                  themselves (tar --dereference --hard-dereference)"
             );
         }
-        let classes = named.map_or_else(Vec::new, |shard| shard.index.classes.clone());
-        let set = Arc::new(Set { shards, starts });
-        let tar = Tar { set, classes, looks: AtomicU64::new(0), remote };
+        let classes = named.map_or_else(Vec::new, |(_, index)| index.classes.clone());
+        let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes };
         if tar.is_empty() {
-            let shards = tar.set.shards.len();
+            let shards = tar.shards.each().len();
             let cause = format!("no samples in {shards} tar files: none holds a file with an extension");
             return Err(Error::in_source(cause).at_path(path));
         }
@@ -165,214 +138,164 @@ impl Tar {
     }
 }
 
-impl Shard {
-    fn open(path: &Path, mapped: bool) -> Result<Self> {
-        let (file, metadata) = HeldFile::open(path, mapped)?;
-        let len = file.held.bytes().len();
-        let index = match sidecar::load(path, &metadata) {
-            // The file may have changed before it was mapped. Only the bytes in the map can be
-            // read.
-            Some(index) if metadata.len() == len => index,
-            _ => {
-                let index = scan(&file.held, path)?;
-                if len >= KEEP_INDEX
-                    && let Err(e) = sidecar::store(path, &metadata, &index)
-                {
-                    tracing::debug!("{}: cannot store the index: {e}", path.display());
-                }
-                index
+/// Opens the shard at `path`.
+fn open(path: &Path, mapped: bool) -> Result<(HeldFile, Index)> {
+    let (file, metadata) = HeldFile::open(path, mapped)?;
+    let len = file.len();
+    let index = match sidecar::load(path, &metadata) {
+        // The file may have changed before it was mapped. Only the bytes in the map can be read.
+        Some(index) if metadata.len() == len => index,
+        _ => {
+            let index = Index::scan(&file).map_err(|e| e.at_path(path))?;
+            if len >= KEEP_INDEX
+                && let Err(e) = sidecar::store(path, &metadata, &index)
+            {
+                tracing::debug!("{}: cannot store the index: {e}", path.display());
             }
-        };
-        Ok(Shard { file, index })
-    }
-
-    /// Adds `fields` of the map to `sample`.
-    ///
-    /// # Errors
-    /// If a field is repeated, there are too many, or the bytes cannot be loaded.
-    fn map<'a>(&'a self, map: &'a [u8], fields: &'a [index::Field], sample: &mut Sample<'a>) -> Result<()> {
-        for field in fields {
-            let bytes = &map[field.offset() as usize..][..field.len() as usize];
-            sample.push(&self.index.names[field.name()], bytes)?;
+            index
         }
-        // The files of a sample are adjacent, so one request loads all of them. Targets of links
-        // lie elsewhere.
-        let mut own = fields.iter().filter(|field| !field.is_linked());
-        let first = own.next();
-        if let (Some(first), Some(last)) = (first, own.next_back().or(first))
-            && let Some(all) = map.get(first.offset() as usize..last.end() as usize)
-        {
-            self.file.load(all, last.end())?;
-        }
-        for field in fields.iter().filter(|field| field.is_linked()) {
-            self.file.load(&map[field.offset() as usize..][..field.len() as usize], field.end())?;
-        }
-        Ok(())
-    }
-
-    /// Reads `fields` into `scratch`, one after the other, and adds them to `sample`.
-    fn read<'a>(
-        &'a self,
-        medium: &dyn Medium,
-        fields: &'a [index::Field],
-        scratch: &'a mut Vec<u8>,
-        sample: &mut Sample<'a>,
-    ) -> Result<()> {
-        // The label is not a field. A sample with more fields is an error and need not be read.
-        if fields.len() > MAX_FIELDS + 1 {
-            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())));
-        }
-        let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len()));
-        let buffer = room(scratch, total)?;
-        {
-            let mut ranges = ArrayVec::<_, { MAX_FIELDS + 1 }>::new();
-            let mut rest = &mut *buffer;
-            for field in fields {
-                let (bytes, after) = rest.split_at_mut(field.len() as usize);
-                ranges.push((field.offset(), bytes));
-                rest = after;
-            }
-            medium.read_ranges(&mut ranges)?;
-        }
-        let mut rest = &*buffer;
-        for field in fields {
-            let (bytes, after) = rest.split_at(field.len() as usize);
-            sample.push(&self.index.names[field.name()], bytes)?;
-            rest = after;
-        }
-        Ok(())
-    }
+    };
+    Ok((file, index))
 }
 
-impl Set {
-    fn len(&self) -> usize {
-        self.starts[self.shards.len()]
+/// Adds `fields` of the map of `file` to `sample`.
+///
+/// # Errors
+/// If a field is repeated, there are too many, or the bytes cannot be loaded.
+fn borrow<'a>(
+    (file, map): (&HeldFile, &'a [u8]),
+    names: &'a [String],
+    fields: &[Field],
+    sample: &mut Sample<'a>,
+) -> Result<()> {
+    for field in fields {
+        let bytes = &map[field.offset() as usize..][..field.len() as usize];
+        sample.push(&names[field.name()], bytes)?;
     }
-
-    /// The number of the shard that sample `index` is in, the sample's key and its fields.
-    fn locate(&self, index: usize) -> (usize, &str, &[index::Field]) {
-        assert!(index < self.len(), "sample {index} of {}", self.len());
-        // An empty shard starts where the next one does, so the last shard that starts at or before
-        // `index` is not empty.
-        let number = self.starts.partition_point(|&start| start <= index) - 1;
-        let (key, fields) = self.shards[number].index.sample(index - self.starts[number]);
-        (number, key, fields)
+    // The files of a sample are adjacent, so one request loads all of them. Targets of links lie
+    // elsewhere.
+    let mut own = fields.iter().filter(|field| !field.is_linked());
+    let first = own.next();
+    if let (Some(first), Some(last)) = (first, own.next_back().or(first))
+        && let Some(all) = map.get(first.offset() as usize..last.end() as usize)
+    {
+        file.load(all, last.end())?;
     }
+    for field in fields.iter().filter(|field| field.is_linked()) {
+        file.load(&map[field.offset() as usize..][..field.len() as usize], field.end())?;
+    }
+    Ok(())
 }
 
-impl Parts for Set {
-    fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
-        let (number, _, fields) = self.locate(sample as usize);
-        Some((u32::try_from(number).ok()?, stored::span(fields)))
+/// Reads `fields` of `file` into `scratch`, one after the other, and adds them to `sample`.
+fn copy<'a>(
+    file: &HeldFile,
+    names: &'a [String],
+    fields: &[Field],
+    scratch: &'a mut Vec<u8>,
+    sample: &mut Sample<'a>,
+) -> Result<()> {
+    let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len()));
+    let mut rest = room(scratch, total)?;
+    for field in fields {
+        let (bytes, after) = rest.split_at_mut(field.len() as usize);
+        file.fill(field.offset(), bytes)?;
+        sample.push(&names[field.name()], bytes)?;
+        rest = after;
     }
-
-    fn object(&self, number: u32) -> &Object {
-        self.shards[number as usize].file.object()
-    }
-
-    fn identity(&self) -> u64 {
-        identity((0..self.shards.len() as u32).map(|shard| self.object(shard)))
-    }
+    Ok(())
 }
 
 impl Tar {
-    /// The shard that sample `index` is in, the sample's key and its fields.
-    fn locate(&self, index: usize) -> (&Shard, &str, &[index::Field]) {
-        let (number, key, fields) = self.set.locate(index);
-        (&self.set.shards[number], key, fields)
-    }
-
-    /// Reads `fields` of sample `index` of `shard` into `sample`.
+    /// Reads `fields` of sample `index`, which is in `file`, into `sample`.
     fn fields<'a>(
         &'a self,
         index: usize,
-        shard: &'a Shard,
-        fields: &'a [index::Field],
+        (file, names): (&'a HeldFile, &'a [String]),
+        fields: &'a [Field],
         scratch: &'a mut Vec<u8>,
         sample: &mut Sample<'a>,
     ) -> Result<()> {
-        match (&shard.file.held, &self.remote) {
-            (Held::Map { map, .. }, _) => shard.map(map, fields, sample),
-            (Held::Read(medium), _) => shard.read(&**medium, fields, scratch, sample),
-            (Held::Stored(object), Some(remote)) => {
-                stored::read(remote, index, object, &shard.index.names, fields, scratch, sample)
-            }
-            (Held::Stored(_), None) => unreachable!("a shard in a store has one"),
+        if let Some(map) = file.map() {
+            return borrow((file, map), names, fields, sample).map_err(|e| e.at_path(&file.path));
         }
-        .map_err(|e| e.at_path(&shard.file.path))
+        // The label is not a field. A sample with more fields is an error and need not be read.
+        let read = if fields.len() > MAX_FIELDS + 1 {
+            Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())))
+        } else if file.object().is_some() {
+            stored::read(file, index, names, fields, scratch, sample)
+        } else {
+            copy(file, names, fields, scratch, sample)
+        };
+        read.map_err(|e| e.at_path(&file.path))
     }
 }
 
 impl Source for Tar {
     fn len(&self) -> usize {
-        self.set.len()
+        self.shards.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (shard, key, fields) = self.locate(index);
-        shard.file.look(self.looks.load(Ordering::Relaxed))?;
+        let (file, shard, place) = self.shards.open(index)?;
+        let (key, fields) = shard.sample(place);
         let mut sample = Sample::new(key);
-        self.fields(index, shard, fields, scratch, &mut sample)?;
+        self.fields(index, (file, &shard.names), fields, scratch, &mut sample)?;
         Ok(sample)
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
-        self.remote.as_ref()?.follow(order, self.set.clone())
+        self.shards.follow(order, |index, place| stored::span(index.sample(place).1))
     }
 
     fn network(&self) -> Option<NetworkStats> {
-        self.remote.as_ref().map(Remote::network)
+        self.shards.network()
     }
 
     fn ahead_bytes(&self) -> usize {
-        // More than the whole set would hold the same bytes twice.
-        let all = || (0..self.set.shards.len() as u32).map(|shard| self.set.object(shard).len).sum::<u64>();
-        self.remote.as_ref().map_or(0, |_| usize::try_from(all()).map_or(AHEAD, |all| all.min(AHEAD)))
+        self.shards.ahead_bytes()
     }
 
     fn check(&self) -> Result<()> {
-        // Checking every shard here would delay the epoch by seconds for 10,000 shards on a
-        // network.
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.shards.check();
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.set.shards.iter().map(|shard| &shard.file), self.looks.load(Ordering::Relaxed))
+        self.shards.are_unchanged()
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        let (shard, key, fields) = self.locate(index);
-        let Some(place) = fields.iter().position(|field| shard.index.names[field.name()] == "cls") else {
+        let (file, shard, place) = self.shards.locate(index);
+        let (key, fields) = shard.sample(place);
+        let Some(place) = fields.iter().position(|field| shard.names[field.name()] == "cls") else {
             return Ok(None);
         };
         let (cls, mut sample) = (&fields[place..=place], Sample::new(""));
-        match (&shard.file.held, &self.remote) {
+        if file.object().is_some() {
             // Not a read of the order, whose bytes are fetched ahead.
-            (Held::Stored(object), Some(remote)) => {
-                let (span, field) = (stored::span(cls), &cls[0]);
-                let bytes = room(scratch, span.end - span.start)?;
-                remote.direct(object, span.start, bytes)?;
-                let name = &shard.index.names[field.name()];
-                stored::checked(bytes, span.start, key, name, field).and_then(|cls| sample.push(name, cls))
-            }
-            _ => self.fields(index, shard, cls, scratch, &mut sample),
+            let (span, field) = (stored::span(cls), &cls[0]);
+            let bytes = file.get(span.start, span.end - span.start, scratch)?;
+            let name = &shard.names[field.name()];
+            stored::checked(bytes, span.start, key, name, field).and_then(|cls| sample.push(name, cls))
+        } else {
+            self.fields(index, (file, &shard.names), cls, scratch, &mut sample)
         }
         .and_then(|()| sample.label())
-        .map_err(|e| e.at_path(&shard.file.path))
+        .map_err(|e| e.at_path(&file.path))
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        Ok(self.locate(index).1.to_owned())
+        let (_, shard, place) = self.shards.locate(index);
+        Ok(shard.sample(place).0.to_owned())
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let add = |hash: Hash, shard: &Shard| hash.number(shard.index.hash());
-        Some(self.set.shards.iter().fold(Hash::new(), add).end())
+        Some(self.shards.each().fold(Hash::new(), |hash, (_, index, _)| hash.number(index.hash())).end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.locate(index).0.file.path.clone())
+        Some(self.shards.path(index).to_owned())
     }
 
     fn classes(&self) -> &[String] {
@@ -384,20 +307,12 @@ impl Source for Tar {
     }
 }
 
-/// Reads the headers of a shard.
-fn scan(held: &Held, path: &Path) -> Result<Index> {
-    let bytes = held.bytes();
-    if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
-        return Err(
-            Error::in_source("compressed with gzip; only an uncompressed tar can be read at random").at_path(path)
-        );
-    }
-    Index::scan(&*bytes).map_err(|e| e.at_path(path))
-}
-
 impl std::fmt::Debug for Tar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tar").field("shards", &self.set.shards.len()).field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Tar")
+            .field("shards", &self.shards.each().len())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::source::ahead::Remote;
 use crate::source::bytes::{Bytes, room};
 use crate::source::hash::fnv1a;
 use crate::source::kept;
-use crate::source::sample::MAX_FIELDS;
+use crate::source::medium::HeldFile;
 use crate::source::{Object, Sample, Stop, during};
 
 /// Threads that wait for answers while shards are opened.
@@ -37,12 +37,6 @@ const WHOLE: u64 = 1 << 20;
 const MOST_OCTAL: u64 = (8 << 30) - 1;
 /// Maximum size of an index.
 const MOST_INDEX: u64 = 1 << 30;
-
-/// A shard and its index.
-pub(super) struct Opened {
-    pub(super) object: Object,
-    pub(super) index: Index,
-}
 
 /// Whether a URL names one shard.
 pub(in crate::source) fn is_shard(url: &str) -> bool {
@@ -79,7 +73,7 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
 ///
 /// # Errors
 /// If a shard does not exist or is not a tar, or there is none.
-pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> Result<Vec<Opened>> {
+pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> Result<Vec<(Object, Index)>> {
     let named = if shards::has_braces(Path::new(url)) {
         Some(shards::braces(url).map_err(|cause| Error::config(cause).at_path(url))?)
     } else {
@@ -165,10 +159,10 @@ pub(super) fn open(url: &str, remote: &Remote, listing: Option<Vec<Object>>) -> 
     let mut scanned = in_parallel(SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
     let opened = pairs.into_iter().zip(kept).map(|((object, _), index)| {
         let index = index.map_or_else(|| scanned.next().expect("one for each missing index"), Ok)?;
-        Ok(Opened { object, index })
+        Ok((object, index))
     });
     let opened = opened.collect::<Result<Vec<_>>>()?;
-    for (entry, Opened { object, index }) in entries.iter().zip(&opened) {
+    for (entry, (object, index)) in entries.iter().zip(&opened) {
         manifest::check_samples(entry, index.len()).map_err(|e| e.at_path(&object.url))?;
     }
     Ok(opened)
@@ -251,13 +245,7 @@ fn kept_path(shard: &Object) -> Option<PathBuf> {
 /// Reads the headers of a shard.
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     let chunks = Chunks { remote, shard, chunk: Mutex::default() };
-    let index = (|| {
-        if shard.len >= 2 && chunks.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
-            return Err(Error::in_source("compressed with gzip; only an uncompressed tar can be read at random"));
-        }
-        Index::scan(&chunks)
-    })()
-    .map_err(|e| e.at_path(&shard.url))?;
+    let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;
     if shard.len >= KEEP_INDEX
         && let (Some(path), Some(version)) = (kept_path(shard), version(shard))
     {
@@ -349,32 +337,28 @@ fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     })
 }
 
-/// Reads `fields` of sample `index` and adds them to `sample`.
+/// Reads `fields` of sample `index`, which is in `file`, and adds them to `sample`.
 ///
 /// # Errors
 /// If they cannot be read, or the shard does not have the file that its index says.
 pub(super) fn read<'a>(
-    remote: &Remote,
+    file: &HeldFile,
     index: usize,
-    object: &Object,
     names: &'a [String],
-    fields: &'a [Field],
+    fields: &[Field],
     scratch: &'a mut Vec<u8>,
     sample: &mut Sample<'a>,
 ) -> Result<()> {
-    // The label is not a field. A sample with more fields is an error and need not be read.
-    if fields.len() > MAX_FIELDS + 1 {
-        return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: {}", fields.len())));
-    }
     let span = span(fields);
-    let mut len = remote.read(index as u64, object, span.clone(), scratch)?.len();
     let is_apart = |field: &Field| field.offset() < span.start + BLOCK as u64 || field.end() > span.end;
     let apart = fields.iter().filter(|field| is_apart(field));
     let more = apart.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
+    let mut len = (span.end - span.start) as usize;
     let buffer = room(scratch, (len as u64).saturating_add(more))?;
+    file.fill_for(index as u64, span.start, &mut buffer[..len])?;
     for field in apart {
         let to = &mut buffer[len..][..BLOCK + field.len() as usize];
-        remote.direct(object, field.offset().saturating_sub(BLOCK as u64), to)?;
+        file.fill(field.offset().saturating_sub(BLOCK as u64), to)?;
         len += to.len();
     }
     let buffer: &'a [u8] = buffer;

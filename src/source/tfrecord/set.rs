@@ -2,17 +2,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use super::example;
-use super::shard::Shard;
+use super::shard::Places;
 use crate::error::{Error, Result};
-use crate::source::held::are_unchanged;
-use crate::source::layout::records_in;
+use crate::source::brought::brought;
+use crate::source::layout::is_records_name;
+use crate::source::medium::{Files, Medium};
 use crate::source::options::Options;
-use crate::source::parallel::in_parallel;
 use crate::source::record::{Found, Holds, Named, Part, Rows, Survey};
-use crate::source::{Sample, Source, splits};
+use crate::source::{Follow, Lookahead, Sample, Source, splits};
+use crate::trace::NetworkStats;
 
 /// Records of `tf.train.Example`, in one TFRecord file or a folder of shards.
 ///
@@ -28,19 +29,17 @@ use crate::source::{Sample, Source, splits};
 ///
 /// **The index.** Opening reads the length of each record. For a file of 16 MiB or more the result
 /// is stored in `NAME.warpfeed-index` next to it, if the folder is writable. It is rebuilt when the
-/// size or the modification time of the file changes.
+/// size or the modification time of the file changes. A file of a store is read by ranges if its
+/// index is next to it.
 ///
 /// **Checksums** of lengths are checked on opening, and those of records when they are read. Files
 /// that are compressed with gzip are refused.
 pub struct TfRecord {
-    shards: Vec<Shard>,
-    /// Number of the first sample of each shard, then the number of all.
-    starts: Vec<usize>,
+    shards: Arc<Files<Places>>,
     /// Name of each shard, for keys.
     names: Vec<String>,
     lists: BTreeSet<String>,
     rows: Rows,
-    looks: AtomicU64,
 }
 
 /// Maximum number of records that opening looks at to find the columns.
@@ -56,48 +55,51 @@ impl TfRecord {
     }
 
     pub(in crate::source) fn with(path: &Path, options: &Options) -> Result<Self> {
-        let paths = match path.is_dir() {
-            true => shards_in(path, options.part.as_deref())?,
+        let medium = Medium::of(path, options)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_folder = if medium.is_store() { !is_records_name(&name) } else { path.is_dir() };
+        let medium = if is_folder { medium.listed(path) } else { medium };
+        let paths = match is_folder {
+            true => shards_in(&medium, path, options.part.as_deref())?,
             false => vec![path.to_owned()],
         };
-        let shards = in_parallel(&paths, |path| Shard::open(path, options.mapped))?;
-        let mut starts = vec![0];
-        shards.iter().for_each(|shard| starts.push(starts[starts.len() - 1] + shard.len()));
-        let all = starts[shards.len()];
-        if all == 0 {
+        let opened = medium.in_parallel(&paths, |path| Places::open(&medium, path))?;
+        let bring = || Self::with(&brought("tfrecord", path, options)?, options);
+        let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return bring() };
+        let shards = Arc::new(Files::new(opened, Places::len)?);
+        if shards.len() == 0 {
             return Err(Error::in_source("no records").at_path(path));
         }
-        let names = names_of(&paths);
-        let mut set =
-            TfRecord { shards, starts, names, lists: BTreeSet::new(), rows: Rows::default(), looks: AtomicU64::new(0) };
-        set.survey(options).map_err(|e| e.at_path(path))?;
-        Ok(set)
+        let mut set = TfRecord { shards, names: names_of(&paths), lists: BTreeSet::new(), rows: Rows::default() };
+        match set.survey(&medium, options).map_err(|e| e.at_path(path))? {
+            true => Ok(set),
+            false => bring(),
+        }
     }
 
-    /// Finds the columns.
-    fn survey(&mut self, options: &Options) -> Result<()> {
+    /// Finds the columns. Returns whether all that is needed could be read: the classes of labels of
+    /// text are in all records of a store.
+    fn survey(&mut self, medium: &Medium, options: &Options) -> Result<bool> {
         let all = self.len();
         let count = all.min(SURVEYED);
         // The first and the last, and others between them.
         let places: Vec<usize> = (0..count).map(|place| place * (all - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
-        let mut scratch = Vec::new();
-        for (number, &place) in places.iter().enumerate() {
-            scratch.clear();
-            let found =
-                self.record(place, &mut scratch).and_then(|part| example::find_lists(part.of(&scratch), &mut lists));
-            match found {
+        let records = medium.in_parallel(&places, |&place| {
+            let mut scratch = Vec::new();
+            Ok(self.record(place, &mut scratch).map(|part| part.of(&scratch).to_vec()))
+        })?;
+        for (number, record) in records.iter().enumerate() {
+            match record.clone().and_then(|record| example::find_lists(&record, &mut lists)) {
                 Err(e) if number == 0 => return Err(e),
                 // An error of this sample, when it is read.
                 _ => {}
             }
         }
-        let (mut survey, mut page) = (Survey::with_text_in_bytes(), Vec::new());
-        for &place in &places {
-            scratch.clear();
+        let (mut survey, mut scratch, mut page) = (Survey::with_text_in_bytes(), Vec::new(), Vec::new());
+        for record in records.iter().flatten() {
             page.clear();
-            let Ok(part) = self.record(place, &mut scratch) else { continue };
-            if let Ok(row) = example::row(part.of(&scratch), &lists, &mut page) {
+            if let Ok(row) = example::row(record, &lists, &mut page) {
                 survey.see(&row, &page)?;
             }
         }
@@ -114,7 +116,12 @@ impl TfRecord {
             wanted.label = Some("image/class/label".to_owned());
         }
         let mut rows = survey.finish(&wanted)?;
+        let mut whole = true;
         rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
+            whole = !medium.is_store();
+            if !whole {
+                return Ok(());
+            }
             for number in 0..all {
                 scratch.clear();
                 page.clear();
@@ -132,21 +139,12 @@ impl TfRecord {
             Ok(())
         })?;
         (self.rows, self.lists) = (rows, lists);
-        Ok(())
-    }
-
-    /// The shard that sample `index` is in, and its number in the shard.
-    fn locate(&self, index: usize) -> (usize, usize) {
-        // An empty shard starts where the next one does.
-        let shard = self.starts.partition_point(|&start| start <= index) - 1;
-        (shard, index - self.starts[shard])
+        Ok(whole)
     }
 
     fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
-        let (shard, number) = self.locate(index);
-        let shard = &self.shards[shard];
-        shard.file.look(self.looks.load(Ordering::Relaxed))?;
-        shard.record(number, page).map_err(|e| e.at_path(&shard.file.path))
+        let (file, places, number) = self.shards.open(index)?;
+        places.record(file, number, index, page).map_err(|e| e.at_path(&file.path))
     }
 }
 
@@ -168,24 +166,24 @@ fn names_of(paths: &[PathBuf]) -> Vec<String> {
 }
 
 /// The files in `folder` of the only split, or of the split `wanted`, all of which must exist.
-fn shards_in(folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
+fn shards_in(medium: &Medium, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let paths = splits::choose(folder, splits::group(records_in(folder)?, false, name), wanted)?;
+    let paths = splits::choose(folder, splits::group(medium.files_in(folder, is_records_name)?, false, name), wanted)?;
     splits::complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
     Ok(paths)
 }
 
 impl Source for TfRecord {
     fn len(&self) -> usize {
-        self.starts[self.shards.len()]
+        self.shards.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (shard, number) = self.locate(index);
+        let (shard, number) = self.shards.number(index);
         scratch.clear();
         write!(scratch, "{}/{number}", self.names[shard]).expect("a Vec takes everything");
         let key = Part::Page(0..scratch.len());
-        let path = &self.shards[shard].file.path;
+        let path = self.shards.path(index);
         let named = |e: Error| Error::in_source(format!("record {number}: {}", e.cause())).at_path(path);
         let row = match self.record(index, scratch)? {
             Part::Borrowed(record) => example::row(record, &self.lists, scratch).map_err(named)?,
@@ -199,17 +197,29 @@ impl Source for TfRecord {
         self.rows.sample(key, row, scratch).map_err(named)
     }
 
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Follow>> {
+        self.shards.follow(order, Places::range)
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.shards.network()
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.shards.ahead_bytes()
+    }
+
     fn check(&self) -> Result<()> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.shards.check();
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
-        are_unchanged(self.shards.iter().map(|shard| &shard.file), self.looks.load(Ordering::Relaxed))
+        self.shards.are_unchanged()
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.shards[self.locate(index).0].file.path.clone())
+        Some(self.shards.path(index).to_owned())
     }
 
     fn fields(&self) -> Option<Vec<String>> {
@@ -228,7 +238,7 @@ impl Source for TfRecord {
 impl fmt::Debug for TfRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TfRecord")
-            .field("shards", &self.shards.len())
+            .field("shards", &self.shards.each().len())
             .field("len", &self.len())
             .field("rows", &self.rows)
             .finish_non_exhaustive()

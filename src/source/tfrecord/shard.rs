@@ -1,10 +1,11 @@
 use std::fs::Metadata;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::source::bytes::Bytes;
-use crate::source::held::{Held, HeldFile};
 use crate::source::kept::{self, Decoder, Encoder};
+use crate::source::medium::{HeldFile, Medium};
 use crate::source::record::Part;
 
 /// Minimum size of a file whose index is kept. Reading the lengths of a smaller one is fast.
@@ -18,14 +19,13 @@ const TAIL: u64 = 4;
 /// Maximum length of a record, as of a file of a sample.
 const MOST: u64 = 1 << 31;
 
+/// Maximum size of an index. One of 100 million records has 800 MB.
+const MOST_INDEX: u64 = 1 << 30;
+
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
 
-/// A file of records, and their places.
-pub(super) struct Shard {
-    pub(super) file: HeldFile,
-    /// Start of each record, then the end of the last.
-    starts: Vec<u64>,
-}
+/// The places of the records of a file: the start of each, then the end of the last.
+pub(super) struct Places(Vec<u64>);
 
 /// TensorFlow's masked CRC-32C.
 fn checksum(bytes: &[u8]) -> u32 {
@@ -48,19 +48,25 @@ fn short(at: u64) -> Error {
     Error::in_source(format!("tfrecord: cut short in the head of the record at byte {at}"))
 }
 
-impl Shard {
-    /// Opens the file at `path`.
+impl Places {
+    /// Opens the file of records at `path`. `None` for a file of a store without an index next to
+    /// it: to find its records, all of it is read.
     ///
     /// # Errors
     /// If it is compressed, damaged or cut short.
-    pub(super) fn open(path: &Path, mapped: bool) -> Result<Self> {
-        let (file, metadata) = HeldFile::open(path, mapped)?;
+    pub(super) fn open(medium: &Medium, path: &Path) -> Result<Option<(HeldFile, Self)>> {
+        let Medium::Machine { mapped } = medium else {
+            let Some(index) = medium.find(&index_path(path), MOST_INDEX)? else { return Ok(None) };
+            let file = medium.open(path)?;
+            return Ok(decode(&index, file.len(), None).map(|starts| (file, Places(starts))));
+        };
+        let (file, metadata) = HeldFile::open(path, *mapped)?;
         let starts = match load(path, &metadata) {
             // The file may have changed before it was mapped. Only the bytes in the map can be
             // read.
             Some(starts) if metadata.len() == file.len() => starts,
             _ => {
-                let starts = scan(&*file.held.bytes()).map_err(|e| e.at_path(path))?;
+                let starts = scan(&file).map_err(|e| e.at_path(path))?;
                 if file.len() >= KEEP_INDEX
                     && let Err(e) = kept::store(&index_path(path), &encode(&starts, &metadata))
                 {
@@ -69,37 +75,34 @@ impl Shard {
                 starts
             }
         };
-        Ok(Shard { file, starts })
+        Ok(Some((file, Places(starts))))
+    }
+
+    /// The place of record `number` in its file.
+    pub(super) fn range(&self, number: usize) -> Range<u64> {
+        self.0[number]..self.0[number + 1]
     }
 
     /// Number of records.
     pub(super) fn len(&self) -> usize {
-        self.starts.len() - 1
+        self.0.len() - 1
     }
 
-    /// Record `number`. `page` takes it if the file is not mapped.
+    /// Record `number` of `file`, for read `index` of a loader's order. `page` takes it if the file
+    /// is not mapped.
     ///
     /// # Errors
     /// If the checksum differs, or the file cannot be read.
-    pub(super) fn record<'a>(&'a self, number: usize, page: &mut Vec<u8>) -> Result<Part<'a>> {
-        let (from, to) = (self.starts[number], self.starts[number + 1]);
-        let all = (to - from) as usize;
-        let part = match &self.file.held {
-            Held::Map { map, .. } => {
-                let bytes = &map[from as usize..to as usize];
-                self.file.load(bytes, to)?;
-                Part::Borrowed(bytes)
-            }
-            Held::Read(medium) => {
-                let start = page.len();
-                page.try_reserve(all)
-                    .map_err(|_| Error::in_source(format!("no memory for a record of {all} bytes")))?;
-                page.resize(start + all, 0);
-                medium.read_ranges(&mut [(from, &mut page[start..])])?;
-                Part::Page(start..start + all)
-            }
-            Held::Stored(_) => unreachable!("records are on this machine"),
-        };
+    pub(super) fn record<'a>(
+        &self,
+        file: &'a HeldFile,
+        number: usize,
+        index: usize,
+        page: &mut Vec<u8>,
+    ) -> Result<Part<'a>> {
+        let range = self.range(number);
+        let from = range.start;
+        let part = file.part(Some(index as u64), range, page)?;
         let bytes = part.of(page);
         let (head, rest) = bytes.split_at(HEAD as usize);
         let (record, tail) = rest.split_at(rest.len() - TAIL as usize);
@@ -162,7 +165,7 @@ fn load(path: &Path, metadata: &Metadata) -> Option<Vec<u64>> {
     if metadata.len() < KEEP_INDEX {
         return None;
     }
-    decode(&kept::load(&index_path(path), MAGIC)?, metadata.len(), kept::modified(metadata))
+    decode(&kept::load(&index_path(path), MAGIC)?, metadata.len(), Some(kept::modified(metadata)))
 }
 
 fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
@@ -172,11 +175,12 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// The index for a file of this length and time. `None` if it is of another file, or damaged.
-pub(super) fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
+/// The index for a file of this length, and of this time if it is known. `None` if it is of another
+/// file, or damaged.
+pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [of, time, count] = rest.longs()?;
-    if (of, time) != (len, modified) {
+    if of != len || modified.is_some_and(|modified| modified != time) {
         return None;
     }
     let mut starts: Vec<u64> = Vec::new();
@@ -202,9 +206,10 @@ mod tests {
             [len, 7, starts.len() as u64].iter().chain(starts).for_each(|&number| out.long(number));
             out.finish()
         };
-        assert_eq!(decode(&encoded(&[0, 20, 40], 40), 40, 7), Some(vec![0, 20, 40]));
-        assert!(decode(&encoded(&[0, 20, 40], 40), 40, 8).is_none(), "another time");
-        assert!(decode(&encoded(&[0, 20, 40], 40), 41, 7).is_none(), "another length");
+        assert_eq!(decode(&encoded(&[0, 20, 40], 40), 40, Some(7)), Some(vec![0, 20, 40]));
+        assert_eq!(decode(&encoded(&[0, 20, 40], 40), 40, None), Some(vec![0, 20, 40]));
+        assert!(decode(&encoded(&[0, 20, 40], 40), 40, Some(8)).is_none(), "another time");
+        assert!(decode(&encoded(&[0, 20, 40], 40), 41, Some(7)).is_none(), "another length");
         for (starts, len) in [
             (&[][..], 0),
             (&[1, 40], 40),
@@ -213,7 +218,7 @@ mod tests {
             (&[0, u64::MAX - 3, 5], 5),
             (&[0, 40, 20], 20),
         ] {
-            assert!(decode(&encoded(starts, len), len, 7).is_none(), "{starts:?}");
+            assert!(decode(&encoded(starts, len), len, Some(7)).is_none(), "{starts:?}");
         }
     }
 }

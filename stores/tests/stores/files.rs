@@ -176,29 +176,42 @@ fn every_format_is_opened_from_a_store_and_has_the_samples_of_the_files() {
     }
 }
 
-/// An NPY file that is large enough for several requests.
-fn large() -> Arc<Objects> {
-    let npy = |rows: usize, width: usize| {
-        let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
-        header.push_str(&" ".repeat(117 - header.len()));
-        header.push('\n');
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.as_bytes());
-        bytes.extend((0..rows * width).map(|i| (i * 31 % 251) as u8));
-        bytes
+/// The objects of a YOLO set at `url`, which needs files of this machine: two pictures of `bytes`
+/// bytes, and their labels.
+fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
+    let picture = |n: usize| {
+        let rest = (0..bytes).map(|i| ((i + n) * 31 % 251) as u8);
+        b"\xff\xd8\xff".iter().copied().chain(rest).collect::<Vec<u8>>()
     };
-    Objects::of(BTreeMap::from([("mem://set/x.npy".to_owned(), npy(20, 1 << 20))]))
+    let both = |n: usize| {
+        let labels = b"0 0.5 0.5 0.25 0.25\n".to_vec();
+        [(format!("{url}/images/{n}.jpg"), picture(n)), (format!("{url}/labels/{n}.txt"), labels)]
+    };
+    (1..3).flat_map(both).collect()
+}
+
+/// A set that is large enough for several requests.
+fn large() -> Arc<Objects> {
+    Objects::of(yolo("mem://set", 10 << 20))
+}
+
+/// The same set in a folder.
+fn large_here() -> tempfile::TempDir {
+    let here = tempfile::tempdir().unwrap();
+    for (url, bytes) in yolo("", 10 << 20) {
+        let path = here.path().join(&url[1..]);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    here
 }
 
 #[test]
 fn files_that_were_cut_off_go_on_where_they_were_and_ranks_fetch_them_once() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
-    let total = store.objects["mem://set/x.npy"].len() as u64;
-    let here = tempfile::tempdir().unwrap();
-    fs::write(here.path().join("x.npy"), &store.objects["mem://set/x.npy"]).unwrap();
-    let local = samples(&*open(here.path().join("x.npy")).unwrap());
-    let opened = |store: &Arc<Objects>| with(folder.path(), 1 << 30, store).open("mem://set/x.npy");
+    let total = store.objects.values().map(|bytes| bytes.len() as u64).sum::<u64>();
+    let local = samples(&*open(large_here().path()).unwrap());
+    let opened = |store: &Arc<Objects>| with(folder.path(), 1 << 30, store).open("mem://set");
     let ranks: Vec<_> = thread::scope(|scope| {
         let ranks = [(); 2].map(|()| scope.spawn(|| samples(&*opened(&store).unwrap())));
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -216,35 +229,36 @@ fn files_that_were_cut_off_go_on_where_they_were_and_ranks_fetch_them_once() {
         let sets = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
         sets.into_iter().find(|path| path.is_dir()).unwrap()
     };
-    let opened = || with(folder.path(), 1 << 30, &store).open("mem://set/x.npy");
+    let opened = || with(folder.path(), 1 << 30, &store).open("mem://set");
     opened().unwrap();
-    let file = set().join("data/x.npy");
+    let file = set().join("data/images/1.jpg");
     fs::remove_file(set().join("complete")).unwrap();
     let before = store.bytes.load(SeqCst);
     assert!(samples(&*opened().unwrap()) == local);
     assert_eq!(store.bytes.load(SeqCst), before);
-    // A changed byte is found by the checksum.
+    // A changed byte is found by the checksum, and its file is fetched again.
     let mut bytes = fs::read(&file).unwrap();
+    let len = bytes.len() as u64;
     bytes[9_000_000] ^= 1;
     fs::write(&file, bytes).unwrap();
     assert!(samples(&*opened().unwrap()) == local);
-    assert_eq!(store.bytes.load(SeqCst), before + total);
+    assert_eq!(store.bytes.load(SeqCst), before + len);
 }
 
 #[test]
 fn an_error_names_what_is_missing() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let cause = |options: Options, url: &str| options.open(url).err().unwrap().cause().to_owned();
-    let e = cause(Options::new().store("mem", store.clone()), "mem://set/x.npy");
+    let e = cause(Options::new().store("mem", store.clone()), "mem://set");
     assert!(e.contains("the loader has no cache to bring them to") && e.contains("cache_bytes"), "{e}");
-    let e = cause(Options::new().store("mem", Cache::in_memory(9).store(store.clone())), "mem://set/x.npy");
+    let e = cause(Options::new().store("mem", Cache::in_memory(9).store(store.clone())), "mem://set");
     assert!(e.contains("the cache has no folder"), "{e}");
-    let e = cause(with(folder.path(), 1 << 20, &store), "mem://set/x.npy");
+    let e = cause(with(folder.path(), 1 << 20, &store), "mem://set");
     assert!(e.contains("the cache is too small") && e.contains("1048576"), "{e}");
-    let e = cause(with(folder.path(), 1 << 30, &store), "mem://set/absent.npy");
+    let e = cause(with(folder.path(), 1 << 30, &store), "mem://absent/x.yaml");
     assert!(e.contains("nothing is at this URL"), "{e}");
     store.left.store(1, SeqCst);
-    let e = cause(with(folder.path(), 1 << 30, &store), "mem://set/x.npy");
+    let e = cause(with(folder.path(), 1 << 30, &store), "mem://set");
     assert!(e.contains("refused"), "{e}");
     // What was not completed can be removed, and nothing in use is.
     let files = || show(folder.path()).unwrap().files;
@@ -252,9 +266,9 @@ fn an_error_names_what_is_missing() {
     empty(folder.path()).unwrap();
     assert!(files().is_empty());
     store.left.store(u64::MAX, SeqCst);
-    let set = with(folder.path(), 1 << 30, &store).open("mem://set/x.npy").unwrap();
+    let set = with(folder.path(), 1 << 30, &store).open("mem://set").unwrap();
     empty(folder.path()).unwrap();
-    assert_eq!((files().len(), samples(&*set).len()), (1, 20));
+    assert_eq!((files().len(), samples(&*set).len()), (1, 2));
 }
 
 /// Opens the set in the folder that the environment names. Other tests start it as a process.
@@ -263,11 +277,8 @@ fn an_error_names_what_is_missing() {
 fn open_the_set_of_the_environment() {
     let Ok(folder) = std::env::var("WARPFEED_TEST_FILES") else { return };
     let store = large();
-    let local = store.objects["mem://set/x.npy"].clone();
-    let set = with(Path::new(&folder), 1 << 30, &store).open("mem://set/x.npy").unwrap();
-    let here = tempfile::tempdir().unwrap();
-    fs::write(here.path().join("x.npy"), local).unwrap();
-    assert!(samples(&*set) == samples(&*open(here.path().join("x.npy")).unwrap()), "other bytes");
+    let set = with(Path::new(&folder), 1 << 30, &store).open("mem://set").unwrap();
+    assert!(samples(&*set) == samples(&*open(large_here().path()).unwrap()), "other bytes");
 }
 
 fn process(folder: &Path) -> Child {
@@ -301,16 +312,10 @@ fn processes_that_are_killed_while_they_bring_files_leave_files_that_the_next_on
 #[test]
 fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
     let (folder, bytes) = (tempfile::tempdir().unwrap(), |mib: usize| vec![7u8; mib << 20]);
-    let npy = |mib| {
-        let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({mib}, 1048576), }}");
-        header.push_str(&" ".repeat(117 - header.len()));
-        header.push('\n');
-        [b"\x93NUMPY\x01\x00".to_vec(), 118u16.to_le_bytes().to_vec(), header.into_bytes(), bytes(mib)].concat()
-    };
-    let store = Objects::of(BTreeMap::from([1, 2, 3].map(|n| (format!("mem://{n}/x.npy"), npy(4)))));
+    let store = Objects::of([1, 2, 3].into_iter().flat_map(|n| yolo(&format!("mem://{n}"), 2 << 20)).collect());
     // This process uses the first two until it ends.
     let limit = 9 << 20;
-    let open = |n: u64| with(folder.path(), limit, &store).open(format!("mem://{n}/x.npy"));
+    let open = |n: u64| with(folder.path(), limit, &store).open(format!("mem://{n}"));
     open(1).unwrap();
     open(2).unwrap();
     let e = open(3).err().unwrap();
@@ -322,9 +327,9 @@ fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
     let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
-    let object = store.object("mem://2/x.npy").unwrap();
+    let object = store.object("mem://2/images/1.jpg").unwrap();
     for sample in 0..8 {
-        keep.offer(&object, sample * 300_000, &bytes(1), sample, Place::default());
+        keep.offer(&object, sample * 130_000, &bytes(1), sample, Place::default());
     }
     let found = || {
         let contents = show(folder.path()).unwrap();
@@ -332,7 +337,7 @@ fn files_and_blocks_stay_within_the_bytes_of_the_cache() {
     };
     let (blocks, all) = found();
     assert!(blocks == 8 && all <= limit, "{blocks} blocks of {all} bytes");
-    with(folder.path(), limit, &store).open("mem://1/x.npy").unwrap();
+    with(folder.path(), limit, &store).open("mem://1").unwrap();
     let (blocks, all) = found();
     assert!((1..8).contains(&blocks) && all <= limit, "{blocks} blocks, {all} bytes with the files");
 }
@@ -360,11 +365,11 @@ fn a_changed_object_below_a_url_is_noticed_although_its_listing_is_kept() {
 #[test]
 fn a_damaged_file_is_found_by_check_and_fetched_again_while_others_use_the_set() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
-    let open = || with(folder.path(), 1 << 30, &store).open("mem://set/x.npy").unwrap();
+    let open = || with(folder.path(), 1 << 30, &store).open("mem://set").unwrap();
     let used = open();
     let local = samples(&*used);
     let sets = fs::read_dir(folder.path().join("files")).unwrap().map(|entry| entry.unwrap().path());
-    let file = sets.into_iter().find(|path| path.is_dir()).unwrap().join("data/x.npy");
+    let file = sets.into_iter().find(|path| path.is_dir()).unwrap().join("data/images/1.jpg");
     // The time of the change is not seen, as after a fault of the disk.
     let time = fs::metadata(&file).unwrap().modified().unwrap();
     let mut bytes = fs::read(&file).unwrap();
@@ -388,7 +393,7 @@ fn opening_can_be_given_up_while_another_process_makes_room() {
     let (is_given_up, (send, opened)) = (given_up.clone(), std::sync::mpsc::channel());
     let stop = Stop::new(move || is_given_up.load(SeqCst) > 0);
     thread::spawn(move || {
-        let answer = stop.during(|| options.open("mem://set/x.npy").map(|_| ()));
+        let answer = stop.during(|| options.open("mem://set").map(|_| ()));
         send.send(answer)
     });
     thread::sleep(Duration::from_millis(200));

@@ -32,8 +32,8 @@ fn an_epoch_checks_only_the_shards_that_it_reads_from() {
     }
     // Each file occurs a hundred times: `00.tar, 00.tar, ...`.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
-    assert_eq!(tar.set.shards.len(), 10_000);
-    let looked = |epoch| tar.set.shards.iter().filter(|shard| shard.file.looked() == epoch).count();
+    assert_eq!(tar.shards.each().len(), 10_000);
+    let looked = |epoch| tar.shards.each().filter(|(file, ..)| file.looked() == epoch).count();
     for epoch in 1..3 {
         tar.check().unwrap();
         assert_eq!(looked(epoch), 0, "the start of an epoch waits for no shard");

@@ -1,0 +1,236 @@
+//! Promise: sets of records are read from a store by ranges, without a cache: a few samples take a
+//! part of the bytes of the files, and the batches are those of the local set, bit for bit. What
+//! cannot be read so is refused without a cache.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::formats::{copy, fixture, loads_alike, loads_as_reference, owned};
+use crate::stores::Objects;
+use warpfeed::source::{Object, Options, Source, Store, open};
+use warpfeed::{Error, Loader, Result};
+
+/// Objects that count the bytes that were read of them.
+#[derive(Clone, Default)]
+struct Counted {
+    objects: Objects,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Store for Counted {
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.objects.list(prefix)
+    }
+
+    fn object(&self, url: &str) -> Result<Object> {
+        self.objects.object(url)
+    }
+
+    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        self.bytes.fetch_add(to.len() as u64, Ordering::Relaxed);
+        self.objects.read(object, at, to)
+    }
+}
+
+impl Counted {
+    /// The files of a folder below `mem://set`.
+    fn of(folder: &Path) -> Self {
+        let store = Counted::default();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let url = format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
+                store.objects.put(&url, fs::read(&path).unwrap());
+            }
+        }
+        store
+    }
+
+    fn open(&self, url: &str) -> Result<Arc<dyn Source>> {
+        Options::new().store("mem", Arc::new(self.clone())).open(url)
+    }
+
+    /// Bytes of all objects.
+    fn size(&self) -> u64 {
+        self.objects.0.lock().unwrap().values().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+}
+
+/// Sets of the pictures of the reference: the fixture, the URL below its folder, and the kind.
+const SETS: [(&str, &str, &str); 5] = [
+    ("mds", "", "mds"),
+    ("mds", "/index.json", "mds"),
+    ("litdata", "", "litdata"),
+    ("beton", "/train.beton", "beton"),
+    ("recordio", "/train.rec", "recordio"),
+];
+
+#[test]
+fn batches_of_records_in_a_store_are_those_of_the_machine() {
+    for (name, below, kind) in SETS {
+        let (store, url) = (Counted::of(&fixture(name)), format!("mem://set{below}"));
+        let (here, there) = (open(fixture(&format!("{name}{below}"))).unwrap(), store.open(&url).unwrap());
+        assert_eq!((here.kind(), there.kind()), (kind, kind));
+        assert!(owned(&*here) == owned(&*there), "{url}");
+        assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+        let labels = |source: &dyn Source| -> Vec<_> {
+            (0..source.len()).map(|index| source.label(index, &mut Vec::new()).unwrap()).collect()
+        };
+        assert_eq!(labels(&*here), labels(&*there));
+        assert!(there.path(0).unwrap().to_str().unwrap().starts_with("mem://set/"));
+        loads_as_reference(&format!("{name} in a store"), &|| Loader::new(&*url).store("mem", store.clone()));
+    }
+}
+
+#[test]
+fn a_few_samples_of_records_take_a_part_of_the_bytes() {
+    for (name, below, _) in SETS {
+        let store = Counted::of(&fixture(name));
+        let source = store.open(&format!("mem://set{below}")).unwrap();
+        let opening = store.bytes.load(Ordering::Relaxed);
+        for index in [0, source.len() - 1] {
+            source.read(index, &mut Vec::new()).unwrap();
+        }
+        let bytes = store.bytes.load(Ordering::Relaxed);
+        assert!(bytes < store.size() / 2, "{name}: {opening} bytes to open, {bytes} of {}", store.size());
+        // The start of an index was read before, by each format that looks at it.
+        assert!((bytes - 2 * 512..=bytes).contains(&source.network().unwrap().bytes), "{name}");
+    }
+}
+
+#[test]
+fn files_that_are_needed_whole_are_refused_without_a_cache() {
+    let without_index = copy("recordio");
+    fs::remove_file(without_index.path().join("train.idx")).unwrap();
+    for (folder, below) in [
+        (fixture("mds_zstd"), ""),
+        (fixture("litdata_zstd"), ""),
+        (fixture("litdata_bytes"), ""),
+        (fixture("litdata_rows"), ""),
+        (without_index.path().to_owned(), "/train.rec"),
+    ] {
+        let e = Counted::of(&folder).open(&format!("mem://set{below}")).err().unwrap();
+        assert!(e.cause().contains("the loader has no cache to bring them to"), "{}: {e}", folder.display());
+        assert_eq!(e.path().unwrap().to_str().unwrap(), format!("mem://set{below}"));
+    }
+}
+
+#[test]
+fn a_missing_or_changed_file_of_a_set_is_an_error_that_names_it() {
+    let store = Counted::of(&fixture("mds"));
+    let source = store.open("mem://set").unwrap();
+    let shard = "mem://set/shard.00001.mds";
+    let bytes = store.objects.0.lock().unwrap()[shard].1.clone();
+    store.objects.put(shard, bytes.clone());
+    let errors: Vec<Error> = (0..source.len()).filter_map(|i| source.read(i, &mut Vec::new()).err()).collect();
+    assert!(!errors.is_empty() && errors.len() < source.len());
+    assert!(errors.iter().all(|e| e.path().unwrap().to_str() == Some(shard) && e.cause().contains("another tag")));
+    store.objects.put(shard, bytes[..bytes.len() - 1].to_vec());
+    let e = store.open("mem://set").err().unwrap();
+    assert!(e.cause().contains("but index.json says") && e.path().unwrap().to_str() == Some(shard), "{e}");
+    store.objects.0.lock().unwrap().remove(shard);
+    let e = store.open("mem://set").err().unwrap();
+    assert!(e.cause().contains("no such object") && e.path().unwrap().to_str() == Some(shard), "{e}");
+}
+
+#[test]
+fn arrays_in_a_store_are_those_of_the_machine() {
+    for (folder, name, kind) in [
+        ("arrays/npy", "", "npy"),
+        ("arrays/npy", "/images.npy", "npy"),
+        ("arrays", "/stored.npz", "npz"),
+        ("arrays", "/splits.npz/train", "npz"),
+        ("arrays", "/a.safetensors", "safetensors"),
+        ("arrays", "/tuple.pt", "torch"),
+        ("arrays", "/dict.pth", "torch"),
+    ] {
+        let (store, url, path) = (Counted::of(&fixture(folder)), format!("mem://set{name}"), format!("{folder}{name}"));
+        let (here, there) = (open(fixture(&path)).unwrap(), store.open(&url).unwrap_or_else(|e| panic!("{url}: {e}")));
+        assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
+        assert!(owned(&*here) == owned(&*there), "{url}");
+        assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+        // One array of pictures has no labels.
+        if name != "/images.npy" {
+            let other = fixture(&path);
+            loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));
+        }
+    }
+    let e = Counted::of(&fixture("arrays")).open("mem://set/splits.npz/absent").err().unwrap();
+    assert!(e.cause().contains("no split \"absent\""), "{e}");
+}
+
+#[test]
+fn a_few_samples_of_arrays_take_a_part_of_the_bytes() {
+    const ROW: usize = 1 << 16;
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': (64, {ROW}), }}");
+    let mut npy = format!("\u{1}\0v\0{header:<117}\n").into_bytes();
+    npy.splice(..0, *b"\x93NUMPY");
+    npy.extend((0..64 * ROW).map(|i| (i * 31 % 251) as u8));
+    // An archive, whose checksum is not read from a store.
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("x.npy"), &npy).unwrap();
+    fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();
+    let store = Counted::of(folder.path());
+    for name in ["x.npy", "y.npz"] {
+        store.bytes.store(0, Ordering::Relaxed);
+        let (here, there) =
+            (open(folder.path().join(name)).unwrap(), store.open(&format!("mem://set/{name}")).unwrap());
+        let read = |source: &dyn Source, index: usize| {
+            warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
+        };
+        assert!([0, 40, 63].iter().all(|&index| read(&*here, index) == read(&*there, index)));
+        let bytes = store.bytes.load(Ordering::Relaxed);
+        assert!(bytes < 64 * ROW as u64 / 8, "{name}: {bytes} bytes");
+    }
+}
+
+/// A zip archive with one file that is not compressed.
+fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
+    let (crc, len, size) = (crc32fast::hash(content), name.len() as u16, (content.len() as u32).to_le_bytes());
+    let common =
+        [&[20, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &crc.to_le_bytes(), &size, &size, &len.to_le_bytes(), &[0, 0]].concat();
+    let local = [b"PK\x03\x04", &common[..], name.as_bytes(), content].concat();
+    let central = [b"PK\x01\x02\x14\0", &common[..], &[0; 14], name.as_bytes()].concat();
+    let end = [
+        b"PK\x05\x06\0\0\0\0\x01\0\x01\0",
+        &(central.len() as u32).to_le_bytes()[..],
+        &(local.len() as u32).to_le_bytes(),
+        &[0, 0],
+    ];
+    [local, central, end.concat()].concat()
+}
+
+#[test]
+fn tfrecord_files_with_their_index_are_read_by_ranges_and_others_are_refused_without_a_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = fs::read(fixture("tfrecord/train-00000-of-00002")).unwrap();
+    let times = (17 << 20) / whole.len() + 1;
+    for name in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"] {
+        fs::write(folder.path().join(name), whole.repeat(times)).unwrap();
+    }
+    // Opening writes the indexes.
+    let here = open(folder.path()).unwrap();
+    let store = Counted::of(folder.path());
+    let there = store.open("mem://set").unwrap();
+    assert_eq!((here.kind(), there.kind(), here.len()), ("tfrecord", "tfrecord", there.len()));
+    assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+    let read = |source: &dyn Source, index: usize| {
+        warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
+    };
+    assert!([0, 7, here.len() - 1].iter().all(|&index| read(&*here, index) == read(&*there, index)));
+    let bytes = store.bytes.load(Ordering::Relaxed);
+    assert!(bytes < store.size() / 5, "{bytes} of {}", store.size());
+    let epoch = |loader: Loader| {
+        let batches = loader.augment(warpfeed::Augment::train(32)).batch_size(7).shuffle(1).epochs(1).rank(0, 40);
+        batches.into_iter().map(|batch| crate::support::Content::from(&batch.unwrap())).collect::<Vec<_>>()
+    };
+    let local = epoch(Loader::new(folder.path()));
+    assert!(!local.is_empty() && epoch(Loader::new("mem://set").store("mem", store.clone())) == local);
+    let part = Options::new().store("mem", Arc::new(store.clone())).format("tfrecord").open("mem://set/train");
+    assert_eq!(part.unwrap().len(), here.len());
+
+    let e = Counted::of(&fixture("tfrecord")).open("mem://set").err().unwrap();
+    assert!(e.cause().contains("the loader has no cache to bring them to"), "{e}");
+}
