@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::process::alone;
+#[cfg(target_os = "linux")]
+use crate::scheduler;
 use crate::support::{quiet, wait_for_threads};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
@@ -23,6 +25,9 @@ use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError,
 
 const SIDE: u32 = 4;
 const IMAGE: usize = (SIDE * SIDE * 3) as usize;
+/// Number of orders of threads for each schedule of faults.
+#[cfg(target_os = "linux")]
+const ORDERS: u64 = 10;
 
 /// The stage at which a sample fails or is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -332,10 +337,29 @@ fn random_faults_lose_nothing() {
     run_all(0..1000);
 }
 
-/// `cargo test --release --test alone schedules:: -- --ignored`
+/// `cargo test --release --test schedules random_faults -- --ignored`
 #[test]
 #[ignore = "takes a minute"]
 fn random_faults_lose_nothing_10000_times() {
     let _alone = alone();
     run_all(1000..11000);
+}
+
+/// The same with threads that run one at a time, in an order that is drawn, too.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_order_of_threads_changes_nothing() {
+    crate::process::own_process!(the_order_of_threads_changes_nothing);
+    quiet();
+    let explored = scheduler::explore(scheduler::seeds(0..10_000), |seed| {
+        let schedule = Schedule::draw(seed / ORDERS);
+        let Account { delivered, skipped, undelivered, all, stopped } = run(&schedule);
+        assert_eq!(delivered + skipped + undelivered, all);
+        assert_eq!(scheduler::running(), 0, "threads outlive the loader");
+        [delivered, skipped, undelivered, stopped]
+    });
+    match explored {
+        Ok((samples, covered)) => println!("{covered}; delivered, skipped, undelivered, stopped: {samples:?}"),
+        Err(seed) => panic!("schedule {seed}: {:?}", Schedule::draw(seed / ORDERS)),
+    }
 }
