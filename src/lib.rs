@@ -163,6 +163,12 @@ mod pages {
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../tests/support/process.rs"]
+mod process;
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../tests/support/scheduler.rs"]
+mod scheduler;
 #[cfg(test)]
 #[path = "../tests/support/warnings.rs"]
 mod warnings;

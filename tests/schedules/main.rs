@@ -10,6 +10,8 @@ mod scheduler;
 mod support;
 
 mod faults;
+#[cfg(target_os = "linux")]
+mod requests;
 
 #[cfg(target_os = "linux")]
 #[global_allocator]

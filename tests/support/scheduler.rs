@@ -60,15 +60,50 @@ fn inside<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Calls libc's function.
+/// The functions of a sanitizer in the place of libc's, or 0.
+mod sanitizer {
+    macro_rules! functions {
+        ($($name:ident $sanitizers:literal $label:literal)*) => {
+            $(std::arch::global_asm!(
+                concat!(".weak ", $sanitizers),
+                ".pushsection .data.rel.ro.scheduler,\"aw\"",
+                ".balign 8",
+                concat!($label, ": .8byte ", $sanitizers),
+                concat!(".globl ", $label),
+                ".popsection"
+            );)*
+            unsafe extern "C" {
+                $(#[link_name = $label] pub(super) static $name: usize;)*
+            }
+        };
+    }
+    functions! {
+        syscall "__interceptor_syscall" "scheduler_syscall"
+        sched_yield "__interceptor_sched_yield" "scheduler_sched_yield"
+        nanosleep "__interceptor_nanosleep" "scheduler_nanosleep"
+        clock_nanosleep "__interceptor_clock_nanosleep" "scheduler_clock_nanosleep"
+        clock_gettime "__interceptor_clock_gettime" "scheduler_clock_gettime"
+        getrusage "__interceptor_getrusage" "scheduler_getrusage"
+        getrandom "__interceptor_getrandom" "scheduler_getrandom"
+        sched_getaffinity "__interceptor_sched_getaffinity" "scheduler_sched_getaffinity"
+        pthread_create "__interceptor_pthread_create" "scheduler_pthread_create"
+        pthread_join "__interceptor_pthread_join" "scheduler_pthread_join"
+    }
+}
+
+/// Calls libc's function, or that of a sanitizer, which calls libc's.
 macro_rules! libc_call {
     ($name:ident($($argument:expr),*) as $type:ty) => {{
         static FOUND: AtomicUsize = AtomicUsize::new(0);
         let mut at = FOUND.load(Relaxed);
         if at == 0 {
-            let name = concat!(stringify!($name), "\0").as_ptr();
-            // SAFETY: `name` is a C string.
-            at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.cast()) } as usize;
+            // SAFETY: it is a constant, defined above.
+            at = unsafe { sanitizer::$name };
+            if at == 0 {
+                let name = concat!(stringify!($name), "\0").as_ptr();
+                // SAFETY: `name` is a C string.
+                at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.cast()) } as usize;
+            }
             FOUND.store(at, Relaxed);
         }
         // SAFETY: libc's function of this name has this type.
@@ -302,7 +337,13 @@ impl Schedule {
     fn after(&mut self, me: usize, likely: bool) -> usize {
         self.pass(me);
         let every = match self.style {
-            Style::Uniform(every) => if likely { every.min(2) } else { every },
+            Style::Uniform(every) => {
+                if likely {
+                    every.min(2)
+                } else {
+                    every
+                }
+            }
             Style::Priorities(every) => every,
         };
         if self.one_in(every) {
@@ -760,6 +801,11 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
+/// Whether the environment asks for seeds.
+pub fn are_asked() -> bool {
+    std::env::var_os("WARPFEED_SCHEDULES").is_some()
+}
+
 /// Seeds that the environment asks for: `WARPFEED_SCHEDULES=0..1000000`.
 pub fn seeds(usual: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return usual };
@@ -767,10 +813,20 @@ pub fn seeds(usual: Range<u64>) -> Range<u64> {
     parse().unwrap_or_else(|| panic!("WARPFEED_SCHEDULES={text:?} is no range of seeds, such as 0..1000"))
 }
 
+/// What schedules did.
+#[derive(Debug)]
+pub struct Explored<const N: usize> {
+    /// Sums of the counts of the schedules.
+    pub counts: [u64; N],
+    /// Sum of the hashes of their orders.
+    pub order: u64,
+    pub covered: String,
+}
+
 /// Runs `one` in the order of each seed, on all processors. The process must have no thread except
-/// this one and that of the test harness, which waits. Returns what was covered, and the sums of the counts that `one` returns. The error is the seed of the
-/// first schedule that failed.
-pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<([u64; N], String), u64> {
+/// this one and that of the test harness, which waits. The error is the seed of a schedule that
+/// failed.
+pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be copied: see `own_process`");
     let mut pipe = [0; 2];
@@ -778,7 +834,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let begun = std::time::Instant::now();
-    let (mut sum, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
+    let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
     let (mut running, mut next, mut failed) = (HashMap::new(), seeds.clone(), None);
     loop {
         while running.len() < processors && failed.is_none() {
@@ -809,7 +865,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         // SAFETY: a report consists of integers, and a process writes one at once.
         let read = unsafe { libc::read(pipe[0], (&raw mut report).cast(), bytes) };
         assert_eq!(read, bytes as isize);
-        sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
+        counts.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
         let Covered { threads, steps, switches, order } = report.covered;
         (all.threads, all.steps, all.switches) = (all.threads + threads, all.steps + steps, all.switches + switches);
         orders.insert(order);
@@ -821,7 +877,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     }
     let count = seeds.end - seeds.start;
     let each = |n: u64| n / count.max(1);
-    let text = format!(
+    let covered = format!(
         "{count} schedules in {} different orders, {:.1} s: each {} threads, {} steps and {} switches",
         orders.len(),
         begun.elapsed().as_secs_f64(),
@@ -829,7 +885,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         each(all.steps),
         each(all.switches)
     );
-    Ok((sum, text))
+    Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }
 
 /// Runs one schedule in a process of its own.

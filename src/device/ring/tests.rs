@@ -9,6 +9,8 @@ use crate::batch::{Delivered, Dtype, Role};
 use crate::order::Rng;
 
 mod host;
+#[cfg(target_os = "linux")]
+mod schedules;
 mod streams;
 mod taken;
 
