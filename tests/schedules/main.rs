@@ -3,16 +3,18 @@
 
 #[path = "../support/process.rs"]
 mod process;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[path = "../support/scheduler.rs"]
 mod scheduler;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod faults;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod orders;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod requests;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[global_allocator]
 static ALLOCATOR: scheduler::Allocator = scheduler::Allocator;

@@ -8,8 +8,7 @@
 //! Time is virtual: it passes with every such step, and jumps to the next deadline when every thread
 //! waits. Threads that were not started by a schedule keep the functions of libc.
 //!
-//! In a build with the coverage of LLVM, every branch of the instrumented crates is a step, too:
-//! tests/README.md has the command.
+//! If the library is compiled by `branches`, each of its branches is a step, too.
 //!
 //! [`explore`] runs each schedule in a process of its own, so that a seed gives the same order alone
 //! and after others.
@@ -165,6 +164,17 @@ enum Style {
     Priorities(u64),
 }
 
+/// Where a different thread may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Where a thread has been woken or started.
+    Wake,
+    /// Where the clock is read, or memory is allocated.
+    Call,
+    /// At a branch of an instrumented crate.
+    Branch,
+}
+
 struct Schedule {
     seed: u64,
     random: u64,
@@ -174,6 +184,10 @@ struct Schedule {
     now: u64,
     /// Virtual time of a step.
     step: u64,
+    /// A different thread may run after one branch in so many.
+    branches: u64,
+    /// Whether threads have become ready since the last choice by priorities.
+    more: bool,
     threads: Vec<Thread>,
     lowest: u64,
     covered: Covered,
@@ -263,6 +277,8 @@ impl Schedule {
             style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
             hurry: one_of(&[u64::MAX, 200, 20]),
             step: one_of(&[20, 500, 20_000]),
+            branches: one_of(&[50, 500, 5000]),
+            more: true,
             random,
             now: 1_000_000_000,
             threads: Vec::with_capacity(MOST),
@@ -281,14 +297,17 @@ impl Schedule {
         let handle = None;
         self.threads.push(Thread { state: State::Ready, timed_out: false, handle, priority, ran: 0, waits: 0 });
         self.covered.threads += 1;
+        self.more = true;
         self.threads.len() - 1
     }
 
     /// Passes the time of a step of `me`.
-    fn pass(&mut self, me: usize) {
+    fn pass(&mut self, me: usize, step: Step) {
         self.covered.steps += 1;
-        self.now += self.step;
-        self.threads[me].ran += self.step;
+        if step != Step::Branch {
+            self.now += self.step;
+            self.threads[me].ran += self.step;
+        }
         if self.covered.steps > STEPS {
             self.fail("takes too many steps");
         }
@@ -307,6 +326,7 @@ impl Schedule {
             self.fail("waits in vain");
         }
         (self.threads[first].state, self.threads[first].timed_out) = (State::Ready, true);
+        self.more = true;
         true
     }
 
@@ -332,23 +352,17 @@ impl Schedule {
         }
     }
 
-    /// Chooses the thread that runs after a step of `me`. After a `likely` step, that is more often
-    /// a different one.
-    fn after(&mut self, me: usize, likely: bool) -> usize {
-        self.pass(me);
-        let every = match self.style {
-            Style::Uniform(every) => {
-                if likely {
-                    every.min(2)
-                } else {
-                    every
-                }
-            }
-            Style::Priorities(every) => every,
+    /// Chooses the thread that runs after a step of `me`.
+    fn after(&mut self, me: usize, step: Step) -> usize {
+        self.pass(me, step);
+        let every = match (self.style, step) {
+            (_, Step::Branch) => self.branches,
+            (Style::Uniform(every), Step::Wake) => every.min(2),
+            (Style::Uniform(every) | Style::Priorities(every), _) => every,
         };
         if self.one_in(every) {
             self.demote(me);
-        } else if matches!(self.style, Style::Uniform(_)) {
+        } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.more) {
             return me;
         }
         self.choose(None).expect("this thread is ready")
@@ -369,6 +383,7 @@ impl Schedule {
             }
             let id = ids[next_random(&mut self.random) as usize % ids.len()];
             (self.threads[id].state, self.threads[id].timed_out) = (State::Ready, false);
+            self.more = true;
         }
         count
     }
@@ -450,13 +465,13 @@ fn hand_over(me: usize, next: usize) {
 /// A step: lets another thread run, or not.
 pub fn step() {
     if let Some(me) = managed() {
-        let next = Held::new().after(me, false);
+        let next = Held::new().after(me, Step::Call);
         hand_over(me, next);
     }
 }
 
-fn likely_step(me: usize) {
-    let next = Held::new().after(me, true);
+fn woken(me: usize) {
+    let next = Held::new().after(me, Step::Wake);
     hand_over(me, next);
 }
 
@@ -464,7 +479,7 @@ fn likely_step(me: usize) {
 fn wait(me: usize, on: On, deadline: Option<u64>) -> bool {
     let next = {
         let mut schedule = Held::new();
-        schedule.pass(me);
+        schedule.pass(me, Step::Call);
         schedule.threads[me].waits += 1;
         schedule.threads[me].state = State::Waits(on, deadline);
         match schedule.choose(None) {
@@ -517,7 +532,7 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
                 let meant = |on| matches!(on, On::Futex { address, bits: of } if address == a && of & bits != 0);
                 let woken = Held::new().wake(meant, c);
                 if let Some(me) = me {
-                    likely_step(me);
+                    woken(me);
                 }
                 if woken == c {
                     return woken as c_long;
@@ -536,8 +551,12 @@ extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = Held::new();
-        schedule.pass(me);
-        schedule.demote(me);
+        schedule.pass(me, Step::Call);
+        // Threads yield before they wait, which says nothing about their priority. But two threads
+        // must not yield to each other for ever.
+        if schedule.one_in(16) {
+            schedule.demote(me);
+        }
         schedule.choose(Some(me)).expect("this thread is ready")
     };
     hand_over(me, next);
@@ -663,7 +682,7 @@ unsafe extern "C" fn pthread_create(
         }
         failed
     });
-    likely_step(me);
+    woken(me);
     failed
 }
 
@@ -751,11 +770,24 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
+/// Whether a branch is being examined. What examines it may itself have branches.
+static AT_BRANCH: AtomicBool = AtomicBool::new(false);
+
 /// LLVM's coverage calls this at every branch of a crate that is built with it.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
-    if ON.load(Relaxed) && !INSIDE.get() {
-        step();
+    if !ON.load(Relaxed) || AT_BRANCH.swap(true, Relaxed) {
+        return;
+    }
+    let me = managed();
+    INSIDE.set(INSIDE.get() || me.is_some());
+    AT_BRANCH.store(false, Relaxed);
+    if let Some(me) = me {
+        let next = Held::new().after(me, Step::Branch);
+        hand_over(me, next);
+        AT_BRANCH.store(true, Relaxed);
+        INSIDE.set(false);
+        AT_BRANCH.store(false, Relaxed);
     }
 }
 

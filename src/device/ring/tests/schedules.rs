@@ -97,7 +97,7 @@ const ORDERS: u64 = 10;
 #[test]
 fn the_order_of_threads_tears_no_batch() {
     crate::process::own_process!(the_order_of_threads_tears_no_batch);
-    let explored = scheduler::explore(scheduler::seeds(0..2000), |seed| {
+    let explored = scheduler::explore(scheduler::seeds(0..1000), |seed| {
         let [all, torn] = run(&Drawn::new(seed / ORDERS), Mistake::None);
         assert_eq!(torn, 0);
         [all]
@@ -124,7 +124,7 @@ fn the_order_of_threads_shows_each_missing_wait() {
         (Mistake::EarlyReturn, 0),
         (Mistake::EarlyReturn, 1),
     ] {
-        let found = scheduler::explore(0..100, |seed| {
+        let found = scheduler::explore(0..200, |seed| {
             let [_, torn] = run(&Drawn { what, ..Drawn::new(seed) }, mistake);
             [u64::from(torn > 0)]
         });
