@@ -17,7 +17,6 @@ mod fork;
 mod many_workers;
 mod monitor;
 mod readers;
-mod schedules;
 mod soak;
 mod trace;
 mod tune;

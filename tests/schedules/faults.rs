@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::process::alone;
@@ -22,7 +22,9 @@ use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
-const IMAGE: usize = (SIDE * SIDE * 3) as usize;
+/// Side and encoded bytes of the samples that are large where memory is scarce.
+const LARGE: (u32, usize) = (64, 20_000);
+const SCARCE: usize = 100_000;
 
 /// The stage at which a sample fails or is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,28 +43,45 @@ enum Fate {
     Panics(Place),
 }
 
+/// Where an epoch begins.
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    At(u64),
+    /// In a new loader, at the position that the previous one saved.
+    Resumed,
+}
+
 /// The random choices of a schedule.
 #[derive(Debug, Clone)]
-struct Schedule {
+pub(crate) struct Schedule {
     seed: u64,
     fates: Arc<[Fate]>,
+    /// Which samples are large, and whether memory is scarce.
+    large: Arc<[bool]>,
+    scarce: bool,
+    /// Whether images are larger from the second epoch on.
+    grows: bool,
     /// Once set, no sample fails or is slow.
     calm: Arc<AtomicBool>,
+    /// Number of samples that readers have read.
+    pub(crate) ahead: Arc<AtomicU64>,
     batch: usize,
     workers: usize,
     prefetch: usize,
     last: LastBatch,
     shuffle: bool,
     policy: OnError,
-    /// For each epoch: its first batch, and for each requested batch whether the consumer keeps it
-    /// for a while.
-    epochs: Vec<(u64, Vec<bool>)>,
+    /// For each epoch: its beginning, and for each requested batch whether the consumer keeps it for
+    /// a while.
+    epochs: Vec<(Begin, Vec<bool>)>,
+    /// Whether the loader is dropped in the middle of the last epoch.
+    closes: bool,
     /// Whether the loader is dropped before the kept batches.
     loader_goes_first: bool,
 }
 
 impl Schedule {
-    fn draw(seed: u64) -> Self {
+    pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed, 0, 0);
         let mut below = |end: u64| rng.next_u64() % end;
         let len = 1 + below(40);
@@ -83,15 +102,24 @@ impl Schedule {
             _ => OnError::Skip { max_skipped: [0, 3, 20, 1000][below(4) as usize] },
         };
         let epochs = (0..1 + below(3)).map(|_| {
-            let first = if below(4) == 0 { below(batches + 1) } else { 0 };
+            let first = match below(6) {
+                0 => Begin::At(below(batches + 1)),
+                1 => Begin::Resumed,
+                _ => Begin::At(0),
+            };
             let asked = if below(2) == 0 { batches + 2 } else { below(batches + 1) };
             (first, (0..asked).map(|_| below(3) == 0).collect())
         });
         let epochs = epochs.collect();
+        let large = [u64::MAX, 4, 1][below(3) as usize];
         Schedule {
             seed,
             fates,
+            large: (0..len).map(|_| below(large) == 0).collect(),
+            scarce: below(2) == 0,
+            grows: below(3) == 0,
             calm: Arc::default(),
+            ahead: Arc::default(),
             batch,
             // 0 means automatic, with idle threads and slots held in reserve.
             workers: below(5) as usize,
@@ -101,19 +129,31 @@ impl Schedule {
             shuffle: below(2) == 0,
             policy,
             epochs,
+            closes: below(3) == 0,
             loader_goes_first: below(2) == 0,
         }
     }
 
     fn loader(&self) -> Loader {
         let part = || Part(self.clone());
-        let mut loader =
-            Loader::source(part()).codec(part()).transform(part()).augment(Augment::pass_through(SIDE, SIDE));
+        let mut augment = Augment::resize(SIDE, SIDE);
+        if self.grows {
+            augment = augment.from_epoch(1, Augment::resize(self.side(1), self.side(1)));
+        }
+        let mut loader = Loader::source(part()).codec(part()).transform(part()).augment(augment);
+        if self.scarce {
+            loader = loader.memory_limit(SCARCE);
+        }
         loader = loader.batch_size(self.batch).workers(self.workers).prefetch(self.prefetch).last_batch(self.last);
         if self.shuffle {
             loader = loader.shuffle(self.seed);
         }
         loader.on_error(self.policy)
+    }
+
+    /// Side of the images of an epoch.
+    fn side(&self, epoch: u64) -> u32 {
+        if self.grows && epoch > 0 { SIDE + 2 } else { SIDE }
     }
 
     /// Applies the fate of `sample` at `place`.
@@ -156,12 +196,16 @@ impl Source for Part {
         self.0.meet(index as u64, Place::Read)?;
         scratch.clear();
         scratch.extend_from_slice(&(index as u64).to_le_bytes());
+        scratch.resize(if self.0.large[index] { LARGE.1 } else { 8 }, 0);
+        if std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-read")) {
+            self.0.ahead.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
     }
 }
 
 fn number(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"))
 }
 
 impl Codec for Part {
@@ -171,13 +215,15 @@ impl Codec for Part {
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<Picture<'a>> {
         self.0.meet(number(bytes), Place::Size)?;
-        Ok(Picture::new(bytes, Size::new(SIDE, SIDE)))
+        let side = if self.0.large[number(bytes) as usize] { LARGE.0 } else { SIDE };
+        Ok(Picture::new(bytes, Size::new(side, side)))
     }
 
-    fn decode(&self, picture: &mut Picture<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
+    fn decode(&self, picture: &mut Picture<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let number = number(picture.bytes());
         self.0.meet(number, Place::Decode)?;
-        out.reset(Size::new(SIDE, SIDE)).fill(number as u8);
+        out.reset(region.size()).fill(number as u8);
+        out.place(region.x, region.y);
         Ok(())
     }
 }
@@ -190,32 +236,34 @@ impl Transform for Part {
 
 /// Number of samples by outcome.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Account {
-    delivered: u64,
-    skipped: u64,
+pub(crate) struct Account {
+    pub(crate) delivered: u64,
+    pub(crate) skipped: u64,
     /// Samples of batches that were not requested or come after an error.
-    undelivered: u64,
-    all: u64,
+    pub(crate) undelivered: u64,
+    pub(crate) all: u64,
     /// Number of epochs that ended with an error.
-    stopped: u64,
+    pub(crate) stopped: u64,
 }
 
 /// Asserts that a batch is as expected: sample ids, validity, and the images and labels that stand
 /// in for invalid samples.
 fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     let images = batch.images().as_u8().expect("u8 images");
+    let image = schedule.side(batch.epoch()).pow(2) as usize * 3;
+    assert_eq!(images.len(), samples.len() * image);
     for (place, ((&sample, valid), id)) in samples.iter().zip(batch.valid()).zip(batch.ids()).enumerate() {
         assert_eq!(valid, !schedule.is_bad(sample), "sample {sample}");
         let donor = (0..samples.len()).map(|d| samples[(place + d) % samples.len()]).find(|&s| !schedule.is_bad(s));
         let donor = donor.expect("a delivered batch has a valid sample");
         assert_eq!(id, donor, "sample {sample}");
-        assert!(images[place * IMAGE..][..IMAGE].iter().all(|&byte| u64::from(byte) == donor), "sample {sample}");
+        assert!(images[place * image..][..image].iter().all(|&byte| u64::from(byte) == donor), "sample {sample}");
         assert_eq!(batch.labels().unwrap()[place], donor as i64);
     }
 }
 
 /// Runs a schedule and compares everything with the expected result.
-fn run(schedule: &Schedule) -> Account {
+pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut batches = schedule.loader().host().unwrap();
     // With automatic prefetch, only the slots that are always in use; the others may be in reserve.
     let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
@@ -223,10 +271,34 @@ fn run(schedule: &Schedule) -> Account {
     // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
-    for (epoch, (first, keeps)) in (0..).zip(&schedule.epochs) {
-        let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(*first as usize);
+    // The epoch of each round, and the first batch that was not delivered.
+    let (mut epoch, mut at) = (0, (0, 0));
+    let whole = schedule.samples(0).len() as u64;
+    for (round, (begin, keeps)) in schedule.epochs.iter().enumerate() {
+        epoch = if round == 0 { 0 } else { epoch + 1 };
+        let first = match begin {
+            Begin::At(batch) => *batch,
+            Begin::Resumed => {
+                let saved = batches.checkpoint();
+                drop(batches);
+                // Opening reads some samples, whose faults are not those of batches.
+                schedule.calm.store(true, Ordering::Relaxed);
+                batches = schedule.loader().resume(saved).host().unwrap();
+                schedule.calm.store(false, Ordering::Relaxed);
+                // Batches of the loader before do not take its slots.
+                kept.clear();
+                faults.clear();
+                epoch = at.0;
+                at.1
+            }
+        };
+        let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(first as usize);
         account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
-        let mut arriving = batches.epoch_from(epoch, *first);
+        let mut arriving = match begin {
+            Begin::At(_) => batches.epoch_from(epoch, first),
+            Begin::Resumed => batches.epoch(epoch),
+        };
+        at = (epoch, first);
         for &keep in keeps {
             let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
                 assert!(arriving.next().is_none(), "one batch too many");
@@ -260,6 +332,7 @@ fn run(schedule: &Schedule) -> Account {
             check(schedule, &batch, &samples);
             account.delivered += (samples.len() - bad.len()) as u64;
             account.skipped += if skips { bad.len() as u64 } else { 0 };
+            at = if number + 1 == whole { (epoch + 1, 0) } else { (epoch, number + 1) };
             if keep {
                 kept.push_back((batch, samples));
             }
@@ -269,6 +342,13 @@ fn run(schedule: &Schedule) -> Account {
             }
         }
         drop(arriving);
+        if schedule.closes && round + 1 == schedule.epochs.len() {
+            // Samples are on their way.
+            drop(batches);
+            account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
+            kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+            return account;
+        }
         account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
         // Kept batches do not change.
         kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
@@ -332,7 +412,7 @@ fn random_faults_lose_nothing() {
     run_all(0..1000);
 }
 
-/// `cargo test --release --test alone schedules:: -- --ignored`
+/// `cargo test --release --test schedules random_faults -- --ignored`
 #[test]
 #[ignore = "takes a minute"]
 fn random_faults_lose_nothing_10000_times() {

@@ -1,0 +1,135 @@
+//! The ring in orders of threads that a seed chooses: the copy thread, the consumer, the loader and
+//! the streams of the simulated device run one at a time.
+
+use super::*;
+use crate::scheduler;
+
+/// The random choices of a schedule.
+#[derive(Debug)]
+struct Drawn {
+    what: usize,
+    /// Pauses of the device and of the loader, in microseconds.
+    device: usize,
+    loader: u64,
+    /// For each run: its first batch, the number of batches that are taken, and whether the run is
+    /// ended before the next begins.
+    runs: Vec<(u64, u64, bool)>,
+    /// Number of batches that the consumer keeps.
+    keeps: usize,
+    /// Whether the ring is dropped before the kept batches.
+    ring_goes_first: bool,
+}
+
+impl Drawn {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed, 7, 7);
+        let mut below = |end: u64| rng.next_u64() % end;
+        let runs = (0..1 + below(3)).map(|_| {
+            let first = BATCHES - 2 - below(8);
+            (first, below(BATCHES - first + 3), below(2) == 0)
+        });
+        Drawn {
+            runs: runs.collect(),
+            what: below(KINDS as u64) as usize,
+            device: [0, 5, 50][below(3) as usize],
+            loader: [0, 30, 300][below(3) as usize],
+            keeps: below(SLOTS as u64) as usize,
+            ring_goes_first: below(2) == 0,
+        }
+    }
+}
+
+/// Kinds of batches.
+const KINDS: usize = 4;
+
+fn kind(what: usize) -> Spec {
+    match what {
+        0 => spec(CONVERTED),
+        1 => spec(COPIED),
+        2 => spec_of(vec![picture("image", 8, 9), label()], COPIED, true),
+        _ => spec_of(vec![picture("left", 8, 9), picture("right", 8, 9)], CONVERTED, false),
+    }
+}
+
+/// Runs the ring with a mistake. Returns the number of batches, and of those that were not whole.
+fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
+    let sim = Sim::new(mistake, drawn.device);
+    let mut ring = open_spec(&sim, kind(drawn.what), drawn.loader).unwrap();
+    let (seen, mut expected, mut kept) = (Seen::default(), Vec::new(), std::collections::VecDeque::new());
+    for (epoch, &(first, taken, ends)) in (0..).zip(&drawn.runs) {
+        ring.start(Course::one(epoch, first..BATCHES));
+        for number in first..first + taken {
+            let Some(batch) = next(&mut ring) else {
+                assert_eq!(number, BATCHES, "a batch is missing");
+                break;
+            };
+            let batch = batch.unwrap();
+            assert_eq!((batch.info().epoch(), batch.info().number()), (epoch, number));
+            read(&batch, &seen);
+            expected.push((epoch, number));
+            kept.push_back(batch);
+            if kept.len() > drawn.keeps {
+                kept.pop_front();
+            }
+        }
+        if ends {
+            ring.stop();
+            assert!(next(&mut ring).is_none());
+        }
+    }
+    let shared = ring.shared.clone();
+    if drawn.ring_goes_first {
+        drop(ring);
+        kept.clear();
+    } else {
+        kept.clear();
+        drop(ring);
+    }
+    finish(&sim, &shared.consumer);
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().map(|&(epoch, number, _)| (epoch, number)).eq(expected), "each batch once, in order");
+    [seen.len() as u64, seen.iter().filter(|(_, _, whole)| !whole).count() as u64]
+}
+
+/// Orders of threads for each choice.
+const ORDERS: u64 = 10;
+
+#[test]
+fn the_order_of_threads_tears_no_batch() {
+    crate::process::own_process!(the_order_of_threads_tears_no_batch);
+    let explored = scheduler::explore(scheduler::seeds(0..1000), |seed| {
+        let [all, torn] = run(&Drawn::new(seed / ORDERS), Mistake::None);
+        assert_eq!(torn, 0);
+        [all]
+    });
+    let explored = explored.unwrap_or_else(|seed| panic!("schedule {seed}: {:?}", Drawn::new(seed / ORDERS)));
+    println!("{}; {} batches", explored.covered, explored.counts[0]);
+}
+
+/// The schedules prove something only if they find a ring that is wrong.
+#[test]
+fn the_order_of_threads_shows_each_missing_wait() {
+    crate::process::own_process!(the_order_of_threads_shows_each_missing_wait);
+    for (mistake, what) in [
+        (Mistake::ConsumerWait, 0),
+        (Mistake::ConsumerWait, 1),
+        (Mistake::ConsumerWait, 2),
+        (Mistake::ReleasedWait, 0),
+        (Mistake::ReleasedWait, 1),
+        (Mistake::ReleasedWait, 2),
+        (Mistake::StagingWait, 0),
+        (Mistake::StagingWait, 3),
+        (Mistake::CopiedWait, 0),
+        (Mistake::CopiedWait, 2),
+        (Mistake::EarlyReturn, 0),
+        (Mistake::EarlyReturn, 1),
+    ] {
+        let found = scheduler::explore(0..200, |seed| {
+            let [_, torn] = run(&Drawn { what, ..Drawn::new(seed) }, mistake);
+            [u64::from(torn > 0)]
+        });
+        let found = found.expect("a batch is torn, and nothing else fails");
+        println!("{mistake:?} with kind {what}: found by {} of {}", found.counts[0], found.covered);
+        assert!(found.counts[0] > 0, "{mistake:?} with kind {what} goes unseen");
+    }
+}

@@ -1,0 +1,20 @@
+//! Schedules that are drawn from a seed: of faults, and of the order in which threads run. Tests that
+//! count the threads of the process begin with `process::alone`.
+
+#[path = "../support/process.rs"]
+mod process;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[path = "../support/scheduler.rs"]
+mod scheduler;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod faults;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod orders;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod requests;
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static ALLOCATOR: scheduler::Allocator = scheduler::Allocator;

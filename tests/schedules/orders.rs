@@ -1,0 +1,31 @@
+//! Promise: in whatever order the threads run, they do not wait for each other, they end, and batches
+//! and faults are the same.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::faults::{Account, Schedule, run};
+use crate::scheduler::{self, Explored};
+use crate::support::quiet;
+
+/// Number of orders for each schedule of faults.
+const ORDERS: u64 = 10;
+
+#[test]
+fn the_order_of_threads_changes_nothing() {
+    crate::process::own_process!(the_order_of_threads_changes_nothing);
+    quiet();
+    let explore = |seeds| {
+        let explored = scheduler::explore(seeds, |seed| {
+            let schedule = Schedule::draw(seed / ORDERS);
+            let Account { delivered, skipped, undelivered, all, stopped } = run(&schedule);
+            assert_eq!(delivered + skipped + undelivered, all);
+            assert_eq!(scheduler::running(), 0, "threads outlive the loader");
+            [delivered, skipped, undelivered, stopped, schedule.ahead.load(Relaxed)]
+        });
+        explored.unwrap_or_else(|seed| panic!("schedule {seed}: {:?}", Schedule::draw(seed / ORDERS)))
+    };
+    let Explored { counts, covered, .. } = explore(scheduler::seeds(0..8_000));
+    println!("{covered}; delivered, skipped, undelivered, stopped, read ahead: {counts:?}");
+    assert!(counts.iter().all(|&count| count > 0) || scheduler::are_asked());
+    assert_eq!(explore(0..20).order, explore(0..20).order, "a seed repeats the order of the threads");
+}
