@@ -2,8 +2,10 @@
 
 /// An array in NumPy's format 1.0.
 pub fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
-    let sides: String = shape.iter().map(|side| format!("{side}, ")).collect();
-    let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sides}), }}");
+    let sides = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    // As Python shows a tuple.
+    let one = if shape.len() == 1 { "," } else { "" };
+    let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sides}{one}), }}");
     while !(10 + dict.len() + 1).is_multiple_of(64) {
         dict.push(' ');
     }
@@ -174,4 +176,12 @@ impl Flat {
             _ => unreachable!("inline"),
         }
     }
+}
+
+/// The checksum of TFRecord's files.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1)))
+    };
+    !bytes.iter().fold(!0, step)
 }

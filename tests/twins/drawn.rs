@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use image::codecs::jpeg::JpegEncoder;
 use image::{ImageEncoder, RgbImage};
-use warpfeed::field::{Boxes, Numbers, Text};
+use warpfeed::field::{Boxes, Mask, Numbers, Text};
 use warpfeed::transform::{ColorJitter, Mix};
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize, OnError};
 
@@ -46,12 +46,23 @@ pub enum Kind {
     Labelled,
     /// The same with an integer `score` and a text `caption`.
     Columns,
+    /// A picture with a mask of the same size, and a label.
+    Masks,
     /// Pixels of one size, and a label.
     Pixels,
     /// An encoded picture, and boxes with classes.
     Boxes,
 }
 
+/// A value beside the picture.
+pub enum Value {
+    Int(i64),
+    Text(String),
+    /// A PNG.
+    Png(Vec<u8>),
+}
+
+#[derive(Default)]
 pub struct One {
     /// Sorted like the samples.
     pub name: String,
@@ -64,12 +75,17 @@ pub struct One {
     pub caption: String,
     /// Left, upper, right and lower edge, and the class.
     pub boxes: Vec<([u32; 4], usize)>,
+    pub mask: Vec<u8>,
     pub damaged: bool,
 }
 
 pub struct Set {
     pub kind: Kind,
     pub classes: Vec<String>,
+    /// Whether labels are names of classes in formats that can say so.
+    pub named: bool,
+    /// Chooses among the ways in which a format can be written.
+    pub variant: u64,
     /// Sorted by class, then by name.
     pub samples: Vec<One>,
     /// Size of the image in a batch.
@@ -100,9 +116,19 @@ fn encoded(extension: &str, pixels: &[u8], (width, height): (u32, u32)) -> Vec<u
     bytes
 }
 
+fn grey(pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    let image = image::GrayImage::from_raw(width, height, pixels.to_vec()).unwrap();
+    image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
 impl Set {
     pub fn draw(random: &mut Random) -> Set {
-        let kind = random.pick(&[Kind::Labelled, Kind::Columns, Kind::Columns, Kind::Pixels, Kind::Boxes]);
+        let kinds =
+            [Kind::Labelled, Kind::Labelled, Kind::Columns, Kind::Columns, Kind::Masks, Kind::Pixels, Kind::Boxes];
+        let kind = random.pick(&kinds);
+        let named = !matches!(kind, Kind::Pixels | Kind::Boxes) && random.one_in(3);
         let target = random.pick(&[(16, 16), (32, 32), (24, 16), (16, 32)]);
         let classes = (0..1 + random.below(4)).map(|class| format!("class {class}")).collect::<Vec<_>>();
         let count = classes.len() + random.below(14);
@@ -119,8 +145,9 @@ impl Set {
             (_, Kind::Pixels) => Some(random.pick(&[(16, 16), (32, 32), (8, 24)])),
             _ => None,
         };
-        let damaged = matches!(kind, Kind::Labelled | Kind::Columns) && random.one_in(2);
-        let mut of_class: Vec<usize> = (0..count).map(|n| if n < classes.len() { n } else { random.below(classes.len()) }).collect();
+        let damaged = matches!(kind, Kind::Labelled | Kind::Columns | Kind::Masks) && random.one_in(2);
+        let mut of_class: Vec<usize> =
+            (0..count).map(|n| if n < classes.len() { n } else { random.below(classes.len()) }).collect();
         of_class.sort_unstable();
         let words = ["red", "a ring", "straße", "two, or three", "x\"y\"", "", "12", "wörter mit raum"];
         let samples = of_class.into_iter().enumerate().map(|(n, class)| {
@@ -131,15 +158,29 @@ impl Set {
             });
             let extension = match codec {
                 "both" => random.pick(&["jpg", "png"]),
-                other => if other == "jpg" { "jpg" } else { "png" },
+                other => {
+                    if other == "jpg" {
+                        "jpg"
+                    } else {
+                        "png"
+                    }
+                }
             };
             let pixels = pixels(random, size);
             let mut picture = encoded(extension, &pixels, size);
             // The first picture shows which column has them.
             let damaged = damaged && n > 0 && random.one_in(4);
             if damaged {
-                picture.truncate(picture.len() * 3 / 5);
+                let len = picture.len();
+                match random.below(3) {
+                    0 => picture.truncate(len * 3 / 5),
+                    1 => picture.truncate(12),
+                    // A JPEG may still decode.
+                    _ => picture[len / 2..len * 2 / 3].fill(0x5a),
+                }
             }
+            let mask: Vec<u8> = (0..size.0 * size.1).map(|at| (at / 7 % 5) as u8).collect();
+            let mask = grey(&mask, size);
             // Each class has a box, because Pascal VOC's files list no others.
             let of_class = (kind == Kind::Boxes && n < classes.len()).then_some(n);
             let more = if kind == Kind::Boxes { random.below(4) } else { 0 };
@@ -155,10 +196,41 @@ impl Set {
             let boxes = boxes.collect();
             let caption = format!("{n} {}", random.pick(&words)).trim().to_owned();
             let score = random.next() as i64 >> random.below(60);
-            One { name: format!("p{n:02}"), class, extension, picture, size, pixels, score, caption, boxes, damaged }
+            One {
+                name: format!("p{n:02}"),
+                class,
+                extension,
+                picture,
+                size,
+                pixels,
+                score,
+                caption,
+                boxes,
+                mask,
+                damaged,
+            }
         });
         let samples = samples.collect();
-        Set { kind, classes, samples, target }
+        Set { kind, classes, named, variant: random.next(), samples, target }
+    }
+
+    /// The columns of a table beside the picture: the label first.
+    pub fn columns(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Columns => &["label", "score", "caption"],
+            Kind::Masks => &["label", "mask"],
+            _ => &["label"],
+        }
+    }
+
+    pub fn value(&self, one: &One, column: &str) -> Value {
+        match column {
+            "label" if self.named => Value::Text(self.classes[one.class].clone()),
+            "label" => Value::Int(one.class as i64),
+            "score" => Value::Int(one.score),
+            "mask" => Value::Png(one.mask.clone()),
+            _ => Value::Text(one.caption.clone()),
+        }
     }
 
     /// The codec of all pictures, if they have one.
@@ -204,6 +276,8 @@ pub struct Choice {
     fields: bool,
     samples: usize,
     classes: usize,
+    /// The list of class names, if the loader has one.
+    list: Option<Vec<String>>,
     /// Batches before the run stops and is resumed.
     pub stop: u64,
 }
@@ -227,6 +301,7 @@ impl Choice {
         let (side, longer) = (width.min(height), width.max(height));
         let train = || Augment::train(side);
         let boxes = set.kind == Kind::Boxes;
+        let effects = !boxes && set.kind != Kind::Masks;
         let augment = match random.below(16) {
             0 => ("train", train()),
             1 => ("vertical flip", train().vertical_flip(0.5)),
@@ -240,10 +315,13 @@ impl Choice {
             9 => ("own size", Augment::own_size(64, 64)),
             10 => ("random resize", Augment::random_resize(side, side, longer + 8)),
             11 => ("jitter", train().jitter(ColorJitter::new().brightness(0.4).hue(0.1))),
-            12 if !boxes => ("rand augment", train().rand_augment(2, 9)),
-            13 if !boxes => ("mix", train().mix(Mix::either(0.2, 1.0))),
+            12 if effects => ("rand augment", train().rand_augment(2, 9)),
+            13 if effects => ("mix", train().mix(Mix::either(0.2, 1.0))),
             14 => ("another size later", Augment::resize(width, height).from_epoch(1, Augment::train(side + 8))),
-            _ => ("resize with effects", Augment::resize(width, height).solarize(128.0, 0.5).grayscale(0.3).blur(3, (0.1, 2.0), 0.5)),
+            _ => (
+                "resize with effects",
+                Augment::resize(width, height).solarize(128.0, 0.5).grayscale(0.3).blur(3, (0.1, 2.0), 0.5),
+            ),
         };
         let mix = augment.0 == "mix";
         let worlds = random.pick(&[1, 1, 2, 3]);
@@ -279,6 +357,11 @@ impl Choice {
             fields: random.one_in(2),
             samples,
             classes: set.classes.len(),
+            // Every label gets another number.
+            list: (set.named && !mix && random.one_in(2)).then(|| {
+                let more = ["another".to_owned()];
+                set.classes.iter().rev().cloned().chain(more).collect()
+            }),
             stop: random.below(4) as u64,
         }
     }
@@ -324,6 +407,12 @@ impl Choice {
         if self.kind == Kind::Columns && self.fields {
             loader = loader.field("score", Numbers::new(Dtype::I64, [])).field("caption", Text::new());
         }
+        if self.kind == Kind::Masks && self.fields {
+            loader = loader.field("mask", Mask::new(Dtype::U8).fill(9));
+        }
+        if let Some(list) = &self.list {
+            loader = loader.classes(list.iter().cloned());
+        }
         let weight = |n: u64| (n % 4) as f64 + 0.5;
         Ok(match &self.order {
             Order::Sequential => loader.seed(self.seed),
@@ -365,7 +454,9 @@ impl Choice {
             ("without labels", !self.label),
             ("unlabelled allowed", self.unlabelled),
             ("prefetch", self.prefetch.is_some()),
-            ("fields", self.fields && self.kind == Kind::Columns),
+            ("fields", self.fields && matches!(self.kind, Kind::Columns | Kind::Masks)),
+            ("labels are names", set.named),
+            ("a list of classes", self.list.is_some()),
             ("damaged samples", set.samples.iter().any(|sample| sample.damaged)),
             ("a size equals its target", same > 0),
             ("all sizes equal their target", same == set.samples.len()),
@@ -382,7 +473,10 @@ impl fmt::Debug for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Choice { seed, order, batch, workers, prefetch, last, rank, augment, .. } = self;
         let (dtype, on_error, stop) = (self.dtype, self.on_error, self.stop);
-        write!(f, "seed {seed}, {order:?}, batches of {batch}, workers {workers:?}, prefetch {prefetch:?}, {last:?}, ")?;
+        write!(
+            f,
+            "seed {seed}, {order:?}, batches of {batch}, workers {workers:?}, prefetch {prefetch:?}, {last:?}, "
+        )?;
         write!(f, "rank {rank:?}, {}, {dtype:?}, {on_error:?}, stops after {stop}", augment.0)
     }
 }

@@ -42,6 +42,7 @@ pub struct Seen {
     /// Files that were packed, with their bytes.
     pub packed: Vec<String>,
     pub is_refused: bool,
+    pub classes: Vec<String>,
 }
 
 pub fn hash(bytes: &[u8]) -> u64 {
@@ -169,7 +170,9 @@ impl Run<'_> {
 
     fn faults(&self, batches: &Batches<HostBatch>) -> Vec<String> {
         let faults = batches.faults();
-        faults.iter().map(|fault| format!("{}/{} {}", fault.epoch, fault.batch, cause(&fault.error))).collect()
+        let damaged = format!("{} damaged", batches.stats().damaged);
+        let faults = faults.iter().map(|fault| format!("{}/{} {}", fault.epoch, fault.batch, cause(&fault.error)));
+        [damaged].into_iter().chain(faults).collect()
     }
 }
 
@@ -187,6 +190,7 @@ pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Pat
     let (kind, len, classes) = (source.kind(), source.len(), source.classes());
     let fields = source.fields();
     seen.opened.push(format!("{kind} {len} {classes:?} {:?} {fields:?}", source.category_ids()));
+    seen.classes = classes.to_vec();
     seen.samples = samples(&*source, root);
     let open = |resumed: bool| choice.of((member.load)(), resumed);
     let whole = open(false).and_then(Loader::host);

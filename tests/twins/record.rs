@@ -13,7 +13,8 @@ pub struct Record(fs::File);
 
 /// The digest of each part.
 fn digests(seen: &Seen) -> Vec<(String, String)> {
-    let of = |(part, lines): (&str, Vec<String>)| (part.to_owned(), format!("{:016x}", hash(lines.join("\n").as_bytes())));
+    let of =
+        |(part, lines): (&str, Vec<String>)| (part.to_owned(), format!("{:016x}", hash(lines.join("\n").as_bytes())));
     seen.parts().into_iter().map(of).collect()
 }
 
@@ -84,9 +85,11 @@ impl Known {
         } else {
             let parts = |line: &str| line.split(['\t', ' ']).map(str::to_owned).collect::<Vec<_>>();
             let (before, now) = (parts(&before), parts(&now));
-            let other = before.iter().zip(&now).filter(|(before, now)| before != now).map(|(before, now)| {
-                format!("{before}, now {}", now.rsplit('=').next().unwrap_or_default())
-            });
+            let other = before
+                .iter()
+                .zip(&now)
+                .filter(|(before, now)| before != now)
+                .map(|(before, now)| format!("{before}, now {}", now.rsplit('=').next().unwrap_or_default()));
             let other = other.collect::<Vec<_>>().join("; ");
             self.differences.push(format!("seed {seed}, {} ({}): {other}", place.format, place.medium));
         }
