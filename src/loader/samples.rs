@@ -207,7 +207,7 @@ impl Loader {
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
         // The options for opening have been used.
-        let loader = Loader { input: Input::Source(source.clone()), opened: None, indexed: false, ..self };
+        let loader = Loader { input: Input::Source(source.clone()), opened: None, indexed: false, masks: None, ..self };
         #[cfg(feature = "tables")]
         let loader = loader.table(crate::source::TableOptions::new());
         Ok((loader, source))

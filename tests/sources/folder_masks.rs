@@ -102,3 +102,18 @@ fn a_missing_mask_is_an_error_that_names_its_file_and_masks_without_a_picture_ar
     let e = Loader::source(open(at("train")).unwrap()).masks("masks").host().unwrap_err();
     assert!(e.cause().contains("the data set is open already"), "{e}");
 }
+
+#[test]
+fn a_folder_with_masks_can_be_split() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    for value in 0..4 {
+        picture(&at(&format!("train/{value}.png")), 0);
+        picture(&at(&format!("trainannot/{value}.png")), value);
+    }
+    let parts = Loader::new(at("train")).masks("trainannot").split([0.5, 0.5], 3).unwrap();
+    let mut all: Vec<_> = parts.into_iter().flat_map(delivered).map(|(key, _, mask)| (key, mask)).collect();
+    all.sort();
+    let expected: Vec<_> = (0..4).map(|value| (value.to_string(), value)).collect();
+    assert_eq!(all, expected);
+}

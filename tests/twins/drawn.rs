@@ -1,0 +1,482 @@
+//! What a run draws: a data set, and the options of a loader. Both depend on the seed alone.
+
+use std::fmt;
+use std::io::Cursor;
+
+use image::codecs::jpeg::JpegEncoder;
+use image::{ImageEncoder, RgbImage};
+use warpfeed::field::{Boxes, Mask, Numbers, Text};
+use warpfeed::transform::{ColorJitter, Mix};
+use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize, OnError};
+
+/// A small generator (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+
+    /// True once in `times`.
+    pub fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// What the samples of a set have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An encoded picture of any size, and a label.
+    Labelled,
+    /// The same with an integer `score` and a text `caption`.
+    Columns,
+    /// A picture with a mask of the same size, and a label.
+    Masks,
+    /// Pixels of one size, and a label.
+    Pixels,
+    /// An encoded picture, and boxes with classes.
+    Boxes,
+}
+
+/// A value beside the picture.
+pub enum Value {
+    Int(i64),
+    Text(String),
+    /// A PNG.
+    Png(Vec<u8>),
+}
+
+#[derive(Default)]
+pub struct One {
+    /// Sorted like the samples.
+    pub name: String,
+    pub class: usize,
+    pub extension: &'static str,
+    pub picture: Vec<u8>,
+    pub size: (u32, u32),
+    pub pixels: Vec<u8>,
+    pub score: i64,
+    pub caption: String,
+    /// Left, upper, right and lower edge, and the class.
+    pub boxes: Vec<([u32; 4], usize)>,
+    pub mask: Vec<u8>,
+    pub damaged: bool,
+}
+
+pub struct Set {
+    pub kind: Kind,
+    pub classes: Vec<String>,
+    /// Whether labels are names of classes in formats that can say so.
+    pub named: bool,
+    /// Chooses among the ways in which a format can be written.
+    pub variant: u64,
+    /// Sorted by class, then by name.
+    pub samples: Vec<One>,
+    /// Size of the image in a batch.
+    pub target: (u32, u32),
+}
+
+fn pixels(random: &mut Random, (width, height): (u32, u32)) -> Vec<u8> {
+    let [a, b, c] = [0; 3].map(|_| 1 + random.below(9) as u32);
+    let mut all = Vec::new();
+    for y in 0..height {
+        for x in 0..width {
+            let noise = (random.next() & 15) as u32;
+            all.extend([x * a + noise, y * b + noise, (x + y) * c].map(|value| (value * 5) as u8));
+        }
+    }
+    all
+}
+
+fn encoded(extension: &str, pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if extension == "jpg" {
+        let encoder = JpegEncoder::new_with_quality(&mut bytes, 85);
+        encoder.write_image(pixels, width, height, image::ExtendedColorType::Rgb8).unwrap();
+    } else {
+        let image = RgbImage::from_raw(width, height, pixels.to_vec()).unwrap();
+        image.write_to(&mut Cursor::new(&mut bytes), image::ImageFormat::Png).unwrap();
+    }
+    bytes
+}
+
+fn grey(pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    let image = image::GrayImage::from_raw(width, height, pixels.to_vec()).unwrap();
+    image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+impl Set {
+    pub fn draw(random: &mut Random) -> Set {
+        let kinds =
+            [Kind::Labelled, Kind::Labelled, Kind::Columns, Kind::Columns, Kind::Masks, Kind::Pixels, Kind::Boxes];
+        let kind = random.pick(&kinds);
+        let named = !matches!(kind, Kind::Pixels | Kind::Boxes) && random.one_in(3);
+        let target = random.pick(&[(16, 16), (32, 32), (24, 16), (16, 32)]);
+        let classes = (0..1 + random.below(4)).map(|class| format!("class {class}")).collect::<Vec<_>>();
+        let count = classes.len() + random.below(14);
+        let codec = match kind {
+            Kind::Pixels => "png",
+            _ => random.pick(&["jpg", "jpg", "png", "both"]),
+        };
+        let powers = [(16, 16), (32, 32), (64, 16), (16, 32), (32, 16)];
+        // A third of the sets have the size of the image, so that nothing needs a resize.
+        let one_size = match (random.below(3), kind) {
+            (0, Kind::Boxes) => Some(random.pick(&powers)),
+            (0, _) => Some(target),
+            (1, Kind::Pixels) => Some((9 + random.below(40) as u32, 9 + random.below(40) as u32)),
+            (_, Kind::Pixels) => Some(random.pick(&[(16, 16), (32, 32), (8, 24)])),
+            _ => None,
+        };
+        let damaged = matches!(kind, Kind::Labelled | Kind::Columns | Kind::Masks) && random.one_in(2);
+        let mut of_class: Vec<usize> =
+            (0..count).map(|n| if n < classes.len() { n } else { random.below(classes.len()) }).collect();
+        of_class.sort_unstable();
+        let words = ["red", "a ring", "straße", "two, or three", "x\"y\"", "", "12", "wörter mit raum"];
+        let samples = of_class.into_iter().enumerate().map(|(n, class)| {
+            let size = one_size.unwrap_or_else(|| match (random.below(3), kind) {
+                (_, Kind::Boxes) => random.pick(&powers),
+                (0, _) => target,
+                _ => (8 + random.below(50) as u32, 8 + random.below(50) as u32),
+            });
+            let extension = match codec {
+                "both" => random.pick(&["jpg", "png"]),
+                other => {
+                    if other == "jpg" {
+                        "jpg"
+                    } else {
+                        "png"
+                    }
+                }
+            };
+            let pixels = pixels(random, size);
+            let mut picture = encoded(extension, &pixels, size);
+            // The first picture shows which column has them.
+            let damaged = damaged && n > 0 && random.one_in(4);
+            if damaged {
+                let len = picture.len();
+                match random.below(3) {
+                    0 => picture.truncate(len * 3 / 5),
+                    1 => picture.truncate(12),
+                    // A JPEG may still decode.
+                    _ => picture[len / 2..len * 2 / 3].fill(0x5a),
+                }
+            }
+            let mask: Vec<u8> = (0..size.0 * size.1).map(|at| (at / 7 % 5) as u8).collect();
+            let mask = grey(&mask, size);
+            // Each class has a box, because Pascal VOC's files list no others.
+            let of_class = (kind == Kind::Boxes && n < classes.len()).then_some(n);
+            let more = if kind == Kind::Boxes { random.below(4) } else { 0 };
+            let boxes = (0..more + usize::from(of_class.is_some())).map(|number| {
+                let mut edge = |end: u32| {
+                    let low = random.below(end as usize - 1) as u32;
+                    (low, low + 1 + random.below((end - low - 1) as usize) as u32)
+                };
+                let ((left, right), (upper, lower)) = (edge(size.0), edge(size.1));
+                let class = random.below(classes.len());
+                ([left, upper, right, lower], of_class.filter(|_| number == 0).unwrap_or(class))
+            });
+            let boxes = boxes.collect();
+            let caption = format!("{n} {}", random.pick(&words)).trim().to_owned();
+            let score = random.next() as i64 >> random.below(60);
+            One {
+                name: format!("p{n:02}"),
+                class,
+                extension,
+                picture,
+                size,
+                pixels,
+                score,
+                caption,
+                boxes,
+                mask,
+                damaged,
+            }
+        });
+        let samples = samples.collect();
+        Set { kind, classes, named, variant: random.next(), samples, target }
+    }
+
+    /// The columns of a table beside the picture: the label first.
+    pub fn columns(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Columns => &["label", "score", "caption"],
+            Kind::Masks => &["label", "mask"],
+            _ => &["label"],
+        }
+    }
+
+    pub fn value(&self, one: &One, column: &str) -> Value {
+        match column {
+            "label" if self.named => Value::Text(self.classes[one.class].clone()),
+            "label" => Value::Int(one.class as i64),
+            "score" => Value::Int(one.score),
+            "mask" => Value::Png(one.mask.clone()),
+            _ => Value::Text(one.caption.clone()),
+        }
+    }
+
+    /// The codec of all pictures, if they have one.
+    pub fn codec(&self) -> Option<&'static str> {
+        let first = self.samples[0].extension;
+        self.samples.iter().all(|sample| sample.extension == first).then_some(first)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Order {
+    Sequential,
+    Shuffled,
+    Window(u64),
+    Weighted,
+    Balanced,
+    Subset(Vec<u64>),
+    Split(usize),
+    Repeated(u64),
+}
+
+/// The options of a loader.
+#[derive(Clone)]
+pub struct Choice {
+    kind: Kind,
+    seed: u64,
+    order: Order,
+    batch: usize,
+    pub workers: [usize; 2],
+    prefetch: Option<usize>,
+    last: LastBatch,
+    rank: (usize, usize),
+    augment: (&'static str, Augment),
+    views: bool,
+    dtype: Dtype,
+    layout: Layout,
+    normalize: Option<Normalize>,
+    channels: bool,
+    on_error: OnError,
+    strict: bool,
+    label: bool,
+    unlabelled: bool,
+    fields: bool,
+    samples: usize,
+    classes: usize,
+    /// The list of class names, if the loader has one.
+    list: Option<Vec<String>>,
+    /// Batches before the run stops and is resumed.
+    pub stop: u64,
+}
+
+pub const EPOCHS: u64 = 2;
+
+impl Choice {
+    pub fn draw(random: &mut Random, set: &Set) -> Choice {
+        let samples = set.samples.len();
+        let order = match random.below(10) {
+            0 => Order::Sequential,
+            1..=3 => Order::Shuffled,
+            4 | 5 => Order::Window(1 + random.below(samples) as u64),
+            6 if set.kind != Kind::Boxes => Order::Balanced,
+            6 => Order::Weighted,
+            7 => Order::Subset((0..samples as u64).filter(|n| *n == 0 || random.one_in(2)).collect()),
+            8 => Order::Split(random.below(2)),
+            _ => Order::Repeated(2),
+        };
+        let (width, height) = set.target;
+        let (side, longer) = (width.min(height), width.max(height));
+        let train = || Augment::train(side);
+        let boxes = set.kind == Kind::Boxes;
+        let effects = !boxes && set.kind != Kind::Masks;
+        let augment = match random.below(16) {
+            0 => ("train", train()),
+            1 => ("vertical flip", train().vertical_flip(0.5)),
+            2 => ("eval", Augment::eval(side + side / 8, side)),
+            3 => ("eval of the size", Augment::eval(side, side)),
+            4 => ("center crop", Augment::center_crop(side)),
+            5 => ("random crop", Augment::random_crop(side).padding(2).pad_if_needed()),
+            6 => ("resize", Augment::resize(width, height)),
+            7 => ("letterbox", Augment::letterbox(width, height)),
+            8 => ("pass through", Augment::pass_through(width, height)),
+            9 => ("own size", Augment::own_size(64, 64)),
+            10 => ("random resize", Augment::random_resize(side, side, longer + 8)),
+            11 => ("jitter", train().jitter(ColorJitter::new().brightness(0.4).hue(0.1))),
+            12 if effects => ("rand augment", train().rand_augment(2, 9)),
+            13 if effects => ("mix", train().mix(Mix::either(0.2, 1.0))),
+            14 => ("another size later", Augment::resize(width, height).from_epoch(1, Augment::train(side + 8))),
+            _ => (
+                "resize with effects",
+                Augment::resize(width, height).solarize(128.0, 0.5).grayscale(0.3).blur(3, (0.1, 2.0), 0.5),
+            ),
+        };
+        let mix = augment.0 == "mix";
+        let worlds = random.pick(&[1, 1, 2, 3]);
+        let normalize = random.pick(&[None, None, Some(Normalize::IMAGENET), Some(Normalize::UNIT)]);
+        let dtype = match normalize {
+            None if !mix => random.pick(&[Dtype::U8, Dtype::U8, Dtype::F32, Dtype::F16]),
+            _ => random.pick(&[Dtype::F32, Dtype::F16, Dtype::Bf16]),
+        };
+        let on_error = match random.below(3) {
+            0 => OnError::Stop,
+            1 => OnError::Skip { max_skipped: 100 },
+            _ => OnError::Skip { max_skipped: random.below(3) as u64 },
+        };
+        Choice {
+            kind: set.kind,
+            seed: random.next() % 1000,
+            order,
+            batch: 1 + random.below(6),
+            workers: [1 + random.below(3), 1 + random.below(3)],
+            prefetch: random.pick(&[None, None, Some(1), Some(3)]),
+            last: random.pick(&[LastBatch::Keep, LastBatch::Keep, LastBatch::Pad, LastBatch::Drop]),
+            rank: (random.below(worlds), worlds),
+            augment,
+            views: !mix && random.one_in(8),
+            dtype,
+            layout: random.pick(&[Layout::Nhwc, Layout::Nchw]),
+            normalize,
+            channels: !mix && random.one_in(10),
+            on_error,
+            strict: random.one_in(4),
+            label: !boxes && (mix || !random.one_in(8)),
+            unlabelled: random.one_in(8),
+            fields: random.one_in(2),
+            samples,
+            classes: set.classes.len(),
+            // Every label gets another number.
+            list: (set.named && !mix && random.one_in(2)).then(|| {
+                let more = ["another".to_owned()];
+                set.classes.iter().rev().cloned().chain(more).collect()
+            }),
+            stop: random.below(4) as u64,
+        }
+    }
+
+    /// `loader` with these options. `resumed` has other workers.
+    pub fn of(&self, loader: Loader, resumed: bool) -> warpfeed::Result<Loader> {
+        let mut loader = loader
+            .batch_size(self.batch)
+            .workers(self.workers[usize::from(resumed)])
+            .last_batch(self.last)
+            .augment(self.augment.1.clone())
+            .dtype(self.dtype)
+            .layout(self.layout)
+            .on_error(self.on_error)
+            .strict(self.strict);
+        if let Some(prefetch) = self.prefetch {
+            loader = loader.prefetch(prefetch);
+        }
+        if self.rank.1 > 1 {
+            loader = loader.rank(self.rank.0, self.rank.1);
+        }
+        if let Some(normalize) = self.normalize {
+            loader = loader.normalize(normalize);
+        }
+        if self.channels {
+            loader = loader.channels(1);
+        }
+        if self.views {
+            let (width, height) = (self.augment.1.output_size().width, self.augment.1.output_size().height);
+            loader = loader.views([self.augment.1.clone(), Augment::resize(width / 2, height / 2)]);
+        }
+        if self.augment.0 == "mix" {
+            loader = loader.soft_labels(self.classes, 0.1);
+        }
+        if !self.label {
+            loader = loader.without("label");
+        } else if self.unlabelled {
+            loader = loader.unlabelled(true);
+        }
+        if self.kind == Kind::Boxes {
+            loader = loader.field("boxes", Boxes::new(4).column("class", Dtype::I64));
+        }
+        if self.kind == Kind::Columns && self.fields {
+            loader = loader.field("score", Numbers::new(Dtype::I64, [])).field("caption", Text::new());
+        }
+        if self.kind == Kind::Masks && self.fields {
+            loader = loader.field("mask", Mask::new(Dtype::U8).fill(9));
+        }
+        if let Some(list) = &self.list {
+            loader = loader.classes(list.iter().cloned());
+        }
+        let weight = |n: u64| (n % 4) as f64 + 0.5;
+        Ok(match &self.order {
+            Order::Sequential => loader.seed(self.seed),
+            Order::Shuffled => loader.shuffle(self.seed),
+            Order::Window(window) => loader.shuffle_window(*window).seed(self.seed),
+            Order::Weighted => loader.weights((0..self.samples as u64).map(weight)).seed(self.seed),
+            Order::Balanced => loader.balanced().seed(self.seed),
+            Order::Subset(chosen) => loader.shuffle(self.seed).subset(chosen.iter().copied()),
+            Order::Split(part) => {
+                let [first, second] = loader.shuffle(self.seed).split([0.5, 0.5], self.seed)?;
+                if *part == 0 { first } else { second }
+            }
+            Order::Repeated(times) => loader.shuffle(self.seed).repeat(*times),
+        })
+    }
+
+    /// The options in words, which a run counts.
+    pub fn words(&self, set: &Set) -> Vec<String> {
+        let order = format!("{:?}", self.order);
+        let mut words = vec![
+            format!("kind {:?}", set.kind),
+            format!("order {}", order.split('(').next().unwrap_or_default()),
+            format!("augment {}", self.augment.0),
+            format!("batch size {}", self.batch),
+            format!("workers {} then {}", self.workers[0], self.workers[1]),
+            format!("last batch {:?}", self.last),
+            format!("ranks {}", self.rank.1),
+            format!("dtype {:?}", self.dtype),
+            format!("layout {:?}", self.layout),
+            format!("on error {}", format!("{:?}", self.on_error).split(' ').next().unwrap_or_default()),
+            format!("resumed after {}", self.stop),
+        ];
+        let same = set.samples.iter().filter(|sample| sample.size == set.target).count();
+        for (word, is) in [
+            ("normalized", self.normalize.is_some()),
+            ("one channel", self.channels),
+            ("views", self.views),
+            ("strict", self.strict),
+            ("without labels", !self.label),
+            ("unlabelled allowed", self.unlabelled),
+            ("prefetch", self.prefetch.is_some()),
+            ("fields", self.fields && matches!(self.kind, Kind::Columns | Kind::Masks)),
+            ("labels are names", set.named),
+            ("a list of classes", self.list.is_some()),
+            ("damaged samples", set.samples.iter().any(|sample| sample.damaged)),
+            ("a size equals its target", same > 0),
+            ("all sizes equal their target", same == set.samples.len()),
+        ] {
+            if is {
+                words.push(word.to_owned());
+            }
+        }
+        words
+    }
+}
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { seed, order, batch, workers, prefetch, last, rank, augment, .. } = self;
+        let (dtype, on_error, stop) = (self.dtype, self.on_error, self.stop);
+        write!(
+            f,
+            "seed {seed}, {order:?}, batches of {batch}, workers {workers:?}, prefetch {prefetch:?}, {last:?}, "
+        )?;
+        write!(f, "rank {rank:?}, {}, {dtype:?}, {on_error:?}, stops after {stop}", augment.0)
+    }
+}

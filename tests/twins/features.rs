@@ -1,0 +1,78 @@
+//! Formats whose writers need a crate that only a feature of the library brings.
+#![cfg_attr(not(all(feature = "parquet", feature = "hdf5")), allow(dead_code, unused_imports))]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::drawn::{Set, Value};
+use super::formats::{Format, arrays, by_number, labelled, pixels, plain_bytes, put};
+
+pub const FORMATS: &[Format] = &[
+    #[cfg(feature = "parquet")]
+    Format { name: "parquet", holds: labelled, write: parquet, key: by_number, mapped: false },
+    #[cfg(feature = "hdf5")]
+    Format { name: "hdf5", holds: pixels, write: hdf5, key: by_number, mapped: true },
+];
+
+#[cfg(feature = "parquet")]
+fn parquet(set: &Set, root: &Path) -> String {
+    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::file::properties::{WriterProperties, WriterVersion};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    let columns: Vec<_> = ["image"].into_iter().chain(set.columns().iter().copied()).collect();
+    let field = |column: &&str| match (*column, set.value(&set.samples[0], column)) {
+        ("image", _) | (_, Value::Png(_)) => format!("required binary {column};"),
+        (_, Value::Int(_)) => format!("required int64 {column};"),
+        (_, Value::Text(_)) => format!("required binary {column} (UTF8);"),
+    };
+    let message = format!("message m {{ {} }}", columns.iter().map(field).collect::<String>());
+    let schema = Arc::new(parse_message_type(&message).unwrap());
+    // Pages of a few pictures, and several row groups.
+    let properties = WriterProperties::builder()
+        .set_write_batch_size(1)
+        .set_data_page_size_limit(2_000)
+        .set_dictionary_enabled(set.variant & 1 == 0)
+        .set_offset_index_disabled(set.variant & 2 == 0)
+        .set_writer_version([WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0][(set.variant & 4) as usize / 4]);
+    let file = fs::File::create(root.join("set.parquet")).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
+    for samples in set.samples.chunks(7) {
+        let mut group = writer.next_row_group().unwrap();
+        for column in &columns {
+            let mut out = group.next_column().unwrap().unwrap();
+            let bytes: Vec<Vec<u8>> = match *column {
+                "image" => samples.iter().map(|one| one.picture.clone()).collect(),
+                _ => samples.iter().map(|one| plain_bytes(set.value(one, column))).collect(),
+            };
+            if *column != "image" && matches!(set.value(&samples[0], column), Value::Int(_)) {
+                let numbers: Vec<_> = bytes.iter().map(|b| i64::from_le_bytes(b[..].try_into().unwrap())).collect();
+                out.typed::<Int64Type>().write_batch(&numbers, None, None).unwrap();
+            } else {
+                let bytes: Vec<ByteArray> = bytes.into_iter().map(Into::into).collect();
+                out.typed::<ByteArrayType>().write_batch(&bytes, None, None).unwrap();
+            }
+            out.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+    "set.parquet".into()
+}
+
+/// Arrays in one piece, or in chunks of one picture, which may be compressed.
+#[cfg(feature = "hdf5")]
+fn hdf5(set: &Set, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(set);
+    let mut file = hdf5_pure::FileBuilder::new();
+    let shape = shape.map(|side| side as u64);
+    let images = file.create_dataset("images").with_u8_data(&pixels).with_shape(&shape);
+    if set.variant & 1 == 0 {
+        images.with_chunks(&[1, shape[1], shape[2], 3]);
+    }
+    file.create_dataset("labels").with_i64_data(&labels).with_shape(&[labels.len() as u64]);
+    put(root, "set.h5", file.finish().unwrap());
+    "set.h5".into()
+}

@@ -1,0 +1,652 @@
+//! The formats, each with a writer of the simplest valid files, and with what it can hold.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+use warpfeed::pack::{LmdbWriter, Pack, Recode, TarWriter, WriteOptions, Writer};
+use warpfeed::source::{Memory, OwnedSample};
+
+use super::bytes::{Flat, crc32c, field, little, npy, npy_i64, varint, zip};
+use super::drawn::{Kind, One, Set, Value};
+
+/// One format.
+pub struct Format {
+    pub name: &'static str,
+    /// Whether it can hold the set.
+    pub holds: fn(&Set) -> bool,
+    /// Writes the set into an empty folder. Returns the path to open, relative to the folder.
+    pub write: fn(&Set, &Path) -> String,
+    /// The keys of its samples.
+    pub key: fn(&Set, usize) -> String,
+    /// Whether its files are mapped, so that `mmap(false)` has an effect.
+    pub mapped: bool,
+}
+
+fn by_class(set: &Set, n: usize) -> String {
+    format!("{}/{}", set.classes[set.samples[n].class], set.samples[n].name)
+}
+
+pub fn by_number(_: &Set, n: usize) -> String {
+    n.to_string()
+}
+
+fn by_name(set: &Set, n: usize) -> String {
+    set.samples[n].name.clone()
+}
+
+pub fn labelled(set: &Set) -> bool {
+    set.kind != Kind::Boxes
+}
+
+/// Sets without columns beside the picture and the class.
+fn plain(set: &Set) -> bool {
+    matches!(set.kind, Kind::Labelled | Kind::Pixels)
+}
+
+/// Plain sets whose labels are numbers.
+fn numbered(set: &Set) -> bool {
+    plain(set) && !set.named
+}
+
+pub fn pixels(set: &Set) -> bool {
+    set.kind == Kind::Pixels
+}
+
+fn masks(set: &Set) -> bool {
+    set.kind == Kind::Masks
+}
+
+/// Opened with the option `masks`.
+pub const FOLDER_WITH_MASKS: &str = "folder with masks";
+/// The folder of the masks, next to the folder of pictures.
+pub const MASKS: &str = "masks";
+
+fn boxes(set: &Set) -> bool {
+    set.kind == Kind::Boxes
+}
+
+pub const FORMATS: &[Format] = &[
+    Format { name: "folder", holds: plain, write: folder, key: by_class, mapped: false },
+    Format { name: FOLDER_WITH_MASKS, holds: masks, write: folder_with_masks, key: by_class, mapped: false },
+    Format { name: "tar", holds: |_| true, write: tar, key: by_class, mapped: true },
+    Format { name: "tar shards", holds: |_| true, write: shards, key: by_class, mapped: true },
+    Format { name: "lmdb", holds: |_| true, write: lmdb, key: by_class, mapped: false },
+    Format {
+        name: "csv",
+        holds: labelled,
+        write: csv,
+        key: |set, n| format!("pictures/{}", by_name(set, n)),
+        mapped: false,
+    },
+    Format {
+        name: "tsv",
+        holds: labelled,
+        write: tsv,
+        key: |set, n| format!("pictures/{}", by_name(set, n)),
+        mapped: false,
+    },
+    Format {
+        name: "json lines",
+        holds: labelled,
+        write: jsonl,
+        key: |set, n| format!("pictures/{}", by_name(set, n)),
+        mapped: false,
+    },
+    Format { name: "mds", holds: labelled, write: mds, key: by_number, mapped: true },
+    Format { name: "litdata", holds: labelled, write: litdata, key: by_number, mapped: true },
+    Format {
+        name: "beton",
+        holds: |set| numbered(set) && (pixels(set) || set.codec() == Some("jpg")),
+        write: beton,
+        key: by_number,
+        mapped: true,
+    },
+    Format { name: "recordio", holds: numbered, write: recordio, key: by_number, mapped: true },
+    Format { name: "tfrecord", holds: labelled, write: tfrecord, key: |_, n| format!("x/{n}"), mapped: true },
+    Format { name: "arrow", holds: labelled, write: arrow, key: by_number, mapped: true },
+    Format { name: "npy", holds: pixels, write: npy_folder, key: by_number, mapped: true },
+    Format { name: "npz", holds: pixels, write: npz, key: by_number, mapped: true },
+    Format { name: "safetensors", holds: pixels, write: safetensors, key: by_number, mapped: true },
+    Format { name: "torch", holds: pixels, write: torch, key: by_number, mapped: true },
+    Format { name: "coco", holds: boxes, write: coco, key: by_name, mapped: false },
+    Format { name: "yolo", holds: boxes, write: yolo, key: by_name, mapped: false },
+    Format { name: "voc", holds: boxes, write: voc, key: by_name, mapped: false },
+];
+
+pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// The samples with all that the set has.
+pub fn owned(set: &Set) -> Vec<OwnedSample> {
+    let of = |(n, one): (usize, &One)| {
+        let sample = OwnedSample::new(by_class(set, n)).field(one.extension, one.picture.clone());
+        match set.kind {
+            Kind::Labelled | Kind::Pixels => sample.label(one.class as i64),
+            Kind::Columns => {
+                let score = one.score.to_string();
+                sample.field("score.txt", score).field("caption.txt", one.caption.clone()).label(one.class as i64)
+            }
+            Kind::Masks => sample.field("mask.png", one.mask.clone()).label(one.class as i64),
+            Kind::Boxes => {
+                let edges: Vec<u8> = one
+                    .boxes
+                    .iter()
+                    .flat_map(|(edges, _)| edges)
+                    .flat_map(|edge| (*edge as f32).to_le_bytes())
+                    .collect();
+                let classes: Vec<i64> = one.boxes.iter().map(|(_, class)| *class as i64).collect();
+                sample
+                    .field("boxes.npy", npy("<f4", &[classes.len(), 4], &edges))
+                    .field("boxes.class.npy", npy_i64(&classes))
+            }
+        }
+    };
+    set.samples.iter().enumerate().map(of).collect()
+}
+
+pub fn memory(set: &Set) -> Memory {
+    Memory::new(owned(set)).with_classes(set.classes.clone())
+}
+
+fn folder(set: &Set, root: &Path) -> String {
+    for (n, one) in set.samples.iter().enumerate() {
+        put(root, &format!("{}.{}", by_class(set, n), one.extension), &one.picture);
+    }
+    String::new()
+}
+
+fn folder_with_masks(set: &Set, root: &Path) -> String {
+    folder(set, &root.join("pictures"));
+    for (n, one) in set.samples.iter().enumerate() {
+        put(root, &format!("{MASKS}/{}.png", by_class(set, n)), &one.mask);
+    }
+    "pictures".into()
+}
+
+fn written(set: &Set, mut writer: impl Writer) {
+    for sample in owned(set) {
+        writer.put(&sample.as_sample().unwrap()).unwrap();
+    }
+    Box::new(writer).finish().unwrap();
+}
+
+fn options(set: &Set) -> WriteOptions {
+    WriteOptions { classes: set.classes.clone(), ..WriteOptions::default() }
+}
+
+fn tar(set: &Set, root: &Path) -> String {
+    written(set, TarWriter::create(root.join("set.tar"), &options(set)).unwrap());
+    "set.tar".into()
+}
+
+fn shards(set: &Set, root: &Path) -> String {
+    // Damaged pictures are kept, and all bytes stay.
+    let source = memory(set);
+    let pack = Pack::new(&source).recode(Recode::KeepBytes).keep_bad(true).shard_samples(SHARD as u64);
+    pack.to(root.join("set.tar")).unwrap();
+    one_of(set, &["", "set.tar", "set.manifest.json"])
+}
+
+fn lmdb(set: &Set, root: &Path) -> String {
+    written(set, LmdbWriter::create(root.join("set.lmdb"), &options(set)).unwrap());
+    "set.lmdb".into()
+}
+
+/// The values of a row beside the picture, with files next to the table.
+fn cells(set: &Set, one: &One, root: &Path) -> Vec<serde_json::Value> {
+    let cell = |column: &&str| match set.value(one, column) {
+        Value::Int(number) => json!(number),
+        Value::Text(text) => json!(text),
+        Value::Png(bytes) => {
+            let path = format!("masks/{}.png", one.name);
+            put(root, &path, bytes);
+            json!(path)
+        }
+    };
+    set.columns().iter().map(cell).collect()
+}
+
+fn separated(set: &Set, root: &Path, separator: &str) -> String {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut lines = vec![[&["path"], set.columns()].concat().join(separator)];
+    for one in &set.samples {
+        let path = format!("pictures/{}.{}", one.name, one.extension);
+        put(root, &path, &one.picture);
+        let cells = cells(set, one, root).into_iter().map(|cell| match cell.as_str() {
+            Some(text) => quoted(text),
+            None => cell.to_string(),
+        });
+        lines.push([path].into_iter().chain(cells).collect::<Vec<_>>().join(separator));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn csv(set: &Set, root: &Path) -> String {
+    put(root, "set.csv", separated(set, root, ","));
+    "set.csv".into()
+}
+
+fn tsv(set: &Set, root: &Path) -> String {
+    put(root, "set.tsv", separated(set, root, "\t"));
+    "set.tsv".into()
+}
+
+fn jsonl(set: &Set, root: &Path) -> String {
+    let mut text = String::new();
+    for one in &set.samples {
+        let path = format!("pictures/{}.{}", one.name, one.extension);
+        put(root, &path, &one.picture);
+        let mut row = json!({"path": path});
+        for (name, cell) in set.columns().iter().zip(cells(set, one, root)) {
+            row[*name] = cell;
+        }
+        text += &format!("{row}\n");
+    }
+    put(root, "set.jsonl", text);
+    "set.jsonl".into()
+}
+
+/// Samples of a shard of the formats with shards.
+const SHARD: usize = 3;
+
+/// Bytes after a table of their ends: how MDS and LitData begin a shard. `before` lies between.
+fn with_offsets(before: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
+    let mut at = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
+    let mut out = (rows.len() as u32).to_le_bytes().to_vec();
+    out.extend(at.to_le_bytes());
+    for row in rows {
+        at += row.len() as u32;
+        out.extend(at.to_le_bytes());
+    }
+    out.extend(before);
+    rows.iter().for_each(|row| out.extend(row));
+    out
+}
+
+fn length(bytes: &[u8]) -> [u8; 4] {
+    (bytes.len() as u32).to_le_bytes()
+}
+
+/// The bytes of a value as MDS and LitData store it.
+pub fn plain_bytes(value: Value) -> Vec<u8> {
+    match value {
+        Value::Int(number) => number.to_le_bytes().to_vec(),
+        Value::Text(text) => text.into_bytes(),
+        Value::Png(bytes) => bytes,
+    }
+}
+
+fn mds(set: &Set, root: &Path) -> String {
+    // Sets of pixels are arrays of one shape, others encoded pictures.
+    let side = set.samples[0].size;
+    let picture = match (set.kind, set.codec()) {
+        (Kind::Pixels, _) => format!("ndarray:uint8:{},{},3", side.1, side.0),
+        (_, Some("jpg")) => "jpeg".to_owned(),
+        (_, Some(_)) => "png".to_owned(),
+        (_, None) => "bytes".to_owned(),
+    };
+    let of_pixels = set.kind == Kind::Pixels;
+    let (mut names, mut encodings) = (vec!["image"], vec![picture]);
+    let mut sizes = vec![of_pixels.then_some(side.0 * side.1 * 3)];
+    for column in set.columns() {
+        let (encoding, size) = match set.value(&set.samples[0], column) {
+            Value::Int(_) => ("int", Some(8)),
+            Value::Text(_) => ("str", None),
+            Value::Png(_) => ("png", None),
+        };
+        names.push(column);
+        encodings.push(encoding.to_owned());
+        sizes.push(size);
+    }
+    let mut listed = Vec::new();
+    for (number, samples) in set.samples.chunks(SHARD).enumerate() {
+        let row = |one: &One| {
+            let image = if of_pixels { &one.pixels } else { &one.picture };
+            let values = set.columns().iter().map(|column| plain_bytes(set.value(one, column)));
+            let values: Vec<_> = [image.clone()].into_iter().chain(values).collect();
+            let of_any_length = values.iter().zip(&sizes).filter(|(_, size)| size.is_none());
+            [of_any_length.flat_map(|(value, _)| length(value)).collect(), values.concat()].concat()
+        };
+        let rows: Vec<_> = samples.iter().map(row).collect();
+        let mut shard = json!({
+            "column_encodings": encodings, "column_names": names, "column_sizes": sizes,
+            "compression": null, "format": "mds", "hashes": [], "size_limit": 1 << 26, "version": 2,
+        });
+        let bytes = with_offsets(shard.to_string().as_bytes(), &rows);
+        let name = format!("shard.{number:05}.mds");
+        shard["raw_data"] = json!({"basename": name, "bytes": bytes.len(), "hashes": {}});
+        shard["zip_data"] = json!(null);
+        shard["samples"] = json!(samples.len());
+        put(root, &name, bytes);
+        listed.push(shard);
+    }
+    put(root, "index.json", json!({"shards": listed, "version": 2}).to_string());
+    one_of(set, &["", "index.json"])
+}
+
+/// One of the paths that open a set.
+fn one_of(set: &Set, paths: &[&str]) -> String {
+    paths[(set.variant % paths.len() as u64) as usize].to_owned()
+}
+
+fn litdata(set: &Set, root: &Path) -> String {
+    let (mut names, mut formats) = (vec!["image"], vec!["jpeg"]);
+    for column in set.columns() {
+        names.push(column);
+        formats.push(match set.value(&set.samples[0], column) {
+            Value::Int(_) => "int",
+            Value::Text(_) => "str",
+            Value::Png(_) => "jpeg",
+        });
+    }
+    let leaves = vec![json!({"type": null, "context": null, "children_spec": []}); formats.len()];
+    let spec = json!([1, {"type": "builtins.dict", "context": json!(names).to_string(), "children_spec": leaves}]);
+    let mut chunks = Vec::new();
+    for (number, samples) in set.samples.chunks(SHARD).enumerate() {
+        let row = |one: &One| {
+            let values = set.columns().iter().map(|column| plain_bytes(set.value(one, column)));
+            let values: Vec<_> = [one.picture.clone()].into_iter().chain(values).collect();
+            [values.iter().flat_map(|value| length(value)).collect(), values.concat()].concat()
+        };
+        let bytes = with_offsets(&[], &samples.iter().map(row).collect::<Vec<_>>());
+        let name = format!("chunk-0-{number}.bin");
+        chunks.push(json!({"chunk_bytes": bytes.len(), "chunk_size": samples.len(), "dim": null, "filename": name}));
+        put(root, &name, bytes);
+    }
+    let config = json!({
+        "chunk_bytes": null, "chunk_size": SHARD, "compression": null, "data_format": formats,
+        "data_spec": spec.to_string(), "encryption": null, "item_loader": "PyTreeLoader",
+    });
+    put(root, "index.json", json!({"chunks": chunks, "config": config, "updated_at": "0"}).to_string());
+    one_of(set, &["", "index.json"])
+}
+
+/// The structures of FFCV's writer, as in `tests/fixtures/formats/beton.py`.
+fn beton(set: &Set, root: &Path) -> String {
+    const PAGE: usize = 1 << 15;
+    let (count, raw) = (set.samples.len(), set.kind == Kind::Pixels);
+    let mut head = Vec::new();
+    for (name, kind) in [("image", 2_u8), ("label", 1)] {
+        let mut description = vec![0; 1041];
+        description[0] = kind;
+        description[1..=name.len()].copy_from_slice(name.as_bytes());
+        head.extend(description);
+    }
+    let start = (24 + head.len() + 24 * count).next_multiple_of(PAGE);
+    let (mut data, mut table) = (Vec::<u8>::new(), Vec::new());
+    for (n, one) in set.samples.iter().enumerate() {
+        let picture = if raw { &one.pixels } else { &one.picture };
+        if data.len() % PAGE + picture.len() > PAGE {
+            data.resize(data.len().next_multiple_of(PAGE), 0);
+        }
+        let place = (start + data.len()) as u64;
+        data.extend(picture);
+        let (width, height) = if raw { one.size } else { (0, 0) };
+        head.push(u8::from(raw));
+        head.extend((width as u16).to_le_bytes());
+        head.extend((height as u16).to_le_bytes());
+        head.extend(place.to_le_bytes());
+        head.extend([0; 3]);
+        head.extend((one.class as i64).to_le_bytes());
+        table.extend([n as u64, place, picture.len() as u64].map(u64::to_le_bytes).concat());
+    }
+    data.resize(data.len().next_multiple_of(PAGE), 0);
+    let mut out = [2_u16.to_le_bytes(), 2_u16.to_le_bytes()].concat();
+    out.extend((PAGE as u32).to_le_bytes());
+    out.extend((count as u64).to_le_bytes());
+    out.extend(((start + data.len()) as u64).to_le_bytes());
+    out.extend(head);
+    out.resize(start, 0);
+    put(root, "set.beton", [out, data, table].concat());
+    "set.beton".into()
+}
+
+fn recordio(set: &Set, root: &Path) -> String {
+    const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
+    let (mut out, mut index) = (Vec::new(), String::new());
+    for (n, one) in set.samples.iter().enumerate() {
+        index += &format!("{n}\t{}\n", out.len());
+        let (label, id) = ((one.class as f32).to_le_bytes(), (n as u64).to_le_bytes());
+        let record = [&[0; 4][..], &label, &id, &[0; 8], &one.picture].concat();
+        assert!(record.chunks(4).all(|word| word != MAGIC), "the record has to be split");
+        out.extend(MAGIC);
+        out.extend((record.len() as u32).to_le_bytes());
+        out.extend(record);
+        out.resize(out.len().next_multiple_of(4), 0);
+    }
+    put(root, "set.rec", out);
+    put(root, "set.idx", index);
+    "set.rec".into()
+}
+
+fn tfrecord(set: &Set, root: &Path) -> String {
+    let checksum = |bytes: &[u8]| crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let entry = |name: &str, feature: Vec<u8>| field(1, &[field(1, name.as_bytes()), field(2, &feature)].concat());
+    let bytes = |value: &[u8]| field(1, &field(1, value));
+    let number = |value: i64| field(3, &field(1, &varint(value as u64)));
+    let mut out = Vec::new();
+    for one in &set.samples {
+        let mut entries = vec![entry("image/encoded", bytes(&one.picture))];
+        for column in set.columns() {
+            let name = if *column == "label" && !set.named { "image/class/label" } else { column };
+            entries.push(match set.value(one, column) {
+                Value::Int(value) => entry(name, number(value)),
+                value => entry(name, bytes(&plain_bytes(value))),
+            });
+        }
+        let example = field(1, &entries.concat());
+        let len = (example.len() as u64).to_le_bytes();
+        out.extend(len);
+        out.extend(checksum(&len));
+        out.extend(&example);
+        out.extend(checksum(&example));
+    }
+    put(root, "x.tfrecord", out);
+    "x.tfrecord".into()
+}
+
+/// A message of Arrow's stream format. 1 is a schema, 3 a batch of records.
+fn message(kind: u8, header: Flat, body: &[u8]) -> Vec<u8> {
+    let values = vec![(0, Flat::Short(4)), (1, Flat::Byte(kind)), (2, header), (3, Flat::Long(body.len() as i64))];
+    let head = Flat::Table(values).file();
+    [&[0xff; 4], &(head.len() as u32).to_le_bytes()[..], &head, body].concat()
+}
+
+fn arrow(set: &Set, root: &Path) -> String {
+    /// Types of Flatbuffers: `Int`, `Binary` and `Utf8`.
+    const TYPES: [u8; 3] = [2, 4, 5];
+    let kind_of = |column: &&'static str| match set.value(&set.samples[0], column) {
+        Value::Int(_) => (*column, 0),
+        Value::Png(_) => (*column, 1),
+        Value::Text(_) => (*column, 2),
+    };
+    let columns: Vec<_> = [("image", 1)].into_iter().chain(set.columns().iter().map(kind_of)).collect();
+    let named = |&(name, kind): &(&'static str, usize)| {
+        let of_type = match kind {
+            0 => vec![(0, Flat::Int(64)), (1, Flat::Byte(1))],
+            _ => Vec::new(),
+        };
+        let (of_type, children) = (Flat::Table(of_type), Flat::Tables(Vec::new()));
+        Flat::Table(vec![(0, Flat::Text(name)), (2, Flat::Byte(TYPES[kind])), (3, of_type), (5, children)])
+    };
+    let schema = Flat::Table(vec![(1, Flat::Tables(columns.iter().map(named).collect()))]);
+    let mut out = message(1, schema, &[]);
+    for samples in set.samples.chunks(5) {
+        let (mut body, mut buffers, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut buffer = |bytes: &[u8]| {
+            buffers.extend(little(&[body.len() as i64, bytes.len() as i64]));
+            body.extend(bytes);
+            body.resize(body.len().next_multiple_of(8), 0);
+        };
+        for (column, kind) in &columns {
+            nodes.extend(little(&[samples.len() as i64, 0]));
+            let bytes: Vec<Vec<u8>> = match *column {
+                "image" => samples.iter().map(|one| one.picture.clone()).collect(),
+                _ => samples.iter().map(|one| plain_bytes(set.value(one, column))).collect(),
+            };
+            // All values are there, so the first buffer is empty.
+            buffer(&[]);
+            if *kind > 0 {
+                let mut ends = vec![0_i32];
+                for bytes in &bytes {
+                    ends.push(ends.last().unwrap() + bytes.len() as i32);
+                }
+                buffer(&ends.iter().flat_map(|end| end.to_le_bytes()).collect::<Vec<_>>());
+            }
+            buffer(&bytes.concat());
+        }
+        let rows = Flat::Long(samples.len() as i64);
+        let batch = Flat::Table(vec![(0, rows), (1, Flat::Structs(16, nodes)), (2, Flat::Structs(16, buffers))]);
+        out.extend(message(3, batch, &body));
+    }
+    out.extend([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    put(root, "set.arrow", out);
+    "set.arrow".into()
+}
+
+/// All pixels, the sides of the array, and all labels.
+pub fn arrays(set: &Set) -> (Vec<u8>, [usize; 4], Vec<i64>) {
+    let (width, height) = set.samples[0].size;
+    let pixels = set.samples.iter().flat_map(|one| &one.pixels).copied().collect();
+    let labels = set.samples.iter().map(|one| one.class as i64).collect();
+    (pixels, [set.samples.len(), height as usize, width as usize, 3], labels)
+}
+
+fn npy_folder(set: &Set, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(set);
+    put(root, "images.npy", npy("|u1", &shape, &pixels));
+    put(root, "labels.npy", npy_i64(&labels));
+    String::new()
+}
+
+fn npz(set: &Set, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(set);
+    let files = [("images.npy".to_owned(), npy("|u1", &shape, &pixels)), ("labels.npy".to_owned(), npy_i64(&labels))];
+    put(root, "set.npz", zip(&files));
+    "set.npz".into()
+}
+
+fn safetensors(set: &Set, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(set);
+    let end = pixels.len();
+    let mut head = json!({
+        "images": {"dtype": "U8", "shape": shape, "data_offsets": [0, end]},
+        "labels": {"dtype": "I64", "shape": [labels.len()], "data_offsets": [end, end + 8 * labels.len()]},
+    })
+    .to_string();
+    while !head.len().is_multiple_of(8) {
+        head.push(' ');
+    }
+    let len = (head.len() as u64).to_le_bytes();
+    put(root, "set.safetensors", [&len, head.as_bytes(), &pixels, &little(&labels)].concat());
+    "set.safetensors".into()
+}
+
+/// The pickle of a dictionary of two tensors, as `torch.save` writes it.
+fn torch(set: &Set, root: &Path) -> String {
+    fn number(out: &mut Vec<u8>, number: usize) {
+        out.push(b'J');
+        out.extend((number as i32).to_le_bytes());
+    }
+    fn text(out: &mut Vec<u8>, text: &str) {
+        out.push(b'X');
+        out.extend((text.len() as u32).to_le_bytes());
+        out.extend(text.as_bytes());
+    }
+    fn tuple(out: &mut Vec<u8>, numbers: &[usize]) {
+        out.push(b'(');
+        numbers.iter().for_each(|side| number(out, *side));
+        out.push(b't');
+    }
+    let (pixels, shape, labels) = arrays(set);
+    let mut out = b"\x80\x02}(".to_vec();
+    for (n, (name, storage, shape)) in
+        [("images", "ByteStorage", &shape[..]), ("labels", "LongStorage", &[labels.len()])].into_iter().enumerate()
+    {
+        text(&mut out, name);
+        out.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        text(&mut out, "storage");
+        out.extend(format!("ctorch\n{storage}\n").as_bytes());
+        text(&mut out, &n.to_string());
+        text(&mut out, "cpu");
+        number(&mut out, shape.iter().product());
+        out.extend(b"tQ");
+        number(&mut out, 0);
+        tuple(&mut out, shape);
+        let strides: Vec<usize> = (1..=shape.len()).map(|axis| shape[axis..].iter().product()).collect();
+        tuple(&mut out, &strides);
+        out.extend(b"\x89ccollections\nOrderedDict\n)RtR");
+    }
+    out.extend(b"u.");
+    let files = [
+        ("set/data.pkl".to_owned(), out),
+        ("set/byteorder".to_owned(), b"little".to_vec()),
+        ("set/data/0".to_owned(), pixels),
+        ("set/data/1".to_owned(), little(&labels)),
+        ("set/version".to_owned(), b"3\n".to_vec()),
+    ];
+    put(root, "set.pt", zip(&files));
+    "set.pt".into()
+}
+
+fn coco(set: &Set, root: &Path) -> String {
+    let (mut images, mut annotations) = (Vec::new(), Vec::new());
+    for (n, one) in set.samples.iter().enumerate() {
+        let name = format!("{}.{}", one.name, one.extension);
+        put(root, &name, &one.picture);
+        images.push(json!({"id": n, "file_name": name, "width": one.size.0, "height": one.size.1}));
+        for ([left, upper, right, lower], class) in &one.boxes {
+            let bbox = [*left, *upper, right - left, lower - upper];
+            annotations.push(json!({"id": annotations.len(), "image_id": n, "category_id": 10 + class, "bbox": bbox}));
+        }
+    }
+    let categories: Vec<_> =
+        set.classes.iter().enumerate().map(|(n, name)| json!({"id": 10 + n, "name": name})).collect();
+    let set = json!({"images": images, "annotations": annotations, "categories": categories});
+    put(root, "_annotations.coco.json", set.to_string());
+    String::new()
+}
+
+fn yolo(set: &Set, root: &Path) -> String {
+    for one in &set.samples {
+        put(root, &format!("images/{}.{}", one.name, one.extension), &one.picture);
+        let line = |([left, upper, right, lower], class): &([u32; 4], usize)| {
+            let share = |numbers: u32, side: u32| f64::from(numbers) / f64::from(side);
+            let (width, height) = one.size;
+            let centre = (share(left + right, 2 * width), share(upper + lower, 2 * height));
+            format!(
+                "{class} {} {} {} {}\n",
+                centre.0,
+                centre.1,
+                share(right - left, width),
+                share(lower - upper, height)
+            )
+        };
+        put(root, &format!("labels/{}.txt", one.name), one.boxes.iter().map(line).collect::<String>());
+    }
+    let names: String = set.classes.iter().map(|name| format!("- {name}\n")).collect();
+    put(root, "data.yaml", format!("train: images\nnames:\n{names}"));
+    "data.yaml".into()
+}
+
+fn voc(set: &Set, root: &Path) -> String {
+    for one in &set.samples {
+        put(root, &format!("JPEGImages/{}.{}", one.name, one.extension), &one.picture);
+        let object = |([left, upper, right, lower], class): &([u32; 4], usize)| {
+            let (name, left, upper) = (&set.classes[*class], left + 1, upper + 1);
+            format!(
+                "<object><name>{name}</name><bndbox><xmin>{left}</xmin><ymin>{upper}</ymin><xmax>{right}</xmax>\
+                 <ymax>{lower}</ymax></bndbox></object>"
+            )
+        };
+        let objects: String = one.boxes.iter().map(object).collect();
+        let (width, height) = one.size;
+        let size = format!("<size><width>{width}</width><height>{height}</height><depth>3</depth></size>");
+        put(root, &format!("Annotations/{}.xml", one.name), format!("<annotation>{size}{objects}</annotation>"));
+    }
+    String::new()
+}

@@ -1,0 +1,166 @@
+//! Promise: a data set gives the same batches in every format and medium, whatever the options.
+//!
+//! A seed draws a data set and the options of a loader. The set is written in each format that can
+//! hold it, and opened mapped, read, and in a store. Batches, faults and resumed runs must be those of
+//! the same samples in memory, bit for bit, and keys must be those that the format promises.
+//!
+//! The same draws compare two builds of the library: one writes a digest of everything that a program
+//! can see (also paths, texts of errors, checkpoints and packed files), the other compares with it.
+//! `tests/README.md` has the commands.
+
+// Each user of these files takes its part.
+#![allow(dead_code, unreachable_pub)]
+
+mod bytes;
+mod drawn;
+mod features;
+mod formats;
+mod observe;
+mod record;
+mod store;
+mod twins;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use drawn::{Kind, One, Set};
+use formats::Format;
+use observe::Member;
+use record::{Known, Record};
+use store::Objects;
+use twins::{Counts, Place, World, draw, member};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}
+
+fn file(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from)
+}
+
+/// Formats that are read from a store by ranges. Others need a cache, which is in `warpfeed-stores`.
+const BY_RANGES: [&str; 8] = ["tar", "tar shards", "folder", "csv", "tsv", "json lines", "parquet", "coco"];
+
+/// This machine, with and without memory maps, and a store in memory.
+fn media(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
+    let path = if name.is_empty() { folder.to_owned() } else { folder.join(name) };
+    let path = path.to_str().unwrap().to_owned();
+    let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };
+    let mut all = vec![member(format, "machine", path.clone(), None, true)];
+    if format.mapped {
+        all.push(member(format, "read", path, None, false));
+    }
+    all.push(member(format, "store", url, Some(Arc::new(Objects::of(folder, "mem://set"))), true));
+    all
+}
+
+fn world() -> World<'static> {
+    let may_refuse = |place: &Place| place.medium == "store" && !BY_RANGES.contains(&place.format);
+    World { formats: formats::FORMATS.iter().chain(features::FORMATS).collect(), media: &media, may_refuse }
+}
+
+/// Draws of an ordinary run, from the seed 0.
+const DRAWS: u64 = 60;
+/// Draws of a recording.
+const RECORDED: u64 = 150;
+
+#[test]
+fn a_data_set_is_the_same_in_every_format_and_medium() {
+    let (mut counts, world) = (Counts::default(), &world());
+    if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
+        let mut known = Known::read(&path);
+        for seed in known.seeds() {
+            for (place, seen) in draw(seed, world, &mut counts) {
+                known.compare(seed, &place, &seen);
+            }
+        }
+        known.end();
+        return counts.end();
+    }
+    if let Some(path) = file("WARPFEED_TWINS_RECORD") {
+        let mut record = Record::new(&path);
+        let first = number("WARPFEED_TWINS_SEED").unwrap_or(0);
+        for seed in first..first + number("WARPFEED_TWINS_DRAWS").unwrap_or(RECORDED) {
+            for (place, seen) in draw(seed, world, &mut counts) {
+                record.add(seed, &place, &seen);
+            }
+        }
+        return counts.end();
+    }
+    let fresh = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64 >> 10;
+    match number("WARPFEED_TWINS_SEED") {
+        Some(seed) => counts.run(world, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX),
+        None => {
+            counts.run(world, 0..DRAWS, Duration::MAX);
+            let seconds = number("WARPFEED_TWINS_SECONDS").unwrap_or(5);
+            println!("fresh draws from WARPFEED_TWINS_SEED={fresh}");
+            counts.run(world, fresh..u64::MAX, Duration::from_secs(seconds));
+        }
+    }
+    counts.end();
+}
+
+/// The comparison itself: bytes of a format's files are changed.
+#[test]
+fn one_other_label_and_a_few_other_pixels_are_found() {
+    for (file, count) in [("labels.npy", 1), ("images.npy", 100)] {
+        let changed = |format: &'static Format, folder: &Path, name: &str| {
+            let mut bytes = fs::read(folder.join(file)).unwrap();
+            bytes[128..][..count].iter_mut().for_each(|byte| *byte ^= 1); // after the header
+            fs::write(folder.join(file), bytes).unwrap();
+            media(format, folder, name)
+        };
+        let formats = formats::FORMATS.iter().filter(|format| format.name == "npy").collect();
+        let world = World { formats, media: &changed, may_refuse: |place| place.medium == "store" };
+        let mut counts = Counts::default();
+        counts.run(&world, 0..40, Duration::MAX);
+        assert!(counts.found() > 0, "{file}");
+    }
+}
+
+/// The samples of `tests/fixtures/formats`: three JPEGs of each class of `datasets/mini`.
+fn of_fixtures() -> Set {
+    let listed = |folder: &Path| {
+        let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    };
+    let mini = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
+    let (mut classes, mut samples) = (Vec::new(), Vec::new());
+    for folder in listed(&mini).into_iter().filter(|path| path.is_dir()) {
+        let jpegs = listed(&folder).into_iter().filter(|path| path.extension().is_some_and(|end| end == "jpg"));
+        samples.extend(jpegs.take(3).map(|path| One {
+            name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+            class: classes.len(),
+            extension: "jpg",
+            picture: fs::read(path).unwrap(),
+            ..One::default()
+        }));
+        classes.push(folder.file_name().unwrap().to_str().unwrap().to_owned());
+    }
+    Set { kind: Kind::Labelled, classes, named: false, variant: 0, samples, target: (0, 0) }
+}
+
+/// The files of the fixtures are those of the formats' own libraries.
+#[test]
+fn the_writers_write_the_bytes_that_the_formats_own_libraries_write() {
+    let (set, fixtures) = (of_fixtures(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
+    assert_eq!(set.samples.len(), 12);
+    for (name, files) in [
+        ("recordio", &["train.rec", "train.idx"][..]),
+        ("beton", &["train.beton"]),
+        ("litdata", &["chunk-0-0.bin", "chunk-0-1.bin", "chunk-0-2.bin", "chunk-0-3.bin"]),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let format = formats::FORMATS.iter().find(|format| format.name == name).unwrap();
+        (format.write)(&set, root.path());
+        for file in files {
+            let own = fs::read(root.path().join(file.replace("train.", "set."))).unwrap();
+            assert!(own == fs::read(fixtures.join(name).join(file)).unwrap(), "{name}: {file}");
+        }
+    }
+    let npy = fs::read(fixtures.join("arrays/npy/images.npy")).unwrap();
+    assert!(bytes::npy("|u1", &[12, 24, 32, 3], &npy[128..]) == npy);
+}

@@ -1,0 +1,118 @@
+//! Digests of everything that was observed, to compare two builds.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::observe::{Seen, hash};
+use super::twins::Place;
+
+/// Writes a line for each combination.
+pub struct Record(fs::File);
+
+/// The digest of each part.
+fn digests(seen: &Seen) -> Vec<(String, String)> {
+    let of =
+        |(part, lines): (&str, Vec<String>)| (part.to_owned(), format!("{:016x}", hash(lines.join("\n").as_bytes())));
+    seen.parts().into_iter().map(of).collect()
+}
+
+fn line(seed: u64, place: &Place, seen: &Seen) -> String {
+    let parts: Vec<_> = digests(seen).iter().map(|(part, digest)| format!("{part}={digest}")).collect();
+    let state = if seen.is_refused { "refused" } else { "opened" };
+    format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.medium, parts.join(" "))
+}
+
+/// With `WARPFEED_TWINS_SHOW`, the whole text of what was observed is appended to this file.
+fn show(seed: u64, place: &Place, seen: &Seen) {
+    let Some(path) = std::env::var_os("WARPFEED_TWINS_SHOW") else { return };
+    let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
+    for (part, lines) in seen.parts() {
+        for line in lines {
+            writeln!(file, "{seed} {}, {} {part}: {line}", place.format, place.medium).unwrap();
+        }
+    }
+}
+
+impl Record {
+    pub fn new(path: &Path) -> Record {
+        Record(fs::File::create(path).unwrap())
+    }
+
+    pub fn add(&mut self, seed: u64, place: &Place, seen: &Seen) {
+        show(seed, place, seen);
+        writeln!(self.0, "{}", line(seed, place, seen)).unwrap();
+    }
+}
+
+/// What an earlier build wrote.
+pub struct Known {
+    lines: BTreeMap<(u64, String, String), String>,
+    same: u64,
+    /// Opened now, and refused before.
+    new: u64,
+    differences: Vec<String>,
+}
+
+impl Known {
+    pub fn read(path: &Path) -> Known {
+        let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let place = |line: &str| {
+            let mut words = line.split('\t').map(str::to_owned);
+            let seed = words.next().unwrap().parse().unwrap();
+            ((seed, words.next().unwrap(), words.next().unwrap()), line.to_owned())
+        };
+        Known { lines: text.lines().map(place).collect(), same: 0, new: 0, differences: Vec::new() }
+    }
+
+    pub fn seeds(&self) -> Vec<u64> {
+        let mut seeds: Vec<_> = self.lines.keys().map(|(seed, ..)| *seed).collect();
+        seeds.dedup();
+        seeds
+    }
+
+    pub fn compare(&mut self, seed: u64, place: &Place, seen: &Seen) {
+        show(seed, place, seen);
+        let Some(before) = self.lines.remove(&(seed, place.format.to_owned(), place.medium.to_owned())) else {
+            return self.differences.push(format!("seed {seed}, {} ({}): not recorded", place.format, place.medium));
+        };
+        let now = line(seed, place, seen);
+        if before == now {
+            self.same += 1;
+        } else if before.contains("\trefused\t") && !seen.is_refused {
+            self.new += 1;
+        } else {
+            let parts = |line: &str| line.split(['\t', ' ']).map(str::to_owned).collect::<Vec<_>>();
+            let (before, now) = (parts(&before), parts(&now));
+            let other = before
+                .iter()
+                .zip(&now)
+                .filter(|(before, now)| before != now)
+                .map(|(before, now)| format!("{before}, now {}", now.rsplit('=').next().unwrap_or_default()));
+            let other = other.collect::<Vec<_>>().join("; ");
+            self.differences.push(format!("seed {seed}, {} ({}): {other}", place.format, place.medium));
+        }
+    }
+
+    /// # Panics
+    /// If something differs.
+    pub fn end(mut self) {
+        for (seed, format, medium) in self.lines.keys() {
+            self.differences.push(format!("seed {seed}, {format} ({medium}): recorded, and not there now"));
+        }
+        println!(
+            "twins: {} combinations are the same, {} were refused and are opened now, {} differ",
+            self.same,
+            self.new,
+            self.differences.len()
+        );
+        let first: Vec<_> = self.differences.iter().take(20).map(String::as_str).collect();
+        assert!(
+            first.is_empty(),
+            "the first of {} differences; WARPFEED_TWINS_SHOW=FILE of both builds shows more:\n{}",
+            self.differences.len(),
+            first.join("\n")
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! One draw: the set in all formats and media, and their comparison.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpfeed::Loader;
+use warpfeed::source::{Options, Store};
+
+use super::drawn::{Choice, Random, Set};
+use super::formats::{FOLDER_WITH_MASKS, Format, MASKS, memory};
+use super::observe::{Member, Seen, observe};
+
+/// Where a set was opened.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub format: &'static str,
+    pub medium: &'static str,
+}
+
+/// Formats, and the media in which a set is opened that was written to a folder.
+pub struct World<'a> {
+    pub formats: Vec<&'static Format>,
+    /// Opens the path in the folder.
+    pub media: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
+    /// Whether a format may be refused in a medium.
+    pub may_refuse: fn(&Place) -> bool,
+}
+
+/// Number of combinations, and the differences.
+#[derive(Default)]
+pub struct Counts {
+    draws: u64,
+    combinations: u64,
+    by_format: BTreeMap<String, u64>,
+    by_option: BTreeMap<String, u64>,
+    refused: BTreeMap<String, u64>,
+    differences: Vec<String>,
+}
+
+/// The set of `format` at `path`, or at a URL of `store`.
+pub fn member(
+    format: &'static Format,
+    medium: &'static str,
+    path: String,
+    store: Option<Arc<dyn Store>>,
+    mapped: bool,
+) -> Member {
+    let masks = (format.name == FOLDER_WITH_MASKS).then_some(MASKS);
+    let (url, of_loader) = (path.clone(), store.clone());
+    let open = move || {
+        let options = Options::new().mmap(mapped).stores(scheme(&path).zip(store.clone()));
+        masks.into_iter().fold(options, Options::masks).open(&path)
+    };
+    let load = move || {
+        let loader = Loader::new(&url).stores(scheme(&url).zip(of_loader.clone()));
+        let loader = if mapped { loader } else { loader.mmap(false) };
+        masks.into_iter().fold(loader, Loader::masks)
+    };
+    Member { format: format.name, medium, open: Box::new(open), load: Box::new(load) }
+}
+
+fn scheme(url: &str) -> Option<String> {
+    Some(url.split_once("://")?.0.to_owned())
+}
+
+/// Everything of the draw `seed`, with the differences from the set in memory added to `counts`.
+pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Place, Seen)> {
+    let random = &mut Random::new(seed);
+    let set = Set::draw(random);
+    let choice = Choice::draw(random, &set);
+    let packed = random.next();
+    let folder = tempfile::Builder::new().prefix("twins-").tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    counts.draws += 1;
+    for word in choice.words(&set) {
+        *counts.by_option.entry(word).or_default() += 1;
+    }
+    let see = |member: &Member| observe(member, &choice, &mut Random::new(packed), &root);
+    let samples = Arc::new(memory(&set));
+    let (open, load) = (samples.clone(), samples);
+    let expected = see(&Member {
+        format: "memory",
+        medium: "machine",
+        open: Box::new(move || Ok(open.clone())),
+        load: Box::new(move || Loader::source(load.clone())),
+    });
+    let mut all = vec![];
+    if let Some(difference) = resumed_otherwise(&expected) {
+        counts.differences.push(format!("seed {seed}: {difference}\n    {choice:?}"));
+    }
+    let mut told = false;
+    for format in world.formats.iter().filter(|format| (format.holds)(&set)) {
+        let folder = root.join(format.name.replace(' ', "-"));
+        fs::create_dir(&folder).unwrap();
+        let name = (format.write)(&set, &folder);
+        for member in (world.media)(format, &folder, &name) {
+            let found = see(&member);
+            let place = Place { format: member.format, medium: member.medium };
+            let words = format!("{}, {}", place.format, place.medium);
+            counts.combinations += 1;
+            if found.is_refused && (world.may_refuse)(&place) {
+                *counts.refused.entry(words).or_default() += 1;
+            } else {
+                *counts.by_format.entry(words).or_default() += 1;
+                if let Some(difference) = difference(&set, format, &expected, &found) {
+                    // The first difference of a draw says what it is, the others where else.
+                    let what = if told { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
+                    told = true;
+                    counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.medium));
+                }
+            }
+            all.push((place, found));
+        }
+    }
+    all.push((Place { format: "memory", medium: "machine" }, expected));
+    all
+}
+
+/// The difference between a run and the same run that was stopped and resumed. Failing runs count
+/// faults anew.
+fn resumed_otherwise(seen: &Seen) -> Option<String> {
+    let batches = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()
+    };
+    let (whole, resumed) = (batches(&seen.batches), batches(&seen.resumed));
+    let failed = whole.iter().chain(&resumed).any(|line| line.starts_with("error "));
+    (!failed && whole != resumed).then(|| format!("resumed otherwise:\n    {whole:?}\n    {resumed:?}"))
+}
+
+/// The first difference from the set in memory, if there is one.
+fn difference(set: &Set, format: &Format, expected: &Seen, found: &Seen) -> Option<String> {
+    if found.is_refused {
+        return Some(format!("refused: {}", found.opened[0]));
+    }
+    for (part, expected, found) in [
+        ("batches", &expected.batches, &found.batches),
+        ("resumed batches", &expected.resumed, &found.resumed),
+        ("faults", &expected.faults, &found.faults),
+    ] {
+        let lines = expected.len().max(found.len());
+        if let Some(line) = (0..lines).find(|&line| expected.get(line) != found.get(line)) {
+            let (expected, found) = (expected.get(line), found.get(line));
+            return Some(format!("{part}, line {line}:\n    expected {expected:?}\n    found    {found:?}"));
+        }
+    }
+    if set.named && found.classes != set.classes {
+        return Some(format!("the classes {:?}, not {:?}", found.classes, set.classes));
+    }
+    let wrong = found.keys.iter().flatten().find(|(id, key)| *key != (format.key)(set, *id as usize));
+    wrong.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(set, *id as usize)))
+}
+
+impl Counts {
+    pub fn run(&mut self, world: &World<'_>, seeds: Range<u64>, length: Duration) {
+        let start = Instant::now();
+        for seed in seeds {
+            if start.elapsed() >= length || self.differences.len() >= 200 {
+                return;
+            }
+            draw(seed, world, self);
+        }
+    }
+
+    /// Number of differences.
+    pub fn found(&self) -> usize {
+        self.differences.len()
+    }
+
+    /// # Panics
+    /// If something differs.
+    pub fn end(&self) {
+        println!("{self}");
+        assert!(self.draws > 0 && self.combinations > self.draws);
+        let first: Vec<_> = self.differences.iter().take(60).map(String::as_str).collect();
+        assert!(
+            first.is_empty(),
+            "{} differences; WARPFEED_TWINS_SEED=seed repeats one:\n{}",
+            self.differences.len(),
+            first.join("\n")
+        );
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "twins: {} combinations in {} draws", self.combinations, self.draws)?;
+        let of = |all: &BTreeMap<String, u64>| {
+            all.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
+        };
+        writeln!(f, "formats and media: {}", of(&self.by_format))?;
+        writeln!(f, "options: {}", of(&self.by_option))?;
+        write!(f, "refused without a cache: {}", of(&self.refused))
+    }
+}
