@@ -279,10 +279,10 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let first = match begin {
             Begin::At(batch) => *batch,
             Begin::Resumed => {
+                // Saving and opening read some samples, whose faults are not those of batches.
+                schedule.calm.store(true, Ordering::Relaxed);
                 let saved = batches.checkpoint();
                 drop(batches);
-                // Opening reads some samples, whose faults are not those of batches.
-                schedule.calm.store(true, Ordering::Relaxed);
                 batches = schedule.loader().resume(saved).host().unwrap();
                 schedule.calm.store(false, Ordering::Relaxed);
                 // Batches of the loader before do not take its slots.

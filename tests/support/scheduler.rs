@@ -470,7 +470,7 @@ pub fn step() {
     }
 }
 
-fn woken(me: usize) {
+fn step_after_waking(me: usize) {
     let next = Held::new().after(me, Step::Wake);
     hand_over(me, next);
 }
@@ -532,7 +532,7 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
                 let meant = |on| matches!(on, On::Futex { address, bits: of } if address == a && of & bits != 0);
                 let woken = Held::new().wake(meant, c);
                 if let Some(me) = me {
-                    woken(me);
+                    step_after_waking(me);
                 }
                 if woken == c {
                     return woken as c_long;
@@ -682,7 +682,7 @@ unsafe extern "C" fn pthread_create(
         }
         failed
     });
-    woken(me);
+    step_after_waking(me);
     failed
 }
 

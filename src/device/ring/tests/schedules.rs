@@ -124,7 +124,7 @@ fn the_order_of_threads_shows_each_missing_wait() {
         (Mistake::EarlyReturn, 0),
         (Mistake::EarlyReturn, 1),
     ] {
-        let found = scheduler::explore(0..200, |seed| {
+        let found = scheduler::explore(0..500, |seed| {
             let [_, torn] = run(&Drawn { what, ..Drawn::new(seed) }, mistake);
             [u64::from(torn > 0)]
         });
