@@ -179,7 +179,7 @@ impl Fields {
             return Err(Error::config(format!("{images} images per sample; at most {MAX_IMAGES} are possible")));
         }
         if arrays.is_empty() && made.members().next().is_none() {
-            return Err(Error::config("every field is left out; a batch needs at least one, so leave fewer out with without"));
+            return Err(Error::config("every field is left out by without; a batch needs at least one"));
         }
         // A mixed image is written when the batch is full, so its effects on values wait until
         // then.

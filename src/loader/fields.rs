@@ -190,7 +190,7 @@ impl Loader {
         for name in &self.without {
             let Some(place) = fields.iter().position(|(field, _)| field == name) else {
                 if name == "image" && !self.views.is_empty() {
-                    return Err(Error::config("without(\"image\") and views: views replace the image; leave without out"));
+                    return Err(Error::config("without(\"image\") and views: views replace the image already"));
                 }
                 return Err(Error::config(format!(
                     "without({name:?}): the default fields are \"image\" and \"label\", and each can be removed once"
