@@ -102,13 +102,13 @@ fn a_data_set_is_the_same_in_every_format_and_medium() {
     counts.end();
 }
 
-/// The comparison itself: bytes of a format's files are changed.
+/// The comparison itself: a format's file gets another label, or all its pixels change.
 #[test]
-fn one_other_label_and_a_few_other_pixels_are_found() {
-    for (file, count) in [("labels.npy", 1), ("images.npy", 100)] {
+fn another_label_and_other_pixels_are_found() {
+    for (file, count) in [("labels.npy", 1), ("images.npy", usize::MAX)] {
         let changed = |format: &'static Format, folder: &Path, name: &str| {
             let mut bytes = fs::read(folder.join(file)).unwrap();
-            bytes[128..][..count].iter_mut().for_each(|byte| *byte ^= 1); // after the header
+            bytes[128..].iter_mut().take(count).for_each(|byte| *byte ^= 1); // after the header
             fs::write(folder.join(file), bytes).unwrap();
             media(format, folder, name)
         };

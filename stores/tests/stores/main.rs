@@ -15,4 +15,5 @@ mod listings;
 mod outage;
 mod requests;
 mod server;
+mod twins;
 mod uploads;

@@ -1,0 +1,91 @@
+//! Promise: a data set gives the same batches in every format from a server and through the cache,
+//! whatever the options. The draws are those of `tests/twins`.
+#![allow(dead_code, unreachable_pub)] // each user of these files takes its part
+
+#[path = "../../../tests/twins/bytes.rs"]
+mod bytes;
+#[path = "../../../tests/twins/drawn.rs"]
+mod drawn;
+#[path = "../../../tests/twins/formats.rs"]
+mod formats;
+#[path = "../../../tests/twins/observe.rs"]
+mod observe;
+#[path = "../../../tests/twins/store.rs"]
+mod store;
+#[path = "../../../tests/twins/twins.rs"]
+mod twins;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::process::own_process;
+use crate::support::Server;
+use formats::Format;
+use observe::Member;
+use store::Objects;
+use twins::{Counts, Place, World, member};
+use warpfeed_stores::Cache;
+
+/// Formats that are read by ranges. Others come to the cache as whole files.
+const BY_RANGES: [&str; 7] = ["tar", "tar shards", "folder", "csv", "tsv", "json lines", "coco"];
+
+/// Draws of an ordinary run.
+const DRAWS: u64 = 12;
+
+/// Puts the files below `folder` on the server.
+fn upload(server: &Server, folder: &Path, path: &str) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        let path = format!("{path}/{}", file.file_name().unwrap().to_str().unwrap());
+        if file.is_dir() { upload(server, &file, &path) } else { server.put(&path, fs::read(&file).unwrap()) }
+    }
+}
+
+#[test]
+fn a_data_set_is_the_same_from_a_server_and_through_the_cache() {
+    own_process!(a_data_set_is_the_same_from_a_server_and_through_the_cache);
+    let (server, _) = Server::start_for_urls();
+    let of_urls = |scheme: &str| warpfeed_stores::all().into_iter().find(|(name, _)| *name == scheme).unwrap().1;
+    // Each set has a URL of its own, because a cache may know an earlier one by its URL.
+    let number = std::cell::Cell::new(0);
+    let media = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
+        number.set(number.get() + 1);
+        let set = format!("set-{}", number.get());
+        let url = |root: &str| if name.is_empty() { format!("{root}/{set}") } else { format!("{root}/{set}/{name}") };
+        let objects = Arc::new(Objects::of(folder, &format!("mem://{set}")));
+        let kept = folder.with_extension("cache");
+        let in_memory = || Some(Cache::open(&kept, 1 << 30).unwrap().store(objects.clone()));
+        let mem = if name.is_empty() { format!("mem://{set}") } else { format!("mem://{set}/{name}") };
+        let mut all = vec![
+            member(format, "cache", mem.clone(), in_memory(), true),
+            // Now the folder has everything.
+            member(format, "cache, again", mem.clone(), in_memory(), true),
+        ];
+        if BY_RANGES.contains(&format.name) {
+            let small = Cache::open(folder.with_extension("small"), 3_000).unwrap().store(objects);
+            all.push(member(format, "small cache", mem, Some(small), true));
+            // The server of the tests does not decode the spaces in the names of class folders.
+            if format.name != "folder" {
+                upload(&server, folder, &format!("/bucket/{set}"));
+                all.push(member(format, "server", url("s3://bucket"), Some(of_urls("s3")), true));
+            }
+        }
+        all
+    };
+    let may_refuse = |place: &Place| place.format == formats::FOLDER_WITH_MASKS;
+    let world = World { formats: formats::FORMATS.iter().collect(), media: &media, may_refuse };
+    let mut counts = Counts::default();
+    let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    if let Some(seed) = variable("WARPFEED_TWINS_SEED") {
+        counts.run(&world, seed..seed + variable("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX);
+    } else {
+        counts.run(&world, 0..DRAWS, Duration::MAX);
+        if let Some(seconds) = variable("WARPFEED_TWINS_SECONDS") {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+            counts.run(&world, now.as_secs()..u64::MAX, Duration::from_secs(seconds));
+        }
+    }
+    counts.end();
+}
