@@ -4,7 +4,7 @@
 //! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -352,7 +352,8 @@ impl std::error::Error for Error {
 
 /// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
 /// reported the panic by then. A panic whose payload is an [`Error`] becomes that error: it is how
-/// an order, which returns only numbers, reports one.
+/// an order, which returns only numbers, and
+/// memory that has run out are reported.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
     // before they are read again.
@@ -369,6 +370,27 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
         });
         Err(Error::new(ErrorKind::Panic, text))
     })
+}
+
+/// Makes room for `more` further elements. All memory whose size depends on data or options is
+/// allocated like this, because an allocation that cannot fail ends the process.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if there is no memory.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
+    vec.try_reserve(more).map_err(|_| {
+        let bytes = more.saturating_mul(size_of::<T>());
+        Error::new(ErrorKind::Memory, format!("no memory for {bytes} bytes"))
+    })
+}
+
+/// Like [`Vec::resize`]. If there is no memory, raises the error of [`reserve`] as a panic, which no
+/// hook reports and [`guarded`] turns into the error again. Every sample is processed inside it.
+pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
+    if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
+        resume_unwind(Box::new(e));
+    }
+    vec.resize(len, value);
 }
 
 /// Puts the place of a panic before its message. Other errors do not change.

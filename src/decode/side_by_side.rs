@@ -8,7 +8,7 @@ use crate::decode::jpeg::{Backend, Blocks, KEPT_BYTES, Machine, Opened, Refusal,
 use crate::decode::orientation::Orientation;
 use crate::decode::picture::Header;
 use crate::decode::{Job, Picture, Pixels, Rect};
-use crate::error::Result;
+use crate::error::{Result, resize};
 
 /// State with which a thread decodes. Its memory is reused from group to group.
 pub(super) struct Group {
@@ -210,7 +210,7 @@ impl Flight {
     fn make_room(&mut self, region: Rect, out: &mut Pixels) {
         let rgb = out.reset(region.size());
         if !self.orientation.is_upright() {
-            self.stored.resize(rgb.len(), 0);
+            resize(&mut self.stored, rgb.len(), 0);
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::slashes::slashed;
 use super::tree::Tree;
+use super::file::is_file;
 use crate::error::{Error, Result};
 use crate::format;
 
@@ -217,7 +218,7 @@ pub(super) fn records_in(folder: &Path) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
         let path = entry.map_err(|e| Error::io(folder, &e))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.starts_with('.') && is_records_name(&name) && path.is_file() {
+        if !name.starts_with('.') && is_records_name(&name) && is_file(&path)? {
             files.push(path);
         }
     }

@@ -19,6 +19,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::file::is_file;
 use crate::error::{Error, Result};
 
 /// Usual names of splits, and the parts of names that mean them.
@@ -185,7 +186,7 @@ pub(super) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
         let path = entry.map_err(|e| Error::io(folder, &e))?.path();
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|end| end.eq_ignore_ascii_case(extension)) && path.is_file() {
+        if !hidden && path.extension().is_some_and(|end| end.eq_ignore_ascii_case(extension)) && is_file(&path)? {
             files.push(path);
         }
     }

@@ -11,7 +11,7 @@ use super::huffman::Lookup;
 use super::markers::is_closed;
 use super::scan::{Mode, State};
 use crate::decode::Size;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 
 /// Reported for a file that lacks only its last marker.
 pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
@@ -173,10 +173,8 @@ impl Coefficients {
             if plane.data.capacity() < coefficients {
                 // Growing the vector might take twice the memory that is needed.
                 plane.data = Vec::new();
-                plane.data = vec![0; coefficients];
-            } else {
-                plane.data.resize(coefficients, 0);
             }
+            resize(&mut plane.data, coefficients, 0);
             plane.missing = [-1; 64];
         }
         Ok(())

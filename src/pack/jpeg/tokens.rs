@@ -10,7 +10,7 @@ use crate::decode::jpeg::header::{Component, Frame, Header, NATURAL};
 use crate::decode::jpeg::huffman::{Lookup, extend};
 use crate::decode::jpeg::markers::is_closed;
 use crate::decode::jpeg::scan::{AC_SIZE, DC_SIZE};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 
 /// Number of table pairs: one for the first and the black component, one for the others.
 pub(super) const GROUPS: usize = 2;
@@ -215,13 +215,15 @@ impl Tokens {
         self.list.push((code as u32) << 16 | bits);
     }
 
-    /// Adds the DC coefficient `value` of component `i` as its difference from `last`.
+    /// Begins a block: adds the DC coefficient `value` of component `i` as its difference from `last`.
     fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
             return Err(Error::decode(format!("jpeg DC coefficient {value} follows {last}: more than {DC_SIZE} bits")));
         }
         *last = value;
+        // For all symbols of the block.
+        reserve(&mut self.list, 1 + 64)?;
         self.push(table_start(false, group(i)) + usize::from(size), bits);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::source::options::Options;
 use crate::source::record::{Found, Named, Part, Rows, Survey, Wanted, is_label};
 use crate::source::splits::files_in;
 #[cfg(feature = "hdf5")]
+use crate::source::file::is_folder;
 use crate::source::{Follow, Lookahead, Place};
 use crate::source::{Sample, Source, pixels};
 
@@ -212,14 +213,15 @@ fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(
 fn load(path: &Path, kind: &str, mapped: bool, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
     let open = |path: &Path| HeldFile::open(path, mapped).map(|(file, _)| Arc::new(file));
     if kind == "npy" {
-        let paths = if path.is_dir() { files_in(path, "npy")? } else { vec![path.to_owned()] };
+        let is_folder = is_folder(path)?;
+        let paths = if is_folder { files_in(path, "npy")? } else { vec![path.to_owned()] };
         if paths.is_empty() {
             return Err(Error::in_source("no .npy files in this folder"));
         }
         let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let names: Vec<String> = paths.iter().map(stem).collect();
         // The name of a single file says nothing about splits.
-        let chosen = if path.is_dir() { choose(&names)? } else { vec![(0, names[0].clone())] };
+        let chosen = if is_folder { choose(&names)? } else { vec![(0, names[0].clone())] };
         let (mut files, mut columns) = (Vec::new(), Vec::new());
         for (place, name) in chosen {
             let file = open(&paths[place])?;

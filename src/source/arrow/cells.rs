@@ -8,7 +8,7 @@ use half::f16;
 
 use super::schema::{Field, Kind};
 use super::stream::Batch;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::source::Value;
 use crate::source::held::{Held, HeldFile};
 use crate::source::record::{Found, Part};
@@ -373,7 +373,9 @@ impl<'a> Rows<'a, '_> {
             }
             Held::Read(medium) => {
                 let load = |range: Range<u64>| {
-                    let mut bytes = vec![0; (range.end - range.start) as usize];
+                    let (mut bytes, len) = (Vec::new(), (range.end - range.start) as usize);
+                    reserve(&mut bytes, len)?;
+                    bytes.resize(len, 0);
                     medium.read_ranges(&mut [(range.start, &mut bytes)])?;
                     Ok(bytes)
                 };

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::index;
 use super::masks::Masks;
 use super::names::Names;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::format::{self, Format};
 use crate::source::file::{self, FIRST_READ, read_whole};
 use crate::source::options::Options;
@@ -118,7 +118,9 @@ impl Source for Folder {
         // afterwards.
         let full = self.root.len() + path.len();
         if scratch.len() < full {
-            scratch.resize(FIRST_READ.max(full), 0);
+            let longer = FIRST_READ.max(full);
+            reserve(scratch, longer - scratch.len()).map_err(|e| e.at_path(format!("{}{path}", self.root)))?;
+            scratch.resize(longer, 0);
         }
         scratch[..self.root.len()].copy_from_slice(self.root.as_bytes());
         scratch[self.root.len()..full].copy_from_slice(path.as_bytes());

@@ -1,3 +1,4 @@
+use crate::error::resize;
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record};
 
@@ -48,7 +49,8 @@ impl Scratch {
     /// Copies `image`, and returns the copy and a row of `length` floats.
     pub(super) fn copy_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
         self.copy_of(image);
-        self.row.resize(length.max(self.row.len()), 0.0);
+        let longer = length.max(self.row.len());
+        resize(&mut self.row, longer, 0.0);
         (&self.copy, &mut self.row[..length])
     }
 }
