@@ -99,7 +99,9 @@ pub(super) fn open(path: impl AsRef<Path>) -> Result<File> {
 fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => Ok(None),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => {
+            Ok(None)
+        }
         #[cfg(unix)]
         Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENAMETOOLONG)) => Ok(None),
         Err(e) => Err(error::Error::io(path, &e)),

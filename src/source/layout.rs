@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::file::is_file;
 use super::slashes::slashed;
 use super::tree::Tree;
-use super::file::is_file;
 use crate::error::{Error, Result};
 use crate::format;
 

@@ -133,7 +133,8 @@ fn functions(trace: &str) -> String {
     let mut shown: Vec<&str> = names.iter().filter(own).take(4).copied().collect();
     let below = names.iter().take_while(|name| !name.contains("warpfeed"));
     let other = |name: &&&str| {
-        !["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon"].iter().any(|std| name.starts_with(std))
+        let std = ["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon"];
+        !std.iter().any(|std| name.starts_with(std))
     };
     if let Some(other) = below.filter(other).last() {
         shown.insert(0, other);
@@ -205,12 +206,7 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
     let usize = |number: i64| number as usize;
     Done {
         result: if good { Ok(text) } else { Err(text) },
-        left: Left {
-            threads: usize(left[0]),
-            descriptors: usize(left[1]),
-            maps: usize(left[2]),
-            allocations: left[3],
-        },
+        left: Left { threads: usize(left[0]), descriptors: usize(left[1]), maps: usize(left[2]), allocations: left[3] },
         panics,
         calls: calls.iter().copied().map(usize).collect(),
     }
@@ -232,10 +228,8 @@ fn child_process(to: File, fails: Option<(Kind, usize)>, run: impl FnOnce() -> R
         Err(text) => ("bad", text),
     };
     let panics = PANICS.lock().unwrap().clone();
-    let message = format!(
-        "done\0{word}\0{text}\0{panics}\0{threads} {descriptors} {maps} {allocations} {}\0",
-        calls.join(" ")
-    );
+    let message =
+        format!("done\0{word}\0{text}\0{panics}\0{threads} {descriptors} {maps} {allocations} {}\0", calls.join(" "));
     let _ = PARENT.lock().unwrap().as_mut().unwrap().write_all(message.as_bytes());
     // SAFETY: ends the process, without what the parent has registered for its own end.
     unsafe { libc::_exit(0) }

@@ -39,8 +39,10 @@ pub(crate) enum Kind {
     Write,
     /// A write takes half of the bytes. This is no failure.
     ShortWrite,
-    /// `fsync` and `msync`: `EIO`
+    /// `fsync` of a file: `EIO`. It must not go unnoticed.
     Sync,
+    /// `fsync` of a folder: `EIO`
+    SyncFolder,
     /// The length of a file: `ENOSPC`
     Length,
     /// `rename` and `link`: `EIO`
@@ -56,7 +58,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 17] = [
+    pub(crate) const ALL: [Kind; 18] = [
         Kind::Allocation,
         Kind::Map,
         Kind::Pages,
@@ -68,6 +70,7 @@ impl Kind {
         Kind::Write,
         Kind::ShortWrite,
         Kind::Sync,
+        Kind::SyncFolder,
         Kind::Length,
         Kind::Rename,
         Kind::Remove,
@@ -178,7 +181,10 @@ fn next(cache: &AtomicUsize, name: &CStr) -> usize {
 /// Defines functions that count as a kind. `short` is the number of bytes, for kinds that may take
 /// fewer.
 macro_rules! calls {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, if $kind:expr, else $failed:expr $(, short $bytes:ident: $short:expr)?;)*) => {$(
+    ($(
+        fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty,
+        if $kind:expr, else $failed:expr $(, short $bytes:ident: $short:expr)?;
+    )*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -188,7 +194,8 @@ macro_rules! calls {
                 return failed(kind);
             }
             $(let $bytes = if $bytes > 1 && fails($short) { $bytes / 2 } else { $bytes };)?
-            let next = next(&NEXT, const { match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) { Ok(name) => name, Err(_) => panic!() } });
+            let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
+            let next = next(&NEXT, name.expect("one zero, at its end"));
             // SAFETY: invariant 1.
             let next: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(next) };
             // SAFETY: as the caller of this function promises.
@@ -197,8 +204,6 @@ macro_rules! calls {
     )*};
 }
 
-/// The other half of a call to a file: pipes and sockets of the test's own processes are not
-/// counted.
 fn number(kind: Kind) -> isize {
     failure(kind) as isize
 }
@@ -222,6 +227,15 @@ fn unlocks(operation: c_int) -> Option<Kind> {
     (operation & libc::LOCK_UN == 0).then_some(Kind::Lock)
 }
 
+fn syncs(file: c_int) -> Option<Kind> {
+    // SAFETY: zeros are a value, and there is room for it.
+    let is_folder = ignored(|| unsafe {
+        let mut found: libc::stat = std::mem::zeroed();
+        libc::fstat(file, &mut found) == 0 && found.st_mode & libc::S_IFMT == libc::S_IFDIR
+    });
+    Some(if is_folder { Kind::SyncFolder } else { Kind::Sync })
+}
+
 fn maps(file: c_int) -> Option<Kind> {
     (file >= 0).then_some(Kind::Map)
 }
@@ -233,16 +247,20 @@ fn populates(advice: c_int) -> Option<Kind> {
 calls! {
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, if Some(Kind::Open), else failure;
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, if Some(Kind::Open), else failure;
-    fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int, if Some(Kind::Open), else failure;
-    fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int, if Some(Kind::Open), else failure;
+    fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int,
+        if Some(Kind::Open), else failure;
+    fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int,
+        if Some(Kind::Open), else failure;
 
     fn fstat(file: c_int, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
     fn fstat64(file: c_int, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
     fn stat(path: *const c_char, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
     fn stat64(path: *const c_char, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
     fn lstat64(path: *const c_char, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
-    fn fstatat64(folder: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int, if Some(Kind::Metadata), else failure;
-    fn statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
+    fn fstatat64(folder: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int,
+        if Some(Kind::Metadata), else failure;
+    fn statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) -> c_int,
+        if Some(Kind::Metadata), else failure;
     fn fstatfs(file: c_int, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
     fn access(path: *const c_char, mode: c_int) -> c_int, if Some(Kind::Metadata), else failure;
     fn readlink(path: *const c_char, to: *mut c_char, bytes: usize) -> isize, if Some(Kind::Metadata), else number;
@@ -252,20 +270,27 @@ calls! {
     fn fdopendir(file: c_int) -> *mut c_void, if Some(Kind::Listing), else nothing;
     fn readdir64(folder: *mut c_void) -> *mut c_void, if Some(Kind::Listing), else nothing;
 
-    fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize, if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
-    fn pread(file: c_int, to: *mut c_void, bytes: usize, at: i64) -> isize, if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
-    fn pread64(file: c_int, to: *mut c_void, bytes: usize, at: i64) -> isize, if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+    fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+    fn pread(file: c_int, to: *mut c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+    fn pread64(file: c_int, to: *mut c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
     fn readv(file: c_int, to: *const c_void, count: c_int) -> isize, if Some(Kind::Read), else number;
-    fn copy_file_range(from: c_int, at: *mut i64, to: c_int, offset: *mut i64, bytes: usize, flags: c_uint) -> isize, if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+    fn copy_file_range(from: c_int, at: *mut i64, to: c_int, offset: *mut i64, bytes: usize, flags: c_uint) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
 
-    fn write(file: c_int, from: *const c_void, bytes: usize) -> isize, if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
-    fn pwrite(file: c_int, from: *const c_void, bytes: usize, at: i64) -> isize, if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
-    fn pwrite64(file: c_int, from: *const c_void, bytes: usize, at: i64) -> isize, if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
+    fn write(file: c_int, from: *const c_void, bytes: usize) -> isize,
+        if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
+    fn pwrite(file: c_int, from: *const c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
+    fn pwrite64(file: c_int, from: *const c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
     fn writev(file: c_int, from: *const c_void, count: c_int) -> isize, if Some(Kind::Write), else number;
     fn pwritev(file: c_int, from: *const c_void, count: c_int, at: i64) -> isize, if Some(Kind::Write), else number;
 
-    fn fsync(file: c_int) -> c_int, if Some(Kind::Sync), else failure;
-    fn fdatasync(file: c_int) -> c_int, if Some(Kind::Sync), else failure;
+    fn fsync(file: c_int) -> c_int, if syncs(file), else failure;
+    fn fdatasync(file: c_int) -> c_int, if syncs(file), else failure;
     fn msync(from: *mut c_void, bytes: usize, flags: c_int) -> c_int, if Some(Kind::Sync), else failure;
 
     fn ftruncate(file: c_int, bytes: i64) -> c_int, if Some(Kind::Length), else failure;
@@ -273,7 +298,8 @@ calls! {
 
     fn rename(from: *const c_char, to: *const c_char) -> c_int, if Some(Kind::Rename), else failure;
     fn link(from: *const c_char, to: *const c_char) -> c_int, if Some(Kind::Rename), else failure;
-    fn linkat(folder: c_int, from: *const c_char, other: c_int, to: *const c_char, flags: c_int) -> c_int, if Some(Kind::Rename), else failure;
+    fn linkat(folder: c_int, from: *const c_char, other: c_int, to: *const c_char, flags: c_int) -> c_int,
+        if Some(Kind::Rename), else failure;
 
     fn unlink(path: *const c_char) -> c_int, if Some(Kind::Remove), else failure;
     fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int, if Some(Kind::Remove), else failure;
@@ -284,11 +310,14 @@ calls! {
     fn fcntl(file: c_int, command: c_int, argument: usize) -> c_int, if lock(command), else failure;
     fn fcntl64(file: c_int, command: c_int, argument: usize) -> c_int, if lock(command), else failure;
 
-    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64) -> *mut c_void, if maps(file), else place;
-    fn mmap64(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64) -> *mut c_void, if maps(file), else place;
+    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64) -> *mut c_void,
+        if maps(file), else place;
+    fn mmap64(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64) -> *mut c_void,
+        if maps(file), else place;
     fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int, if populates(advice), else failure;
 
-    fn pthread_create(thread: *mut c_long, attributes: *const c_void, run: *mut c_void, with: *mut c_void) -> c_int, if Some(Kind::Thread), else |kind| kind.code();
+    fn pthread_create(thread: *mut c_long, attributes: *const c_void, run: *mut c_void, with: *mut c_void) -> c_int,
+        if Some(Kind::Thread), else |kind| kind.code();
 }
 
 struct Counting;

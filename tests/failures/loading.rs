@@ -148,8 +148,8 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_nth_failure_of_a_loader() {
-    own_process!(the_nth_failure_of_a_loader);
+fn a_call_that_fails_gives_an_error_with_a_place_or_the_same_batches() {
+    own_process!(a_call_that_fails_gives_an_error_with_a_place_or_the_same_batches);
     let _alone = alone();
     let data = Data::new();
     let open = |name: &str| Ok(loader(&data.path(name)).retries(0));
@@ -174,8 +174,8 @@ fn the_nth_failure_of_a_loader() {
 }
 
 #[test]
-fn the_nth_failure_of_a_loader_of_another_librarys_format() {
-    own_process!(the_nth_failure_of_a_loader_of_another_librarys_format);
+fn a_call_that_fails_gives_an_error_or_the_same_batches_in_every_format() {
+    own_process!(a_call_that_fails_gives_an_error_or_the_same_batches_in_every_format);
     let _alone = alone();
     let open = |name: &str| Ok(loader(&fixture(name)).retries(0));
     sweep(&[

@@ -45,7 +45,8 @@ fn twice(
     let Err(e) = packed else {
         let text = listed(folder);
         // A lock file that could not be removed is locked by nobody, and the next run takes it.
-        let without: String = text.lines().filter(|l| !l.contains(".lock.partial ")).map(|l| format!("{l}\n")).collect();
+        let lines = text.lines().filter(|line| !line.contains(".lock.partial "));
+        let without: String = lines.map(|line| format!("{line}\n")).collect();
         return Ok(if expected == Some(&without) { without } else { text });
     };
     if !names_a_place(&e) {
@@ -67,8 +68,8 @@ fn twice(
 }
 
 #[test]
-fn the_nth_failure_of_packing() {
-    own_process!(the_nth_failure_of_packing);
+fn a_call_that_fails_leaves_nothing_incomplete_under_a_final_name() {
+    own_process!(a_call_that_fails_leaves_nothing_incomplete_under_a_final_name);
     let _alone = alone();
     let data = Data::new();
     let folder = data.path("folder");

@@ -12,8 +12,8 @@ use super::layout::{Layout, MOST_PARTS, Window};
 use super::opened::Opened;
 use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
-use crate::error::resize;
 use crate::decode::Rect;
+use crate::error::resize;
 
 /// Number of blocks of coefficients in a band, if its rows are short enough: 256 KiB, which stay in
 /// the L2 cache until they are rendered.

@@ -488,8 +488,7 @@ fn decoder_with(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> D
 fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Result<Decoder<Held<Sim>>> {
     let options = Decoder::builder().batch_size(8).workers(2).augment(Augment::eval(40, 36));
     let (loader, requests) = with(options).loader()?;
-    let OnDevice { ring, shared, .. } =
-        loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream()?, Memory::heap)?;
+    let OnDevice { ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream()?, Memory::heap)?;
     Decoder::new(requests, Batches::new(ring, &shared))
 }
 

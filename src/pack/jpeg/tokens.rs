@@ -108,7 +108,8 @@ impl Tokens {
     /// Reads one sequential scan of all components, symbol by symbol.
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
         let named = |cause: &str| Error::decode(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
-        let mut tables = Vec::with_capacity(4);
+        let mut tables = Vec::new();
+        reserve(&mut tables, 4)?;
         for c in header.scan.components() {
             let dc = header.huffman(bytes, false, c.dc).map_err(|e| named(&e))?;
             let ac = header.huffman(bytes, true, c.ac).map_err(|e| named(&e))?;

@@ -13,13 +13,13 @@ use super::hdf5;
 use super::{numpy, safetensors, splits, torch};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
+use crate::source::file::is_folder;
+#[cfg(feature = "hdf5")]
 use crate::source::grants::Grant;
 use crate::source::held::{HeldFile, are_unchanged};
 use crate::source::options::Options;
 use crate::source::record::{Found, Named, Part, Rows, Survey, Wanted, is_label};
 use crate::source::splits::files_in;
-#[cfg(feature = "hdf5")]
-use crate::source::file::is_folder;
 use crate::source::{Follow, Lookahead, Place};
 use crate::source::{Sample, Source, pixels};
 

@@ -1,5 +1,5 @@
-use crate::error::resize;
 use crate::decode::Rect;
+use crate::error::resize;
 use crate::transform::{ImageMut, Record};
 
 /// An effect on the `u8` image.

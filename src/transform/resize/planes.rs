@@ -1,8 +1,8 @@
 //! Crop, bilinear resize and flip of 32-bit floats, of any number of channels.
 
 use super::axis::{Axis, Key};
-use crate::error::resize;
 use crate::decode::Rect;
+use crate::error::resize;
 use crate::transform::filter::Resampling;
 use crate::transform::{Filter, Plan};
 

@@ -34,7 +34,11 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
         let mut missed = 0;
         for n in 0.. {
             let sim = Sim::new(Mistake::None, 0);
-            if lasts { sim.fail_after(n) } else { sim.fail_once_after(n) }
+            if lasts {
+                sim.fail_after(n)
+            } else {
+                sim.fail_once_after(n)
+            }
             let (batches, errors) = run(&sim);
             let whole = batches.iter().zip(&expected).all(|(found, expected)| found.is_empty() || found == expected);
             let failed = sim.first_failure();
@@ -64,7 +68,8 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
 /// Runs an epoch, and asks for another one after it.
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
-    let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream, Memory::heap));
+    let opened =
+        sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream, Memory::heap));
     let mut on = match opened {
         Ok(on) => on,
         Err(e) => return (batches, vec![e]),
@@ -91,7 +96,8 @@ fn every_call_of_the_driver_fails_once_while_batches_are_prepared() {
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         for dtype in [Dtype::U8, Dtype::F32] {
             let samples = pictures[..12].iter().zip(0..);
-            let samples = samples.map(|(bytes, n)| OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(n));
+            let samples =
+                samples.map(|(bytes, n)| OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(n));
             let run = |sim: &Sim| {
                 let source = Watched(Samples::new(samples.clone().collect()), token.clone());
                 let loader = Loader::source(source).batch_size(4).workers(2).prefetch(2).augment(Augment::train(24));
