@@ -4,7 +4,7 @@
 //! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -120,7 +120,8 @@ impl Error {
     /// What is wrong with a JPEG. This is not an `impl From`: with a second conversion into this
     /// type, the compiler could not infer the error of a closure that ends in `Ok(())`.
     pub(crate) fn of_jpeg(e: warpfeed_jpeg::Error) -> Self {
-        Error::decode(e.to_string())
+        let kind = if e.is_out_of_memory() { ErrorKind::Memory } else { ErrorKind::Decode };
+        Error::new(kind, e.to_string())
     }
 
     /// Creates an [`ErrorKind::Config`] error.
@@ -357,14 +358,18 @@ impl std::error::Error for Error {
 }
 
 /// Runs code that may be the user's, and turns a panic into an error. The program's panic hook has
-/// reported the panic by then. A panic whose payload is an [`Error`] becomes that error: it is how
-/// an order, which returns only numbers, reports one.
+/// reported the panic by then. A panic with an [`Error`] becomes that error. An order, which returns
+/// only numbers, reports its failures like this, and so do functions that run out of memory.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     // A panic may leave scratch and the sample's own bytes half written. Both are overwritten
     // before they are read again.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let panic = match panic.downcast::<Error>() {
             Ok(e) => return Err(*e),
+            Err(panic) => panic,
+        };
+        let panic = match panic.downcast::<warpfeed_jpeg::Error>() {
+            Ok(e) => return Err(Error::of_jpeg(*e)),
             Err(panic) => panic,
         };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
@@ -375,6 +380,27 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
         });
         Err(Error::new(ErrorKind::Panic, text))
     })
+}
+
+/// Makes room for `more` further elements. All memory whose size depends on data or options is
+/// allocated like this, because an allocation that cannot fail ends the process.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if there is no memory.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
+    vec.try_reserve(more).map_err(|_| {
+        let bytes = more.saturating_mul(size_of::<T>());
+        Error::new(ErrorKind::Memory, format!("no memory for {bytes} bytes"))
+    })
+}
+
+/// Like [`Vec::resize`]. If there is no memory, raises the error of [`reserve`] as a panic, which no
+/// hook reports and [`guarded`] turns into the error again. Every sample is processed inside it.
+pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
+    if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
+        resume_unwind(Box::new(e));
+    }
+    vec.resize(len, value);
 }
 
 /// Puts the place of a panic before its message. Other errors do not change.

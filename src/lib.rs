@@ -163,15 +163,15 @@ mod pages {
 #[path = "../tests/fuzz/mod.rs"]
 mod fuzz;
 
+#[cfg(test)]
+#[path = "../tests/libjpeg/mod.rs"]
+mod libjpeg;
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 #[path = "../tests/support/process.rs"]
 mod process;
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 #[path = "../tests/support/scheduler.rs"]
 mod scheduler;
-#[cfg(test)]
-#[path = "../tests/libjpeg/mod.rs"]
-mod libjpeg;
 
 #[cfg(test)]
 #[path = "../tests/support/require.rs"]

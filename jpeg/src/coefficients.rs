@@ -10,7 +10,7 @@ use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
 use super::markers::is_closed;
 use super::scan::{Mode, State};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
 /// Reported for a file that lacks only its last marker.
@@ -173,10 +173,8 @@ impl Coefficients {
             if plane.data.capacity() < coefficients {
                 // Growing the vector might take twice the memory that is needed.
                 plane.data = Vec::new();
-                plane.data = vec![0; coefficients];
-            } else {
-                plane.data.resize(coefficients, 0);
             }
+            resize(&mut plane.data, coefficients, 0);
             plane.missing = [-1; 64];
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::coefficients::{Coefficients, check_length};
 use crate::entropy::{KEPT_BYTES, Machine};
-use crate::error::Result;
+use crate::error::{Result, resize};
 use crate::jpeg::Jpeg;
 use crate::kernels::Backend;
 use crate::layout::Window;
@@ -278,7 +278,7 @@ impl Flight {
     fn make_room(&mut self, region: Rect, out: &mut Pixels) {
         let rgb = out.reset(region.size());
         if !self.orientation.is_upright() {
-            self.stored.resize(rgb.len(), 0);
+            resize(&mut self.stored, rgb.len(), 0);
         }
     }
 

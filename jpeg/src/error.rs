@@ -1,4 +1,5 @@
 use std::fmt;
+use std::panic::panic_any;
 
 /// The result of reading a JPEG.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -8,23 +9,49 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Debug` prints the same text as `Display`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error(Box<str>);
+pub struct Error {
+    text: Box<str>,
+    memory: bool,
+}
 
 impl Error {
     pub(crate) fn new(text: impl Into<Box<str>>) -> Self {
-        Error(text.into())
+        Error { text: text.into(), memory: false }
     }
+
+    /// Whether memory ran out. Then the file may be valid.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.memory
+    }
+}
+
+/// Makes room for `more` further elements. All memory whose size depends on the file is allocated
+/// like this, because an allocation that cannot fail ends the process.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
+    vec.try_reserve(more).map_err(|_| {
+        let bytes = more.saturating_mul(size_of::<T>());
+        Error { text: format!("no memory for {bytes} bytes").into(), memory: true }
+    })
+}
+
+/// Like [`Vec::resize`], for a function without a result. If there is no memory, panics with the
+/// [`Error`] of [`reserve`].
+pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
+    if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
+        panic_any(e);
+    }
+    vec.resize(len, value);
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 
 /// A width and a height in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -113,13 +113,16 @@ impl Pixels {
 
     /// Allocates `size` pixels and returns them for writing. They contain old values; overwrite all
     /// of them.
+    ///
+    /// # Panics
+    /// If there is no memory. In a loader this is an error of the sample.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
             // Growing the vector would copy bytes that are never read, and might allocate twice the
             // memory that is needed.
             self.data = Vec::new();
-            self.data = vec![0; bytes];
+            resize(&mut self.data, bytes, 0);
         }
         (self.width, self.height, self.origin) = (size.width, size.height, (0, 0));
         self.damage = None;

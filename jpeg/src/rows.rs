@@ -1,6 +1,7 @@
 //! Converts coefficients to rows of RGB. One row of MCUs is transformed at a time, and the pixel
 //! rows it completes are upsampled, converted and written while its samples are in the cache.
 
+use crate::error::resize;
 use std::ops::Range;
 
 use super::kernels::{Kernels, PADDING, Transform};
@@ -67,10 +68,11 @@ impl Rows {
             stripe.left = 8 * span.columns.start;
             stripe.rows = 2 * 8 * part.v;
             stripe.stride = MARGIN + 8 * span.columns.len() + PADDING;
-            let samples = stripe.rows as usize * stripe.stride;
-            stripe.samples.resize(samples.max(stripe.samples.len()), 0);
+            let samples = (stripe.rows as usize * stripe.stride).max(stripe.samples.len());
+            resize(&mut stripe.samples, samples, 0);
             let wide = window.region.width as usize + 2 * part.across as usize + 2 * PADDING;
-            stripe.wide.resize(wide.max(stripe.wide.len()), 0);
+            let wide = wide.max(stripe.wide.len());
+            resize(&mut stripe.wide, wide, 0);
         }
     }
 

@@ -12,6 +12,7 @@ use super::kernels::{Backend, Kernels};
 use super::layout::{Layout, MOST_PARTS, Window};
 use super::rows::{Blocks, Rows, View};
 use super::segments::{self, Segment};
+use crate::error::resize;
 use crate::pixels::Rect;
 
 /// Number of blocks of coefficients in a band, if its rows are short enough: 256 KiB, which stay in
@@ -194,7 +195,7 @@ impl Transit {
         let columns = plan.window.columns.clone();
         let shown = plan.window.rows.start.max(rows.start)..rows.end;
         band.clear();
-        band.offsets.resize(rows.len() * columns.len(), 0);
+        resize(&mut band.offsets, rows.len() * columns.len(), 0);
         let half = plan.slot.blocks.len() / BANDS;
         let mut block = plan.slot.blocks.start + self.filling * half;
         for (i, segment) in self.segments.iter().enumerate().skip(self.next_segment) {

@@ -14,7 +14,7 @@ use warpfeed_jpeg::Orientation;
 use crate::decode::decoder::{AnyDecoder, Color, Depth, Open, Opened};
 use crate::decode::formats;
 use crate::decode::{Options, Stored};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 use crate::format::{self, Format};
 
 /// Number of bytes that a decoder may always allocate, even for the smallest picture.
@@ -157,7 +157,7 @@ thread_local! {
 fn sized(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes).map_err(|_| Error::decode(format!("a picture of {bytes} bytes")))?;
     if buffer.len() < bytes {
-        buffer.resize(bytes, 0);
+        resize(buffer, bytes, 0);
     }
     Ok(&mut buffer[..bytes])
 }

@@ -65,6 +65,9 @@ pub(crate) struct State {
     pub(super) calls: AtomicUsize,
     after_failure: AtomicUsize,
     failed: AtomicBool,
+    /// Whether only one call fails, and what it would have done.
+    once: AtomicBool,
+    failure: Mutex<Option<String>>,
     /// Whether an unknown stream is being captured, and whether the driver is too old to mark all
     /// work.
     pub(super) capture: AtomicBool,
@@ -88,6 +91,8 @@ impl Sim {
             calls: AtomicUsize::new(0),
             after_failure: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
+            once: AtomicBool::new(false),
+            failure: Mutex::default(),
             capture: AtomicBool::new(false),
             cannot_mark: AtomicBool::new(false),
             queues: Mutex::default(),
@@ -99,8 +104,24 @@ impl Sim {
     }
 
     /// Lets `calls` more calls succeed, and all later ones fail.
-    pub(super) fn fail_after(&self, calls: usize) {
+    pub(crate) fn fail_after(&self, calls: usize) {
         self.0.calls_left.store(calls as i64, SeqCst);
+    }
+
+    /// Lets `calls` more calls succeed and the next one fail.
+    pub(crate) fn fail_once_after(&self, calls: usize) {
+        self.0.once.store(true, SeqCst);
+        self.fail_after(calls);
+    }
+
+    /// What the first call that failed would have done.
+    pub(crate) fn first_failure(&self) -> Option<String> {
+        self.0.failure.lock().unwrap().clone()
+    }
+
+    /// Whether nothing else refers to the device any more: no ring, batch, thread or piece of work.
+    pub(crate) fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     pub(super) fn calls_after_failure(&self) -> usize {
@@ -128,13 +149,16 @@ impl Sim {
         if self.0.failed.load(SeqCst) {
             self.0.after_failure.fetch_add(1, SeqCst);
         } else if self.0.calls_left.load(SeqCst) >= 0 && self.0.calls_left.fetch_sub(1, SeqCst) == 0 {
-            self.0.failed.store(true, SeqCst);
+            *self.0.failure.lock().unwrap() = Some(what.to_owned());
+            self.0.failed.store(!self.0.once.load(SeqCst), SeqCst);
+            return Err(failure(what));
         }
-        if self.0.failed.load(SeqCst) {
-            return Err(Error::new(ErrorKind::Cuda, format!("{what}: simulated error")));
-        }
-        Ok(())
+        if self.0.failed.load(SeqCst) { Err(failure(what)) } else { Ok(()) }
     }
+}
+
+fn failure(what: &str) -> Error {
+    Error::new(ErrorKind::Cuda, format!("{what}: simulated error"))
 }
 
 /// Work of a stream; `None` ends the stream.
@@ -176,7 +200,8 @@ impl SimStream {
         self.queue.send(Some(Box::new(work))).unwrap();
     }
 
-    fn finish(&self) {
+    /// Waits for the work of the stream, without a call of the driver.
+    pub(crate) fn finish(&self) {
         let (done, wait) = crossbeam::channel::bounded(1);
         self.run(move |_| done.send(()).unwrap());
         wait.recv().unwrap();

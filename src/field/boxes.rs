@@ -9,7 +9,7 @@ use super::skeleton::Skeleton;
 use super::{Input, Kind, Pastes, Place, Tile};
 use crate::batch::{COUNT, Dtype, Field};
 use crate::decode::{Frame, Size};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::{Clipped, Plan};
@@ -442,7 +442,7 @@ impl Boxes {
         }
         let plan = placed.0;
         let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
-        plane.resize(plan.output.area() as usize, 0);
+        resize(plane, plan.output.area() as usize, 0);
         let mut place = 0;
         while let Some(of) = kept.get_mut(place) {
             paint(&field, of.index, placed, (segments, drawn), plane)?;
@@ -490,7 +490,7 @@ impl Objects for Boxes {
             }
             pasted.choose(kept.iter().map(|kept| kept.index), rng);
             let field = read_masks(join(full, name, "masks.json"), sample, corners.len(), segments)?;
-            plane.resize(plan.output.area() as usize, 0);
+            resize(plane, plan.output.area() as usize, 0);
             for place in 0..pasted.len() {
                 paint(&field, pasted.object(place), (plan, frame, units), (segments, drawn), plane)?;
                 pasted.add(plane);

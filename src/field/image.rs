@@ -2,7 +2,7 @@ use super::{Input, Kind, Maker, Place};
 use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row, Unwritten, Writer};
 use crate::cuda::{DecodeOps, Encoded, SampleOps};
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 use crate::format::is_picture;
 use crate::order::Rng;
 use crate::source::Sample;
@@ -330,7 +330,7 @@ impl ImageField {
     /// Mixes the waiting images of a full batch.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let (MixScratch { own, last }, count) = (scratch, full.len());
-        own.resize(self.writer.image_bytes(), 0);
+        resize(own, self.writer.image_bytes(), 0);
         let Some(records) = self.records else {
             return batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, |_| []), own, last);
         };

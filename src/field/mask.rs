@@ -8,7 +8,7 @@ use crate::batch::{Dtype, Field};
 #[cfg(feature = "formats")]
 use crate::decode::Indexed;
 use crate::decode::{Oriented, Png, PngScratch, Rect, Size};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
@@ -217,7 +217,7 @@ impl Kind for Mask {
         for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
             OTHER.with_borrow_mut(|other| {
                 let bytes = place.bytes(0).len();
-                other.resize(bytes.div_ceil(8), 0);
+                resize(other, bytes.div_ceil(8), 0);
                 let other = &mut bytemuck::cast_slice_mut(other)[..bytes];
                 let written = self.place(input.name, tile.sample, (tile.plan, true), other);
                 written.map_err(|e| tile.blame(e))?;

@@ -1,7 +1,7 @@
 use std::fmt::Debug;
 
 use crate::decode::{Rect, Size};
-use crate::error::Result;
+use crate::error::{Result, resize};
 use crate::order::Rng;
 use crate::source::Sample;
 use crate::transform::{Pasting, Plan};
@@ -56,7 +56,7 @@ impl Pasted {
     pub(super) fn clear(&mut self, output: Size) {
         self.chosen.clear();
         self.covered.clear();
-        self.covered.resize(output.area() as usize, 0);
+        resize(&mut self.covered, output.area() as usize, 0);
     }
 
     /// Chooses objects from the boxes of `numbers`. `rng` is that of the sample.
@@ -103,7 +103,7 @@ impl Pasted {
         if self.chosen.is_empty() {
             return None;
         }
-        self.image.resize(bytes, 0);
+        resize(&mut self.image, bytes, 0);
         Some(&mut self.image)
     }
 

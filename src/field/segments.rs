@@ -17,7 +17,7 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::decode::Size;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 use crate::source::Value;
 
 /// Steps of the outlines' grid per pixel.
@@ -61,7 +61,7 @@ impl Crossings {
         if self.first <= self.last {
             self.odd.fill(0);
         }
-        self.odd.resize(area + 1, 0);
+        resize(&mut self.odd, area + 1, 0);
         (self.first, self.last, self.left) = (usize::MAX, 0, (area as u64).max(MOST_CROSSINGS));
     }
 
@@ -149,7 +149,7 @@ impl Segments {
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
-        mask.resize(width * height, 0);
+        resize(mask, width * height, 0);
         match *self.items.get(index).unwrap_or(&Item::None) {
             Item::None => Err(Error::in_source(format!("segmentation {index}: there is none"))),
             Item::Polygons(first, count) => {

@@ -3,7 +3,7 @@
 //! Headers are written by hand at the end of this file. The library also reads them by hand (see
 //! `source::tar`), so the crate `tar` would be used only here.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
 const BLOCK: usize = 512;
@@ -33,22 +33,22 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
         if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
             return Err(Error::in_source(format!("field name {name:?} cannot be a lower-case file extension")));
         }
-        append(out, &format!("{stem}.{name}"), key, &value.encoded(name));
+        append(out, &format!("{stem}.{name}"), key, &value.encoded(name))?;
     }
     if let Some(label) = label {
-        append(out, &format!("{stem}.cls"), key, label.to_string().as_bytes());
+        append(out, &format!("{stem}.cls"), key, label.to_string().as_bytes())?;
     }
     Ok(stem)
 }
 
 /// The member with the names of the classes; empty without names.
-pub(super) fn of_classes(names: &[String]) -> Vec<u8> {
+pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
         let names = serde_json::to_vec(names).expect("text is JSON");
-        append(&mut member, CLASSES_MEMBER, None, &names);
+        append(&mut member, CLASSES_MEMBER, None, &names)?;
     }
-    member
+    Ok(member)
 }
 
 /// Path of the files of `key`: `key` itself, unless it would be misread or would lead out of the
@@ -67,7 +67,11 @@ fn stem(key: &str) -> String {
 }
 
 /// Appends a member: a PAX header if needed, the header, and the data padded to a whole block.
-fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
+///
+/// # Errors
+/// If there is no memory for it.
+fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
+    reserve(out, data.len() + 4 * BLOCK)?;
     let size = data.len() as u64;
     let split = split_path(path);
     let mut records = String::new();
@@ -93,6 +97,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) {
     out.extend_from_slice(&header(prefix, name, size.min(MAX_OCTAL_SIZE), b'0'));
     out.extend_from_slice(data);
     out.resize(out.len().next_multiple_of(BLOCK), 0);
+    Ok(())
 }
 
 /// Splits a path at a slash into ustar's prefix and name, if they fit: 155 and 100 bytes of ASCII.

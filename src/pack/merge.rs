@@ -322,12 +322,14 @@ fn clean(place: &dyn Destination, set: Set) -> Result<Merged> {
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| place.remove(end))?;
     place.remove_attempts(&left.attempts)?;
-    place.remove(MERGE_END)?;
-    // Without the plan, what is left does not look like an unfinished pack.
-    if dest::read_plan(place)?.is_some_and(|plan| plan == set.plan) {
-        place.remove(PLAN_END)?;
+    let mut ends = place.ends()?;
+    // What says that a merge is under way goes last, so that after an error it continues.
+    for own in [PLAN_END, MERGE_END] {
+        if own != PLAN_END || dest::read_plan(place)?.is_some_and(|plan| plan == set.plan) {
+            place.remove(own)?;
+            ends.retain(|end| end != own);
+        }
     }
-    let ends = place.ends()?;
     let mut orphans = Leftovers::of(&ends).all();
     let count = set.shards.len() as u64;
     orphans.extend(dest::existing(&ends).into_iter().filter(|&number| number >= count).map(dest::shard));

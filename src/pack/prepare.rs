@@ -6,7 +6,7 @@ use super::bad::Remark;
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
-use crate::error::{Error, Result, guarded};
+use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::source::{self, Sample, Source, is_stopped};
 
 /// A sample on its way from a worker to the writer. Its memory is reused.
@@ -70,6 +70,8 @@ impl Prepared {
                             self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
                         }
                     }
+                    // This says nothing about the picture.
+                    Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
                     Err(e) => {
                         self.bytes.truncate(start);
                         self.bytes.extend_from_slice(bytes);

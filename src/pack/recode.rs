@@ -5,7 +5,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::repack_jpeg;
 use crate::decode::raw::npy_header;
 use crate::decode::{Codecs, Pixels, Rect, Size};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 use crate::format;
 use crate::transform::{Plan, Resizer, shorter_to};
 
@@ -161,7 +161,7 @@ impl Scratch {
         if output == size && self.pixels.size() == size {
             return Ok((size, self.pixels.data()));
         }
-        self.resized.resize(output.area() as usize * 3, 0);
+        resize(&mut self.resized, output.area() as usize * 3, 0);
         self.resizer.run(&self.pixels, &plan, &mut self.resized)?;
         Ok((output, &self.resized))
     }

@@ -53,7 +53,7 @@ impl<S: Sink> Shard<S> {
             gathered: Vec::new(),
             failed: None,
         };
-        shard.write(&member::of_classes(classes))?;
+        shard.write(&member::of_classes(classes)?)?;
         Ok(shard)
     }
 

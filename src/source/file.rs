@@ -92,6 +92,38 @@ pub(super) fn open(path: impl AsRef<Path>) -> Result<File> {
     Err(Error::new(ErrorKind::InvalidInput, format!("{found}, not a regular file")))
 }
 
+/// What `path` leads to. `None` if nothing is there.
+///
+/// # Errors
+/// If the system cannot tell. `Path::is_dir` would say no, and another data set would be opened.
+fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => {
+            Ok(None)
+        }
+        #[cfg(unix)]
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENAMETOOLONG)) => Ok(None),
+        Err(e) => Err(error::Error::io(path, &e)),
+    }
+}
+
+/// Whether `path` leads to a folder.
+///
+/// # Errors
+/// If the system cannot tell.
+pub(super) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
+    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_dir()))
+}
+
+/// Whether `path` leads to a regular file.
+///
+/// # Errors
+/// If the system cannot tell.
+pub(super) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
+    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_file()))
+}
+
 /// Renames a file, and replaces the file `to`. Windows refuses that for a moment while another
 /// process or a scanner has one of them open, so there it is tried for a second.
 pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {

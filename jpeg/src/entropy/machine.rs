@@ -23,7 +23,7 @@ use super::backend::{Backend, Kind};
 use super::lanes::{LANES, LINKS, Lanes, Link, Memory, SLACK_BYTES};
 use super::scalar;
 use super::table::{STRIDE, Table};
-use crate::error::Result;
+use crate::error::{Result, reserve};
 use crate::huffman::Spec;
 
 /// Maximum memory of each kind that a thread keeps after a large picture.
@@ -134,7 +134,7 @@ impl Machine {
     /// too many patterns are in use.
     ///
     /// # Errors
-    /// If a specification is not a valid table.
+    /// If a specification is not a valid table, or if there is no memory for it.
     pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;
@@ -210,6 +210,7 @@ impl Machine {
                 Ok(i)
             }
             None => {
+                reserve(&mut self.tables, 1)?;
                 self.tables.push(Table::new(spec, ac)?);
                 self.cached.push(cached);
                 Ok(self.tables.len() - 1)
@@ -217,8 +218,8 @@ impl Machine {
         }
     }
 
-    /// Reserves memory for `bytes` of stream and `blocks` blocks. `None` if offsets would not fit
-    /// into 32 bits, as the vectors require.
+    /// Reserves memory for `bytes` of stream and `blocks` blocks. `None` if there is none, or if
+    /// offsets would not fit into 32 bits, as the vectors require.
     pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
         // Bytes after a segment's end are not shared with another slot, so that a lane that leaves
         // its segment is found beyond its end.
@@ -243,8 +244,12 @@ impl Machine {
             return None;
         }
         let slot = Slot { stream: end.0..end.0 + bytes, blocks: end.1..end.1 + blocks };
-        self.stream.resize(self.stream.len().max(slot.stream.end + SLACK_BYTES), 0);
-        self.blocks.resize(self.blocks.len().max(slot.blocks.end), Block([0; 64]));
+        let (stream, blocks) = (self.stream.len(), self.blocks.len());
+        let ends = (stream.max(slot.stream.end + SLACK_BYTES), blocks.max(slot.blocks.end));
+        reserve(&mut self.stream, ends.0 - stream).ok()?;
+        reserve(&mut self.blocks, ends.1 - blocks).ok()?;
+        self.stream.resize(ends.0, 0);
+        self.blocks.resize(ends.1, Block([0; 64]));
         self.slots.push(slot.clone());
         Some(slot)
     }

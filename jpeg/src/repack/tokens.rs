@@ -6,7 +6,7 @@
 
 use crate::bits::Bits;
 use crate::coefficients::{Coefficients, NO_EOI};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::header::{Component, Frame, Header, NATURAL};
 use crate::huffman::{Lookup, extend};
 use crate::markers::is_closed;
@@ -107,7 +107,8 @@ impl Tokens {
     /// Reads one sequential scan of all components, symbol by symbol.
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
         let named = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
-        let mut tables = Vec::with_capacity(4);
+        let mut tables = Vec::new();
+        reserve(&mut tables, 4)?;
         for c in header.scan.components() {
             let dc = header.huffman(bytes, false, c.dc).map_err(|e| named(&e))?;
             let ac = header.huffman(bytes, true, c.ac).map_err(|e| named(&e))?;
@@ -214,13 +215,15 @@ impl Tokens {
         self.list.push((code as u32) << 16 | bits);
     }
 
-    /// Adds the DC coefficient `value` of component `i` as its difference from `last`.
+    /// Begins a block: adds the DC coefficient `value` of component `i` as its difference from `last`.
     fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
             return Err(Error::new(format!("jpeg DC coefficient {value} follows {last}: more than {DC_SIZE} bits")));
         }
         *last = value;
+        // For all symbols of the block.
+        reserve(&mut self.list, 1 + 64)?;
         self.push(table_start(false, group(i)) + usize::from(size), bits);
         Ok(())
     }

@@ -4,7 +4,7 @@ use fdeflate::Decompressor;
 
 use super::chunk::span;
 use super::filter;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, resize};
 
 /// Distance that a zlib stream refers back to at most, in bytes.
 const HISTORY: usize = 32 << 10;
@@ -50,7 +50,7 @@ impl<'a> Inflated<'a> {
         let Scratch { row, above, .. } = &mut *self.scratch;
         for row in [row, above] {
             row.clear();
-            row.resize(bytes, 0);
+            resize(row, bytes, 0);
         }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Inflated<'a> {
         let window = &mut self.scratch.window;
         let room = HISTORY + bytes.max(ROOM);
         if window.len() < room {
-            window.resize(room, 0);
+            resize(window, room, 0);
         }
         // The window may be larger, from a wider picture.
         if self.to >= room {

@@ -26,6 +26,7 @@ use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, In
 use crate::warnings::Warnings;
 
 mod borders;
+mod failures;
 mod joins;
 mod memory;
 mod ranks;
@@ -115,6 +116,11 @@ fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
 
 fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     sim.synchronize(&batch.shared.consumer).unwrap();
+    arrived(batch, name)
+}
+
+/// The pixels of a batch whose work is done.
+fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
     let Form { spec, places } = shared.form(&slot.info);
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
@@ -476,11 +482,14 @@ fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
 }
 
 fn decoder_with(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Decoder<Held<Sim>> {
+    open_decoder(sim, with).unwrap()
+}
+
+fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Result<Decoder<Held<Sim>>> {
     let options = Decoder::builder().batch_size(8).workers(2).augment(Augment::eval(40, 36));
-    let (loader, requests) = with(options).loader().unwrap();
-    let OnDevice { ring, shared, .. } =
-        loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap(), Memory::heap).unwrap();
-    Decoder::new(requests, Batches::new(ring, &shared)).unwrap()
+    let (loader, requests) = with(options).loader()?;
+    let OnDevice { ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream()?, Memory::heap)?;
+    Decoder::new(requests, Batches::new(ring, &shared))
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::source::Place;
 use crate::source::ahead::{Parts, Remote, ahead_of, wide};
+use crate::source::file::is_folder;
 #[cfg(feature = "hdf5")]
 use crate::source::grants::Grant;
 use crate::source::medium::{HeldFile, Medium, are_unchanged};
@@ -235,7 +236,7 @@ fn load(path: &Path, kind: &str, options: &Options, choose: Choose<'_>) -> Resul
     let medium = Medium::of(path, options)?;
     let is_npy = |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("npy"));
     if kind == "npy" {
-        let is_folder = if medium.is_store() { !path.to_str().is_some_and(is_npy) } else { path.is_dir() };
+        let is_folder = if medium.is_store() { !path.to_str().is_some_and(is_npy) } else { is_folder(path)? };
         let medium = if is_folder { medium.listed(path) } else { medium };
         let paths = if is_folder { medium.files_in(path, is_npy)? } else { vec![path.to_owned()] };
         if paths.is_empty() {

@@ -8,7 +8,7 @@ use half::f16;
 
 use super::schema::{Field, Kind};
 use super::stream::Batch;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::source::Value;
 use crate::source::medium::HeldFile;
 use crate::source::record::{Found, Part};
@@ -364,7 +364,9 @@ impl<'a> Rows<'a, '_> {
         let whole = (at, len, self.file.len());
         let Some(map) = self.file.map() else {
             let load = |range: Range<u64>| {
-                let mut bytes = vec![0; (range.end - range.start) as usize];
+                let (mut bytes, len) = (Vec::new(), (range.end - range.start) as usize);
+                reserve(&mut bytes, len)?;
+                bytes.resize(len, 0);
                 self.file.fill(range.start, &mut bytes)?;
                 Ok(bytes)
             };

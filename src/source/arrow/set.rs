@@ -213,7 +213,7 @@ impl Arrow {
 
 /// The files of the data set at `path`, in order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
-    if !path.is_dir() {
+    if !file::is_folder(path)? {
         return Ok(vec![path.to_owned()]);
     }
     let read = |name: &str| {
@@ -223,7 +223,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
             serde_json::from_str(&text).map_err(|e| Error::in_source(format!("not valid JSON: {e}")).at_path(&path))?;
         Ok::<_, Error>((path, json))
     };
-    if path.join(SPLITS).is_file() {
+    if file::is_file(path.join(SPLITS))? {
         let (file, json) = read(SPLITS)?;
         let names = json["splits"].as_array().into_iter().flatten();
         let names: Vec<&str> = names.filter_map(|name| name.as_str().filter(|name| is_below(name))).collect();
@@ -234,7 +234,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         let folder = splits::choose(path, folders, split)?.remove(0);
         return files(&folder, None);
     }
-    if !path.join(STATE).is_file() {
+    if !file::is_file(path.join(STATE))? {
         let found = splits::files_in(path, "arrow")?;
         // Results of `map`, which the library keeps next to the data set.
         let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::index;
 use super::masks::Masks;
 use super::names::Names;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::format::{self, Format};
 use crate::source::ahead::{Parts, Remote, ahead_of, identity};
 use crate::source::bytes::room;
@@ -140,7 +140,9 @@ impl Folder {
         // afterwards.
         let full = root.len() + path.len();
         if scratch.len() < full {
-            scratch.resize(FIRST_READ.max(full), 0);
+            let longer = FIRST_READ.max(full);
+            reserve(scratch, longer - scratch.len()).map_err(|e| e.at_path(format!("{root}{path}")))?;
+            scratch.resize(longer, 0);
         }
         scratch[..root.len()].copy_from_slice(root.as_bytes());
         scratch[root.len()..full].copy_from_slice(path.as_bytes());

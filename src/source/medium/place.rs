@@ -68,7 +68,7 @@ impl Medium {
             Medium::Machine { .. } => {
                 for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
                     let path = entry.map_err(|e| Error::io(folder, &e))?.path();
-                    if is(&path.file_name().unwrap_or_default().to_string_lossy()) && path.is_file() {
+                    if is(&path.file_name().unwrap_or_default().to_string_lossy()) && file::is_file(&path)? {
                         files.push(path);
                     }
                 }

@@ -13,7 +13,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use super::input::inward;
 use super::nested::Nested;
 use super::schema::{Levels, Plain};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::source::record::{Found, Part};
 use crate::source::value::Element;
 
@@ -98,7 +98,9 @@ impl Block {
             Values::Bytes { values, text, places } => match places[place] {
                 NULL => Ok(Found::Null),
                 number => {
-                    scratch.extend_from_slice(values[number as usize].data());
+                    let bytes = values[number as usize].data();
+                    reserve(scratch, bytes.len())?;
+                    scratch.extend_from_slice(bytes);
                     let found = Part::since(start, scratch);
                     if !text {
                         return Ok(Found::Bytes(found));
@@ -120,6 +122,7 @@ impl Block {
                 List::Incomplete(at) => Err(Error::in_source(format!("number {at} of a list is null"))),
                 List::Numbers(range) => {
                     let size = element.size();
+                    reserve(scratch, range.len() * size)?;
                     scratch.extend_from_slice(&values[range.start * size..range.end * size]);
                     Ok(Found::array(*element, &[range.end - range.start], Part::since(start, scratch)))
                 }

@@ -15,7 +15,7 @@ use super::header::{Header, Kind};
 use super::input::{Bytes, guarded};
 use super::schema::{Leaf, Levels, Plain};
 use super::{delta, index};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 
 /// Maximum number of values in a page, for which memory is taken before they are decoded. Run lengths
 /// put 20,000 lists of 512 equal numbers into one page, which pyarrow does by default.
@@ -202,6 +202,7 @@ impl Column<'_> {
             bytes.extend_from_slice(own);
             decompress(codec, rest, header.size - levels, &mut bytes)?;
         } else if body.len() == header.size {
+            reserve(&mut bytes, body.len())?;
             bytes.extend_from_slice(body);
         } else {
             let cause = format!("damaged: {} bytes of a page that says it has {}", body.len(), header.size);

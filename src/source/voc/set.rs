@@ -6,7 +6,7 @@ use super::xml::Objects;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::source::annotated::{Parts, key_and_field};
-use crate::source::file::{self, MAX_FILE};
+use crate::source::file::{self, MAX_FILE, is_folder};
 use crate::source::folder::pictures_below;
 use crate::source::layout::{
     VOC_ANNOTATIONS as ANNOTATIONS, VOC_LISTS as LISTS, VOC_MASKS as MASKS, VOC_PICTURES as PICTURES, is_voc, root,
@@ -159,7 +159,7 @@ impl Voc {
         if names.is_empty() {
             return Err(Error::in_source("no pictures").at_path(path));
         }
-        let annotated = folder.join(ANNOTATIONS).is_dir();
+        let annotated = is_folder(folder.join(ANNOTATIONS))?;
         let found = if annotated { annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
         let classes = classes(&found);
         let masked = masks(&folder.join(MASKS))?;

@@ -1,4 +1,5 @@
 use super::effect::{PixelEffect, Scratch};
+use crate::error::resize;
 use crate::transform::{ImageMut, record};
 
 record! {
@@ -38,7 +39,7 @@ impl PixelEffect for Blend {
             original.clear();
             original.extend_from_slice(image.data());
             sum.clear();
-            sum.resize(original.len(), 0.0);
+            resize(sum, original.len(), 0.0);
         }
         sum.iter_mut().zip(image.data()).for_each(|(sum, &v)| *sum += self.weight * f32::from(v));
         match self.part {

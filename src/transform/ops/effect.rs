@@ -1,4 +1,5 @@
 use crate::decode::Rect;
+use crate::error::resize;
 use crate::transform::{ImageMut, Record};
 
 /// An effect on the `u8` image.
@@ -48,7 +49,8 @@ impl Scratch {
     /// Copies `image`, and returns the copy and a row of `length` floats.
     pub(super) fn copy_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
         self.copy_of(image);
-        self.row.resize(length.max(self.row.len()), 0.0);
+        let longer = length.max(self.row.len());
+        resize(&mut self.row, longer, 0.0);
         (&self.copy, &mut self.row[..length])
     }
 }

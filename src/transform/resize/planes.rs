@@ -2,6 +2,7 @@
 
 use super::axis::{Axis, Key};
 use crate::decode::Rect;
+use crate::error::resize;
 use crate::transform::filter::Resampling;
 use crate::transform::{Filter, Plan};
 
@@ -43,7 +44,7 @@ impl Planes {
         self.across.prepare(key(width, across, target.width, plan.flip));
         self.down.prepare(key(height, down, target.height, plan.vertical_flip));
         let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());
-        self.row.resize(span.len() * channels, 0.0);
+        resize(&mut self.row, span.len() * channels, 0.0);
         let stride = plan.output.width as usize * channels;
         let rows = to.chunks_exact_mut(stride).skip(shown.y as usize).take(shown.height as usize);
         for (output, out) in rows.enumerate() {

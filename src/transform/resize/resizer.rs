@@ -9,7 +9,7 @@ use super::table::Table;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::decode::Pixels;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, resize};
 use crate::transform::{Filter, Plan};
 
 /// Crops, resizes and flips images, reusing its scratch memory.
@@ -155,10 +155,12 @@ impl Resizer {
     ) {
         let columns = self.across.span();
         let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
-        self.row.resize(self.row.len().max(self.table.reach), 0);
+        let longer = self.row.len().max(self.table.reach);
+        resize(&mut self.row, longer, 0);
         // Twice the rows that an output reads, so that rows move to the front only now and then.
         let room = 2 * self.down.widest();
-        self.lines.resize(self.lines.len().max(room * line), 0);
+        let longer = self.lines.len().max(room * line);
+        resize(&mut self.lines, longer, 0);
         // The source rows that are in `lines`.
         let (mut first, mut end) = (0, 0);
         let mut write = |output: usize, out: &mut [u8]| {
@@ -205,7 +207,7 @@ impl Resizer {
         let (first, length) = (columns.start * 3, columns.len() * 3);
         let copy = self.across.is_copy();
         if self.row.len() < self.table.reach.max(length) {
-            self.row.resize(self.table.reach.max(length), 0);
+            resize(&mut self.row, self.table.reach.max(length), 0);
         }
         let precision = self.down.precision();
         for (output, out) in outs.enumerate() {

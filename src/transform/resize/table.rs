@@ -2,6 +2,7 @@
 //! changes a table; all other code reads it.
 //! - For each of `starts`, the 16-byte loads that cover all of its taps end within `reach` bytes.
 
+use crate::error::resize;
 use std::ops::Deref;
 
 use super::axis::Axis;
@@ -51,7 +52,7 @@ impl Table {
         let groups = table.outputs.div_ceil(4 * lanes);
         table.starts.clear();
         table.pairs.clear();
-        table.pairs.resize(groups * lanes * table.depth, Block::default());
+        resize(&mut table.pairs, groups * lanes * table.depth, Block::default());
         let mut furthest = 0;
         for group in 0..groups {
             for vector in 0..4 {

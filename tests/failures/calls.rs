@@ -1,0 +1,369 @@
+//! The functions of the C library that this program calls, and its allocator. Any one call can fail.
+//!
+//! The linker takes these definitions before those of the C library, for this program and for all
+//! crates and C code in it. Calls that the C library makes itself stay as they are.
+//!
+//! **Invariants**
+//! 1. Each function has the arguments and the result of the C library's, and passes them on
+//!    unchanged, or returns as the C library's does after an error.
+//! 2. Nothing here allocates while a call is counted.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
+
+/// A kind of call, and how it fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub(crate) enum Kind {
+    /// An allocation of at least [`LARGE`] bytes: there is no memory.
+    Allocation,
+    /// A map of a file: `ENOMEM`. Other maps are those of the C and the standard library, for
+    /// stacks and the heap.
+    Map,
+    /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as where a disk fails below a map.
+    Pages,
+    /// `EMFILE`
+    Open,
+    /// `EIO`
+    Metadata,
+    /// Opening and reading a folder: `EIO`.
+    Listing,
+    /// `EIO`
+    Read,
+    /// A read returns half of what was asked for. This is no failure.
+    ShortRead,
+    /// `ENOSPC`
+    Write,
+    /// A write takes half of the bytes. This is no failure.
+    ShortWrite,
+    /// `fsync` of a file: `EIO`. It must not go unnoticed.
+    Sync,
+    /// `fsync` of a folder: `EIO`
+    SyncFolder,
+    /// The length of a file: `ENOSPC`
+    Length,
+    /// `rename` and `link`: `EIO`
+    Rename,
+    /// `EIO`
+    Remove,
+    /// A new folder: `ENOSPC`
+    Folder,
+    /// `flock` and locks by `fcntl`: `ENOLCK`
+    Lock,
+    /// `EAGAIN`
+    Thread,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 18] = [
+        Kind::Allocation,
+        Kind::Map,
+        Kind::Pages,
+        Kind::Open,
+        Kind::Metadata,
+        Kind::Listing,
+        Kind::Read,
+        Kind::ShortRead,
+        Kind::Write,
+        Kind::ShortWrite,
+        Kind::Sync,
+        Kind::SyncFolder,
+        Kind::Length,
+        Kind::Rename,
+        Kind::Remove,
+        Kind::Folder,
+        Kind::Lock,
+        Kind::Thread,
+    ];
+
+    /// The error, as the kernel numbers it.
+    fn code(self) -> c_int {
+        match self {
+            Kind::Allocation | Kind::Map => libc::ENOMEM,
+            Kind::Pages => libc::EFAULT,
+            Kind::Open => libc::EMFILE,
+            Kind::Write | Kind::Length | Kind::Folder => libc::ENOSPC,
+            Kind::Lock => libc::ENOLCK,
+            Kind::Thread => libc::EAGAIN,
+            _ => libc::EIO,
+        }
+    }
+
+    /// Whether the call succeeds, in part.
+    pub(crate) fn is_short(self) -> bool {
+        matches!(self, Kind::ShortRead | Kind::ShortWrite)
+    }
+}
+
+/// Smallest allocation that fails.
+pub(crate) const LARGE: usize = 16 << 10;
+
+/// Whether calls are counted.
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static CALLS: [AtomicUsize; Kind::ALL.len()] = [const { AtomicUsize::new(0) }; Kind::ALL.len()];
+/// The kind and the number of the call that fails, and whether it has failed.
+static FAILS: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+pub(crate) static FAILED: AtomicBool = AtomicBool::new(false);
+/// Called in place of the call that fails.
+static NOTE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+/// Large allocations that are not freed.
+pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
+
+thread_local!(static IGNORES: Cell<bool> = const { Cell::new(false) });
+
+/// Counts the calls of the process from now on. Call number `number` of a kind fails, from 1 on, and
+/// `note` is called before it returns.
+pub(crate) fn begin(fails: Option<(Kind, usize)>, note: fn()) {
+    let _ = NOTE.set(note);
+    CALLS.iter().for_each(|calls| calls.store(0, SeqCst));
+    let (kind, number) = fails.map_or((usize::MAX, 0), |(kind, number)| (kind as usize, number));
+    FAILS.0.store(kind, SeqCst);
+    FAILS.1.store(number, SeqCst);
+    FAILED.store(false, SeqCst);
+    COUNTS.store(true, SeqCst);
+}
+
+pub(crate) fn end() {
+    COUNTS.store(false, SeqCst);
+}
+
+pub(crate) fn counted(kind: Kind) -> usize {
+    CALLS[kind as usize].load(SeqCst)
+}
+
+/// Runs `f` without counting the calls of this thread.
+pub(crate) fn ignored<T>(f: impl FnOnce() -> T) -> T {
+    let before = IGNORES.replace(true);
+    let result = f();
+    IGNORES.set(before);
+    result
+}
+
+/// Counts a call of `kind`. Returns whether it must fail.
+fn fails(kind: Kind) -> bool {
+    if !COUNTS.load(SeqCst) || IGNORES.get() {
+        return false;
+    }
+    let number = CALLS[kind as usize].fetch_add(1, SeqCst) + 1;
+    let fails = FAILS.0.load(SeqCst) == kind as usize && FAILS.1.load(SeqCst) == number;
+    if fails {
+        FAILED.store(true, SeqCst);
+        IGNORES.set(true);
+        NOTE.get().expect("set before calls are counted")();
+        IGNORES.set(false);
+    }
+    fails
+}
+
+/// Sets `errno` and returns the result of a call that failed.
+fn failure(kind: Kind) -> c_int {
+    // SAFETY: the address of this thread's `errno`.
+    unsafe { *libc::__errno_location() = kind.code() };
+    -1
+}
+
+/// The C library's own function.
+fn next(cache: &AtomicUsize, name: &CStr) -> usize {
+    let known = cache.load(SeqCst);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: the name ends in a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
+    assert!(found != 0, "the C library has no such function");
+    cache.store(found, SeqCst);
+    found
+}
+
+/// Defines functions that count as a kind. `short` is the number of bytes, for kinds that may take
+/// fewer.
+macro_rules! calls {
+    ($(
+        fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty,
+        if $kind:expr, else $failed:expr $(, short $bytes:ident: $short:expr)?;
+    )*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            let kind: Option<Kind> = $kind;
+            if let Some(kind) = kind && fails(kind) {
+                let failed: fn(Kind) -> $result = $failed;
+                return failed(kind);
+            }
+            $(let $bytes = if $bytes > 1 && fails($short) { $bytes / 2 } else { $bytes };)?
+            let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
+            let next = next(&NEXT, name.expect("one zero, at its end"));
+            // SAFETY: invariant 1.
+            let next: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(next) };
+            // SAFETY: as the caller of this function promises.
+            unsafe { next($($argument),*) }
+        }
+    )*};
+}
+
+fn number(kind: Kind) -> isize {
+    failure(kind) as isize
+}
+
+fn place(kind: Kind) -> *mut c_void {
+    failure(kind);
+    libc::MAP_FAILED
+}
+
+fn nothing(kind: Kind) -> *mut c_void {
+    failure(kind);
+    std::ptr::null_mut()
+}
+
+fn lock(command: c_int) -> Option<Kind> {
+    let locks = [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK, libc::F_OFD_SETLKW];
+    locks.contains(&command).then_some(Kind::Lock)
+}
+
+fn unlocks(operation: c_int) -> Option<Kind> {
+    (operation & libc::LOCK_UN == 0).then_some(Kind::Lock)
+}
+
+fn syncs(file: c_int) -> Option<Kind> {
+    // SAFETY: zeros are a value, and there is room for it.
+    let is_folder = ignored(|| unsafe {
+        let mut found: libc::stat = std::mem::zeroed();
+        libc::fstat(file, &mut found) == 0 && found.st_mode & libc::S_IFMT == libc::S_IFDIR
+    });
+    Some(if is_folder { Kind::SyncFolder } else { Kind::Sync })
+}
+
+fn maps(file: c_int) -> Option<Kind> {
+    (file >= 0).then_some(Kind::Map)
+}
+
+fn populates(advice: c_int) -> Option<Kind> {
+    (advice == libc::MADV_POPULATE_READ).then_some(Kind::Pages)
+}
+
+calls! {
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, if Some(Kind::Open), else failure;
+    fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, if Some(Kind::Open), else failure;
+    fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int,
+        if Some(Kind::Open), else failure;
+    fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int,
+        if Some(Kind::Open), else failure;
+
+    fn fstat(file: c_int, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
+    fn fstat64(file: c_int, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
+    fn stat(path: *const c_char, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
+    fn stat64(path: *const c_char, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
+    fn lstat64(path: *const c_char, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
+    fn fstatat64(folder: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int,
+        if Some(Kind::Metadata), else failure;
+    fn statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) -> c_int,
+        if Some(Kind::Metadata), else failure;
+    fn fstatfs(file: c_int, to: *mut c_void) -> c_int, if Some(Kind::Metadata), else failure;
+    fn access(path: *const c_char, mode: c_int) -> c_int, if Some(Kind::Metadata), else failure;
+    fn readlink(path: *const c_char, to: *mut c_char, bytes: usize) -> isize, if Some(Kind::Metadata), else number;
+    fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_void, if Some(Kind::Metadata), else nothing;
+
+    fn opendir(path: *const c_char) -> *mut c_void, if Some(Kind::Listing), else nothing;
+    fn fdopendir(file: c_int) -> *mut c_void, if Some(Kind::Listing), else nothing;
+    fn readdir64(folder: *mut c_void) -> *mut c_void, if Some(Kind::Listing), else nothing;
+
+    fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+    fn pread(file: c_int, to: *mut c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+    fn pread64(file: c_int, to: *mut c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+    fn readv(file: c_int, to: *const c_void, count: c_int) -> isize, if Some(Kind::Read), else number;
+    fn copy_file_range(from: c_int, at: *mut i64, to: c_int, offset: *mut i64, bytes: usize, flags: c_uint) -> isize,
+        if Some(Kind::Read), else number, short bytes: Kind::ShortRead;
+
+    fn write(file: c_int, from: *const c_void, bytes: usize) -> isize,
+        if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
+    fn pwrite(file: c_int, from: *const c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
+    fn pwrite64(file: c_int, from: *const c_void, bytes: usize, at: i64) -> isize,
+        if Some(Kind::Write), else number, short bytes: Kind::ShortWrite;
+    fn writev(file: c_int, from: *const c_void, count: c_int) -> isize, if Some(Kind::Write), else number;
+    fn pwritev(file: c_int, from: *const c_void, count: c_int, at: i64) -> isize, if Some(Kind::Write), else number;
+
+    fn fsync(file: c_int) -> c_int, if syncs(file), else failure;
+    fn fdatasync(file: c_int) -> c_int, if syncs(file), else failure;
+    fn msync(from: *mut c_void, bytes: usize, flags: c_int) -> c_int, if Some(Kind::Sync), else failure;
+
+    fn ftruncate(file: c_int, bytes: i64) -> c_int, if Some(Kind::Length), else failure;
+    fn ftruncate64(file: c_int, bytes: i64) -> c_int, if Some(Kind::Length), else failure;
+
+    fn rename(from: *const c_char, to: *const c_char) -> c_int, if Some(Kind::Rename), else failure;
+    fn link(from: *const c_char, to: *const c_char) -> c_int, if Some(Kind::Rename), else failure;
+    fn linkat(folder: c_int, from: *const c_char, other: c_int, to: *const c_char, flags: c_int) -> c_int,
+        if Some(Kind::Rename), else failure;
+
+    fn unlink(path: *const c_char) -> c_int, if Some(Kind::Remove), else failure;
+    fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int, if Some(Kind::Remove), else failure;
+    fn rmdir(path: *const c_char) -> c_int, if Some(Kind::Remove), else failure;
+    fn mkdir(path: *const c_char, mode: c_uint) -> c_int, if Some(Kind::Folder), else failure;
+
+    fn flock(file: c_int, operation: c_int) -> c_int, if unlocks(operation), else failure;
+    fn fcntl(file: c_int, command: c_int, argument: usize) -> c_int, if lock(command), else failure;
+    fn fcntl64(file: c_int, command: c_int, argument: usize) -> c_int, if lock(command), else failure;
+
+    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64) -> *mut c_void,
+        if maps(file), else place;
+    fn mmap64(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64) -> *mut c_void,
+        if maps(file), else place;
+    fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int, if populates(advice), else failure;
+
+    fn pthread_create(thread: *mut c_long, attributes: *const c_void, run: *mut c_void, with: *mut c_void) -> c_int,
+        if Some(Kind::Thread), else |kind| kind.code();
+}
+
+struct Counting;
+
+fn live(bytes: usize, change: i64) {
+    if bytes >= LARGE {
+        LIVE.fetch_add(change, SeqCst);
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged, or returns null.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE && fails(Kind::Allocation) {
+            return std::ptr::null_mut();
+        }
+        live(layout.size(), 1);
+        // SAFETY: the caller's guarantee for `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE && fails(Kind::Allocation) {
+            return std::ptr::null_mut();
+        }
+        live(layout.size(), 1);
+        // SAFETY: the caller's guarantee for `layout` is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if size >= LARGE && fails(Kind::Allocation) {
+            return std::ptr::null_mut();
+        }
+        live(layout.size(), -1);
+        live(size, 1);
+        // SAFETY: the caller's guarantee for `pointer` and `layout` is passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        live(layout.size(), -1);
+        // SAFETY: the caller's guarantee for `pointer` and `layout` is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;

@@ -1,0 +1,11 @@
+//! Each call of the system fails once, in processes of their own.
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+#[path = "../support/process.rs"]
+mod process;
+
+mod attempt;
+mod calls;
+mod loading;
+mod packing;
+mod sweep;

@@ -1,0 +1,99 @@
+//! Promise: when any one call of the system fails while a set is packed or merged, each file under
+//! its final name is whole. A second run finishes the set, and leaves nothing else.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use warpfeed::Result;
+use warpfeed::pack::{Merge, Pack};
+use warpfeed::source::{Source, open};
+
+use crate::calls;
+use crate::loading::{Data, names_a_place};
+use crate::process::{alone, own_process};
+use crate::sweep::{Case, Table};
+
+/// All files below `folder`, by name, with a hash of their bytes.
+fn files(folder: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name().into_string().unwrap())).unwrap();
+        if path.is_dir() {
+            found.extend(files(&path).into_iter().map(|(below, hash)| (format!("{name}/{below}"), hash)));
+        } else {
+            let bytes = fs::read(path).unwrap();
+            found.insert(name, format!("{} {:08x}", bytes.len(), crc32fast::hash(&bytes)));
+        }
+    }
+    found
+}
+
+fn listed(folder: &Path) -> String {
+    files(folder).iter().map(|(name, hash)| format!("{name} {hash}\n")).collect()
+}
+
+/// Runs `pack` into a new folder, and if it fails, checks what it left and runs it again.
+fn twice(
+    pack: &dyn Fn(&Path) -> Result<()>,
+    folder: &Path,
+    expected: Option<&str>,
+) -> std::result::Result<String, String> {
+    let before = calls::ignored(|| files(folder));
+    let packed = pack(folder);
+    calls::end();
+    let Err(e) = packed else {
+        let text = listed(folder);
+        // A lock file that could not be removed is locked by nobody, and the next run takes it.
+        let lines = text.lines().filter(|line| !line.contains(".lock.partial "));
+        let without: String = lines.map(|line| format!("{line}\n")).collect();
+        return Ok(if expected == Some(&without) { without } else { text });
+    };
+    if !names_a_place(&e) {
+        return Err(format!("wrong: no place: {e}"));
+    }
+    let expected = expected.expect("the first run succeeds");
+    let whole: BTreeMap<&str, &str> = expected.lines().filter_map(|line| line.split_once(' ')).collect();
+    for (name, hash) in files(folder) {
+        let old = before.get(&name).is_some_and(|old| *old == hash);
+        if !old && whole.get(&*name).is_some_and(|whole| *whole != hash) {
+            return Err(format!("wrong: after {e}: {name} is {hash}, not {}", whole[&*name]));
+        }
+    }
+    match pack(folder) {
+        Ok(()) if listed(folder) == expected => Err(e.to_string()),
+        Ok(()) => Err(format!("wrong: after {e}: {} instead of {expected}", listed(folder))),
+        Err(again) => Err(format!("wrong: after {e}, again: {again}")),
+    }
+}
+
+#[test]
+fn a_call_that_fails_leaves_nothing_incomplete_under_a_final_name() {
+    own_process!(a_call_that_fails_leaves_nothing_incomplete_under_a_final_name);
+    let _alone = alone();
+    let data = Data::new();
+    let folder = data.path("folder");
+    let source = || open(&folder);
+    let pack = |source: &dyn Source, to: &Path| Pack::new(source).workers(2).retries(0).to(to).map(drop);
+    let shards = |source: &dyn Source, to: &Path| {
+        Pack::new(source).workers(2).retries(0).shard_samples(4).to(to.join("x.tar")).map(drop)
+    };
+    let parts = |source: &dyn Source, to: &Path| {
+        let to = to.join("x.tar");
+        for part in 0..2 {
+            let pack = Pack::new(source).workers(2).retries(0).shard_samples(4);
+            pack.part(part, 2).to(&to)?;
+        }
+        Merge::new(&to).run().map(drop)
+    };
+    let mut table = Table::default();
+    let mut sweep = |name: &str, pack: &dyn Fn(&Path) -> Result<()>| {
+        let run = Box::new(|folder: &Path, expected: Option<&str>| twice(pack, folder, expected));
+        table.sweep(&Case { name: name.into(), prepare: Box::new(|_| ()), run });
+    };
+    sweep("pack to LMDB", &|to| pack(&*source()?, &to.join("x.lmdb")));
+    sweep("pack to one tar", &|to| pack(&*source()?, &to.join("x.tar")));
+    sweep("pack to shards", &|to| shards(&*source()?, to));
+    sweep("pack in parts, and merge", &|to| parts(&*source()?, to));
+    table.finish();
+}

@@ -1,0 +1,197 @@
+//! Runs a case again and again. In each run another call fails, until none is left.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use warpfeed::order::Rng;
+
+use crate::attempt::{Attempt, Done, End, attempt, named, prepare};
+use crate::calls::Kind;
+
+/// Calls of each kind that a test lets fail in each case. More are chosen at random.
+const MOST: usize = 12;
+
+/// The place of a call that a second run does not reach.
+const UNKNOWN: &str = "a place that another run does not reach";
+
+/// Functions of other crates whose allocations end the process.
+const OTHERS: &[&str] = &["png::", "flate2::"];
+
+/// A case: something small that the library does.
+pub(crate) struct Case<'a> {
+    pub(crate) name: String,
+    /// Fills the folder of a run, before its process begins.
+    pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
+    /// Does it, in a new process with a folder of its own. The text describes all that must be the
+    /// same in each run, and is given to all but the first. After an error, it may look at what is
+    /// left, and begins the message with `wrong` if that is not as it should be.
+    pub(crate) run: Box<Run<'a>>,
+}
+
+pub(crate) type Run<'a> = dyn Fn(&Path, Option<&str>) -> Result<String, String> + 'a;
+
+/// What the sweeps of a test have seen.
+#[derive(Default)]
+pub(crate) struct Table {
+    /// Calls that failed, and how the runs ended.
+    rows: BTreeMap<(String, Kind), Row>,
+    /// Allocations that end the process, by place.
+    aborts: BTreeMap<String, usize>,
+    wrong: Vec<String>,
+    /// Functions that lead to a call, by the number of its place.
+    places: BTreeMap<String, String>,
+}
+
+#[derive(Default)]
+struct Row {
+    calls: usize,
+    failed: usize,
+    same: usize,
+    errors: usize,
+    aborts: usize,
+}
+
+/// Whether the sweep is the long one.
+fn is_whole() -> bool {
+    std::env::var_os("WARPFEED_SWEEP_ALL").is_some()
+}
+
+impl Table {
+    pub(crate) fn sweep(&mut self, case: &Case<'_>) {
+        let run = |fails, expected: Option<&str>| {
+            let folder = tempfile::tempdir().unwrap();
+            (case.prepare)(folder.path());
+            attempt(fails, || (case.run)(folder.path(), expected))
+        };
+        prepare();
+        let clean = run(None, None);
+        let End::Done(clean) = clean.end else { panic!("{}: {:?}", case.name, clean.end) };
+        let expected = clean.result.clone().unwrap_or_else(|e| panic!("{}: {e}\n{}", case.name, clean.panics));
+        assert_eq!(clean.panics, "", "{}", case.name);
+        for (index, &kind) in Kind::ALL.iter().enumerate() {
+            let calls = clean.calls[index];
+            for number in numbers(calls, &case.name, index) {
+                let seen = run(Some((kind, number)), Some(&expected));
+                if seen.place.is_none() {
+                    // Threads share the calls differently in each run.
+                    continue;
+                }
+                self.note(case, (kind, number), &seen, (&expected, &clean), || {
+                    let folder = tempfile::tempdir().unwrap();
+                    (case.prepare)(folder.path());
+                    named((kind, number), || (case.run)(folder.path(), Some(&expected)))
+                });
+            }
+            self.rows.entry((case.name.clone(), kind)).or_default().calls = calls;
+        }
+    }
+
+    fn note(
+        &mut self,
+        case: &Case<'_>,
+        (kind, number): (Kind, usize),
+        seen: &Attempt,
+        (expected, clean): (&str, &Done),
+        name: impl Fn() -> Option<(String, String)>,
+    ) {
+        let places = &mut self.places;
+        let mut place = || {
+            let place = seen.place.clone().unwrap_or_default();
+            for _ in 0..8 {
+                if !places.contains_key(&place) {
+                    places.extend(name());
+                }
+            }
+            places.get(&place).cloned().unwrap_or_else(|| UNKNOWN.into())
+        };
+        let row = self.rows.entry((case.name.clone(), kind)).or_default();
+        row.failed += 1;
+        let mut wrong: Vec<String> = Vec::new();
+        match &seen.end {
+            End::Hung => wrong.push("the process hangs".into()),
+            End::Killed(libc::SIGABRT) if kind == Kind::Allocation => {
+                row.aborts += 1;
+                let place = place();
+                // Threads share the calls differently in each run, so some places stay unknown.
+                if place != UNKNOWN && !OTHERS.iter().any(|other| place.starts_with(other)) {
+                    wrong.push("an allocation that cannot fail".into());
+                }
+                *self.aborts.entry(place).or_default() += 1;
+            }
+            End::Killed(signal) => wrong.push(format!("signal {signal}")),
+            End::Done(done) => {
+                match &done.result {
+                    Ok(_) if kind == Kind::Sync => wrong.push("an error that nobody notices".into()),
+                    Ok(text) if text == expected => row.same += 1,
+                    Ok(text) => wrong.push(format!("another result: {}", difference(text, expected))),
+                    // LMDB's library takes a short write for a full disk, and a short read for a damaged file.
+                    Err(_) if kind.is_short() && case.name.contains("LMDB") => row.errors += 1,
+                    Err(e) if kind.is_short() => wrong.push(format!("no failure, and yet: {e}")),
+                    Err(e) if e.starts_with("wrong") || e == "panic" => wrong.push(e.clone()),
+                    Err(_) => row.errors += 1,
+                }
+                if !done.panics.is_empty() {
+                    wrong.push(format!("a panic: {}", done.panics));
+                }
+                if done.left != clean.left {
+                    let error = done.result.as_ref().err();
+                    wrong.push(format!("left: {:?}, otherwise {:?}; {error:?}", done.left, clean.left));
+                }
+            }
+        }
+        if !wrong.is_empty() {
+            self.wrong.push(format!("{}: {kind:?} {number}: {}\n    at {}", case.name, wrong.join("; "), place()));
+        }
+    }
+
+    /// Prints what was covered.
+    ///
+    /// # Panics
+    /// If a run did not end as it must.
+    pub(crate) fn finish(self) {
+        let mut sums: BTreeMap<Kind, [usize; 5]> = BTreeMap::new();
+        for ((name, kind), Row { calls, failed, same, errors, aborts }) in &self.rows {
+            let row = [*calls, *failed, *errors, *same, *aborts];
+            if *calls > 0 {
+                println!("{name}, {kind:?}: {}", in_words(row));
+            }
+            sums.entry(*kind).or_default().iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
+        }
+        for (kind, row) in sums {
+            println!("all, {kind:?}: {}", in_words(row));
+        }
+        for (place, count) in &self.aborts {
+            println!("abort ({count}): {place}");
+        }
+        for wrong in &self.wrong {
+            println!("WRONG {wrong}");
+        }
+        assert!(self.wrong.is_empty(), "{} runs ended wrongly", self.wrong.len());
+    }
+}
+
+/// The calls that fail, of `calls`.
+fn numbers(calls: usize, name: &str, kind: usize) -> Vec<usize> {
+    if calls <= MOST || is_whole() {
+        return (1..=calls).collect();
+    }
+    let seed = name.bytes().fold(kind as u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
+    let mut rng = Rng::new(seed, 0, 0);
+    // The first and the last ones, and others between them.
+    let mut numbers: Vec<usize> = (1..=4).chain(calls - 1..=calls).collect();
+    numbers.extend((0..MOST - 6).map(|_| 5 + rng.below(calls as u64 - 6) as usize));
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+fn in_words([calls, failed, errors, same, aborts]: [usize; 5]) -> String {
+    format!("{calls} calls, {failed} failed: {errors} errors, {same} the same, {aborts} ended the process")
+}
+
+fn difference(text: &str, expected: &str) -> String {
+    let at = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
+    let start = at.saturating_sub(60);
+    let part = |text: &str| text.get(start..text.len().min(at + 200)).unwrap_or("?").to_owned();
+    format!("{:?} instead of {:?}", part(text), part(expected))
+}
