@@ -2,31 +2,18 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use warpfeed::HostBatch;
 
+use crate::either::{either, of};
 use crate::error::{Raised as _, raised};
 use crate::tensor::Tensor;
 
 /// Maximum bytes of a field that is copied, so that a program that keeps labels keeps no slot.
 const SMALL: usize = 1 << 16;
 
-/// A delivered batch.
-#[derive(Clone)]
-pub(crate) enum Delivered {
-    Host(Arc<HostBatch>),
-    #[cfg(feature = "cuda")]
-    Cuda(Arc<warpfeed::CudaBatch>),
-}
-
-/// Calls a method that host and device batches both have.
-macro_rules! of {
-    ($delivered:expr, $batch:ident => $value:expr) => {
-        match $delivered {
-            Delivered::Host($batch) => $value,
-            #[cfg(feature = "cuda")]
-            Delivered::Cuda($batch) => $value,
-        }
-    };
+either! {
+    /// A delivered batch.
+    #[derive(Clone)]
+    Delivered of Arc
 }
 
 /// A batch. Its slot is free again once the batch and all tensors that share its memory are gone.
@@ -41,7 +28,7 @@ pub(crate) struct Batch {
 impl Batch {
     /// Names of the fields.
     fn fields(&self) -> Vec<String> {
-        of!(&self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
+        of!(Delivered, &self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
     /// The field `name`. With `channels_last`, a picture has the shape (N, C, H, W). On a device
@@ -82,33 +69,34 @@ impl Batch {
 
     /// The source index of each sample.
     fn ids(&self) -> Vec<u64> {
-        of!(&self.delivered, batch => batch.ids().collect())
+        of!(Delivered, &self.delivered, batch => batch.ids().collect())
     }
 
     /// The key of each sample.
     fn keys(&self) -> Vec<String> {
-        of!(&self.delivered, batch => batch.keys().map(str::to_owned).collect())
+        of!(Delivered, &self.delivered, batch => batch.keys().map(str::to_owned).collect())
     }
 
     /// The text of each sample in the field `name`.
     fn texts(&self, name: &str) -> Vec<String> {
-        let texts = of!(&self.delivered, batch => batch.texts(name).map(|texts| texts.map(str::to_owned).collect()));
+        let texts =
+            of!(Delivered, &self.delivered, batch => batch.texts(name).map(|texts| texts.map(str::to_owned).collect()));
         texts.unwrap_or_else(|| vec![String::new(); self.__len__()])
     }
 
     /// The part (x, y, width, height) of each image that shows its picture.
     fn shown(&self) -> Vec<(u32, u32, u32, u32)> {
-        of!(&self.delivered, batch => batch.shown().map(|of| (of.x, of.y, of.width, of.height)).collect())
+        of!(Delivered, &self.delivered, batch => batch.shown().map(|of| (of.x, of.y, of.width, of.height)).collect())
     }
 
     /// Whether each sample counts.
     fn valid(&self) -> Vec<bool> {
-        of!(&self.delivered, batch => batch.valid().collect())
+        of!(Delivered, &self.delivered, batch => batch.valid().collect())
     }
 
     /// The error of each bad picture of a decoder's batch, with its place.
     fn errors(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
-        let error = |place| of!(&self.delivered, batch => batch.error(place).cloned());
+        let error = |place| of!(Delivered, &self.delivered, batch => batch.error(place).cloned());
         let error = |place| Some((place, raised(py, &error(place)?).into_value(py).into_any()));
         (0..self.__len__()).filter_map(error).collect()
     }
@@ -116,24 +104,24 @@ impl Batch {
     /// The weight of the mixing and its rectangle (x, y, width, height), if the batch was mixed.
     #[allow(clippy::type_complexity)]
     fn mixing(&self) -> Option<(f32, Option<(u32, u32, u32, u32)>)> {
-        let mixing = of!(&self.delivered, batch => batch.mixing().copied())?;
+        let mixing = of!(Delivered, &self.delivered, batch => batch.mixing().copied())?;
         Some((mixing.weight, mixing.cut.map(|cut| (cut.x, cut.y, cut.width, cut.height))))
     }
 
     /// The epoch.
     #[getter]
     fn epoch(&self) -> u64 {
-        of!(&self.delivered, batch => batch.epoch())
+        of!(Delivered, &self.delivered, batch => batch.epoch())
     }
 
     /// The number of the batch in its epoch.
     #[getter]
     fn number(&self) -> u64 {
-        of!(&self.delivered, batch => batch.number())
+        of!(Delivered, &self.delivered, batch => batch.number())
     }
 
     fn __len__(&self) -> usize {
-        of!(&self.delivered, batch => batch.len())
+        of!(Delivered, &self.delivered, batch => batch.len())
     }
 }
 
@@ -141,7 +129,7 @@ impl Batch {
     /// The error for a missing field `name`.
     fn missing(&self, py: Python<'_>, name: &str) -> PyErr {
         if name == "label" {
-            let labels = of!(&self.delivered, batch => batch.labels().map(|_| ()));
+            let labels = of!(Delivered, &self.delivered, batch => batch.labels().map(|_| ()));
             if let Err(e) = labels.raised(py) {
                 return e;
             }

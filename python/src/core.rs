@@ -9,6 +9,7 @@ use warpfeed::source::Source;
 use warpfeed::{Batches, Epochs, Error, HostBatch, Loader, MemoryPlan, Monitor};
 
 use crate::batch::{Batch, Delivered};
+use crate::either::{either, of};
 use crate::error::{Raised as _, raised};
 use crate::function::{Calls, Function};
 use crate::kept::{Kept, noting};
@@ -19,31 +20,23 @@ use crate::stored::{self, Stored};
 use crate::waiting::{Process, SLICE, Turns, apart, aside, ending, patiently};
 use crate::words::in_python;
 
-/// An open loader.
-enum Open {
-    Host(Epochs<HostBatch>),
-    #[cfg(feature = "cuda")]
-    Cuda(Epochs<warpfeed::CudaBatch>),
-    Closed,
-}
-
-/// Evaluates `$value` with the epochs of either kind of loader, or `$closed` for a closed one.
-macro_rules! of {
-    ($open:expr, $epochs:ident => $value:expr, $closed:expr) => {
-        match $open {
-            Open::Host($epochs) => $value,
-            #[cfg(feature = "cuda")]
-            Open::Cuda($epochs) => $value,
-            Open::Closed => $closed,
-        }
-    };
+either! {
+    /// An open loader.
+    Open of Epochs
 }
 
 /// State that one thread at a time uses, detached from the interpreter.
 struct State {
-    open: Open,
+    /// `None` once it is closed.
+    open: Option<Open>,
     /// The turn that uses the loader. An iterator compares it to notice a newer iterator.
     turn: u64,
+}
+
+impl State {
+    fn open(&mut self) -> warpfeed::Result<&mut Open> {
+        self.open.as_mut().ok_or_else(closed)
+    }
 }
 
 /// What the next iterator begins with. No Python code runs under its lock, so signal handlers and
@@ -86,7 +79,7 @@ impl Inner {
         };
         loop {
             if let Some(mut state) = self.state.within_a_slice() {
-                let open = std::mem::replace(&mut state.open, Open::Closed);
+                let open = state.open.take();
                 drop(state);
                 drop(open);
                 return self.ended.store(true, Ordering::Relaxed);
@@ -144,15 +137,15 @@ impl Core {
             self.with(py, |state| {
                 // No run may use an order while it is replaced.
                 if moves || renewed.is_some() {
-                    of!(&mut state.open, epochs => epochs.end(), return closed());
+                    of!(Open, state.open()?, epochs => epochs.end());
                 }
                 if let Some(order) = order {
                     order.replace(epoch, renewed);
                 }
                 if !moves {
-                    return of!(&state.open, epochs => epochs.fits(&checkpoint), closed());
+                    return of!(Open, state.open()?, epochs => epochs.fits(&checkpoint));
                 }
-                of!(&mut state.open, epochs => epochs.resume(&checkpoint)?, return closed());
+                of!(Open, state.open()?, epochs => epochs.resume(&checkpoint)?);
                 self.order.iter().for_each(|order| order.begin(epoch));
                 (_, state.turn) = self.change(|_| epoch);
                 Ok(())
@@ -181,9 +174,7 @@ impl Core {
     fn first(&self, py: Python<'_>, epoch: u64, at: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match at {
             Some((_, first)) => Ok(Some(first)),
-            None => {
-                self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().first_batch(epoch)), closed()))
-            }
+            None => self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().first_batch(epoch)))),
         }
     }
 
@@ -193,8 +184,8 @@ impl Core {
     }
 }
 
-fn closed<T>() -> warpfeed::Result<T> {
-    Err(Error::config("the loader is closed"))
+fn closed() -> Error {
+    Error::config("the loader is closed")
 }
 
 fn newer<T>() -> warpfeed::Result<T> {
@@ -228,10 +219,10 @@ impl Core {
             Some(ordinal) => on_device(loader, ordinal, stream),
         })?;
         let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\"";
-        let epoch = of!(&open, epochs => epochs.batches().first_epoch(), 0);
+        let epoch = of!(Open, &open, epochs => epochs.batches().first_epoch());
         // A resumed epoch has the order that was compared with the checkpoint.
         order.iter().for_each(|order| order.begin(epoch));
-        let state = Turns::new(State { open, turn: 0 });
+        let state = Turns::new(State { open: Some(open), turn: 0 });
         let (closing, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let inner = Inner { state, closing, ending: Turns::new(()), ended, function };
         Ok(Core {
@@ -271,17 +262,17 @@ impl Core {
                 }
                 if let Some(order) = &self.order {
                     // The run in progress may use an earlier answer for the same epoch.
-                    of!(&mut state.open, epochs => epochs.end(), return closed());
+                    of!(Open, state.open()?, epochs => epochs.end());
                     order.replace(epoch, renewed);
                     order.begin(epoch);
                 }
-                let count = of!(&mut state.open, epochs => {
+                let count = of!(Open, state.open()?, epochs => {
                     match at {
                         None => epochs.begin(epoch),
                         Some((_, first)) => epochs.begin_from(epoch, first),
                     }
                     epochs.left()
-                }, return closed());
+                });
                 state.turn = turn;
                 Ok((turn, count))
             })
@@ -311,7 +302,7 @@ impl Core {
             count: usize,
             idle: &mut dyn FnMut() -> Option<Duration>,
         ) -> warpfeed::Result<Vec<Arc<B>>> {
-            let Some(replay) = epochs.replay(count, idle)? else { return closed() };
+            let Some(replay) = epochs.replay(count, idle)? else { return Err(closed()) };
             let mut batches: Vec<Arc<B>> = Vec::new();
             for batch in replay.take(count) {
                 if batches.first().is_some_and(|first| Arc::ptr_eq(first, &batch)) {
@@ -330,7 +321,7 @@ impl Core {
             let mut state = loop {
                 match inner.state.within_a_slice() {
                     Some(state) => break state,
-                    None => idle().ok_or(()).or_else(|()| closed())?,
+                    None => _ = idle().ok_or_else(closed)?,
                 };
             };
             if state.turn > turn {
@@ -338,11 +329,10 @@ impl Core {
             }
             state.turn = turn;
             order.iter().for_each(|order| order.replay(0));
-            Ok(match &mut state.open {
+            Ok(match state.open()? {
                 Open::Host(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
                 #[cfg(feature = "cuda")]
                 Open::Cuda(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect(),
-                Open::Closed => return closed(),
             })
         })?;
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
@@ -354,7 +344,7 @@ impl Core {
         self.process.check().raised(py)?;
         let delivered = patiently(py, || {
             if self.inner.is_closing() {
-                return Some(Some(closed()));
+                return Some(Some(Err(closed())));
             }
             let mut state = self.inner.state.within_a_slice()?;
             if state.turn != turn {
@@ -367,10 +357,10 @@ impl Core {
                 (!gave_up).then_some(left)
             };
             let came = match &mut state.open {
-                Open::Host(epochs) => epochs.next(&mut idle).map(|batch| batch.map(|b| Delivered::Host(Arc::new(b)))),
+                Some(Open::Host(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Host(Arc::new(batch?)))),
                 #[cfg(feature = "cuda")]
-                Open::Cuda(epochs) => epochs.next(&mut idle).map(|batch| batch.map(|b| Delivered::Cuda(Arc::new(b)))),
-                Open::Closed => Some(closed()),
+                Some(Open::Cuda(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Cuda(Arc::new(batch?)))),
+                None => Some(Err(closed())),
             };
             // The next slice waits for the same batch.
             if came.is_none() && gave_up { None } else { Some(came) }
@@ -388,7 +378,7 @@ impl Core {
                 if let Some(mut state) = self.inner.state.within_a_slice()
                     && state.turn == turn
                 {
-                    of!(&mut state.open, epochs => epochs.end(), {});
+                    state.open.iter_mut().for_each(|open| of!(Open, open, epochs => epochs.end()));
                 }
             });
         }
@@ -464,36 +454,36 @@ impl Core {
     /// Batches of `epoch`.
     fn num_batches(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
-        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().num_batches(epoch)), closed()))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().num_batches(epoch))))
     }
 
     /// Samples of `epoch` on all ranks together.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
-        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().epoch_len(epoch)), closed()))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().epoch_len(epoch))))
     }
 
     /// Samples of the source.
     fn source_len(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().source_len()), closed()))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().source_len())))
     }
 
     /// Whether the data set is a flat folder, whose pictures have no labels.
     fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |state| {
             let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
-            of!(&state.open, epochs => Ok(flat(&**epochs.batches().source())), closed())
+            Ok(of!(Open, state.open()?, epochs => flat(&**epochs.batches().source())))
         })
     }
 
     /// Names of the classes by label.
     fn classes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().classes().to_vec()), closed()))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().classes().to_vec())))
     }
 
     /// The data set's own number of each class, by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
-        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().category_ids()), closed()))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().category_ids())))
     }
 
     /// Sample `id` as it is stored.
@@ -518,38 +508,36 @@ impl Core {
 
     /// The number of the joined data set that has the sample `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
-        self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().source().part(id)), closed()))
+        self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().source().part(id))))
     }
 
     /// The rank and the number of ranks.
     fn rank(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| {
-            let rank = of!(&state.open, epochs => epochs.batches().rank(), return closed());
+            let rank = of!(Open, state.open()?, epochs => epochs.batches().rank());
             Ok((rank.rank, rank.world_size))
         })
     }
 
     /// The numbers of worker threads and of batches ahead at this moment.
     fn settings(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
-        self.with(
-            py,
-            |state| of!(&state.open, epochs => Ok((epochs.batches().workers(), epochs.batches().prefetch())), closed()),
-        )
+        self.with(py, |state| {
+            Ok(of!(Open, state.open()?, epochs => (epochs.batches().workers(), epochs.batches().prefetch())))
+        })
     }
 
     /// The memory plan as JSON, and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let plan = self.with(py, |state| of!(&state.open, epochs => Ok(epochs.batches().memory_plan()), closed()))?;
+        let plan = self.with(py, |state| Ok(of!(Open, state.open()?, epochs => epochs.batches().memory_plan())))?;
         Ok((json(&plan), plan.to_string()))
     }
 
     /// Use of device memory as JSON; `None` for batches in host memory.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.with(py, |state| match &state.open {
+        self.with(py, |state| match state.open()? {
+            Open::Host(_) => Ok(None),
             #[cfg(feature = "cuda")]
             Open::Cuda(epochs) => Ok(Some(json(&epochs.batches().device_stats()))),
-            Open::Closed => closed(),
-            _ => Ok(None),
         })
     }
 

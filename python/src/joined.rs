@@ -1,33 +1,21 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::prelude::*;
-use warpfeed::HostBatch;
 
-use crate::decoder::{Answer, Open, Shared, Waits, bytes};
+use crate::answer::{Answer, Shared, Waits, bytes};
+use crate::either::{either, of};
 use crate::error::Raised as _;
 use crate::waiting::dropping;
 
-/// Requests that wait for a batch, with their futures. Either kind of decoder.
-enum Requests {
-    Host(warpfeed::Joined<HostBatch, Py<PyAny>>),
-    #[cfg(feature = "cuda")]
-    Cuda(warpfeed::Joined<warpfeed::CudaBatch, Py<PyAny>>),
+type Joined<B> = warpfeed::Joined<B, Py<PyAny>>;
+
+either! {
+    /// Requests that wait for a batch, with their futures.
+    Requests of Joined
 }
 
 /// A batch that has begun: its answer, and the value and the number of pictures of each request.
 type Begun = (Answer, Vec<(Py<PyAny>, usize)>);
-
-/// Evaluates `$result` with either kind of requests.
-macro_rules! of {
-    ($value:expr, $it:ident => $result:expr) => {
-        match $value {
-            Requests::Host($it) => $result,
-            #[cfg(feature = "cuda")]
-            Requests::Cuda($it) => $result,
-        }
-    };
-}
 
 /// Joins the pictures of several requests into batches.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
@@ -37,13 +25,8 @@ pub(crate) struct JoinedCore {
 }
 
 impl JoinedCore {
-    pub(crate) fn new(open: &Open, max_delay: Duration, shared: Arc<Shared>) -> warpfeed::Result<Self> {
-        let requests = match open {
-            Open::Host(decoder) => Requests::Host(decoder.joined(max_delay)?),
-            #[cfg(feature = "cuda")]
-            Open::Cuda(decoder) => Requests::Cuda(decoder.joined(max_delay)?),
-        };
-        Ok(JoinedCore { requests: Some(requests), shared })
+    pub(crate) fn new(requests: Requests, shared: Arc<Shared>) -> Self {
+        JoinedCore { requests: Some(requests), shared }
     }
 
     fn requests(&self) -> &Requests {
@@ -57,12 +40,12 @@ impl JoinedCore {
     /// batch.
     fn submit(&self, py: Python<'_>, pictures: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
         let pictures = pictures.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
-        py.detach(|| of!(self.requests(), requests => requests.submit(pictures, value))).raised(py)
+        py.detach(|| of!(Requests, self.requests(), requests => requests.submit(pictures, value))).raised(py)
     }
 
     /// Takes a request back that does not belong to a batch yet. Returns whether it was taken back.
     fn cancel(&self, py: Python<'_>, request: u64) -> bool {
-        py.detach(|| of!(self.requests(), requests => requests.cancel(request))).is_some()
+        py.detach(|| of!(Requests, self.requests(), requests => requests.cancel(request))).is_some()
     }
 
     /// Waits for the next batch to begin. `None` after `close`, once all requests were in a batch.
@@ -78,7 +61,7 @@ impl JoinedCore {
 
     /// Refuses further requests, and begins a batch with those that wait.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| of!(self.requests(), requests => requests.close()));
+        py.detach(|| of!(Requests, self.requests(), requests => requests.close()));
     }
 }
 

@@ -2,33 +2,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use warpfeed::{HostBatch, MemoryPlan};
+use warpfeed::MemoryPlan;
 
 use crate::batch::{Batch, Delivered};
-
-/// A batch that the program may still hold.
-enum Lent {
-    Host(Weak<HostBatch>),
-    #[cfg(feature = "cuda")]
-    Cuda(Weak<warpfeed::CudaBatch>),
-}
-
-impl Lent {
-    fn is_held(&self) -> bool {
-        match self {
-            Lent::Host(batch) => batch.strong_count() > 0,
-            #[cfg(feature = "cuda")]
-            Lent::Cuda(batch) => batch.strong_count() > 0,
-        }
-    }
-}
+use crate::either::of;
 
 /// Batches that the program holds in slots.
 pub(crate) struct Lending {
     /// Whether batches are copied. With `None`, a batch is copied if the program holds `most`.
     copy: Option<bool>,
     most: usize,
-    lent: Mutex<Vec<Lent>>,
+    /// Batches that the program may still hold.
+    lent: Mutex<Vec<Weak<dyn Send + Sync>>>,
 }
 
 impl Lending {
@@ -47,14 +32,11 @@ impl Lending {
     /// Returns the batch for the program: shared, or as a copy.
     pub(crate) fn lend(&self, delivered: Delivered) -> Batch {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
-        lent.retain(Lent::is_held);
+        lent.retain(|batch| batch.strong_count() > 0);
         let copy = self.copy.or((lent.len() >= self.most).then_some(true));
         if copy != Some(true) {
-            lent.push(match &delivered {
-                Delivered::Host(batch) => Lent::Host(Arc::downgrade(batch)),
-                #[cfg(feature = "cuda")]
-                Delivered::Cuda(batch) => Lent::Cuda(Arc::downgrade(batch)),
-            });
+            let held: Weak<dyn Send + Sync> = of!(Delivered, &delivered, batch => Arc::downgrade(batch) as _);
+            lent.push(held);
         }
         Batch { delivered, copy }
     }

@@ -6,7 +6,8 @@
 //!    worker processes.
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack. `stored`: one sample of its data set. `decoder`: one batch for each request, and
-//!    `joined`: for several.
+//!    `joined`: for several; `answer`: a batch that may not be ready yet. `either`: each of these in
+//!    host memory or on a device.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`:
 //!    both use Python's names.
 //! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
@@ -14,11 +15,13 @@
 //! 5. `stats`: reports of statistics, and the program's own spans; `pack`: packs a data set.
 //! 6. `program`: the command line, and functions that need no loader.
 
+mod answer;
 mod augment;
 mod batch;
 mod buffer;
 mod core;
 mod decoder;
+mod either;
 mod error;
 mod fields;
 mod function;
@@ -47,11 +50,13 @@ mod words;
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]
+    use super::answer::Answer;
+    #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
     use super::core::Core;
     #[pymodule_export]
-    use super::decoder::{Answer, DecoderCore};
+    use super::decoder::DecoderCore;
     #[pymodule_export]
     use super::function::Function;
     #[pymodule_export]
