@@ -394,6 +394,26 @@ pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     })
 }
 
+/// A copy of `bytes`.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if there is no memory.
+pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    append(&mut copy, bytes)?;
+    Ok(copy)
+}
+
+/// Like [`Vec::extend_from_slice`].
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if there is no memory.
+pub(crate) fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    reserve(to, bytes.len())?;
+    to.extend_from_slice(bytes);
+    Ok(())
+}
+
 /// Like [`Vec::resize`]. If there is no memory, raises the error of [`reserve`] as a panic, which no
 /// hook reports and [`guarded`] turns into the error again. Every sample is processed inside it.
 pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {

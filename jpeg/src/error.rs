@@ -1,5 +1,5 @@
 use std::fmt;
-use std::panic::panic_any;
+use std::panic::resume_unwind;
 
 /// The result of reading a JPEG.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -35,10 +35,10 @@ pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 }
 
 /// Like [`Vec::resize`], for a function without a result. If there is no memory, panics with the
-/// [`Error`] of [`reserve`].
+/// [`Error`] of [`reserve`], which `catch_unwind` returns and no hook reports.
 pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
-        panic_any(e);
+        resume_unwind(Box::new(e));
     }
     vec.resize(len, value);
 }

@@ -115,7 +115,7 @@ impl Pixels {
     /// of them.
     ///
     /// # Panics
-    /// If there is no memory. In a loader this is an error of the sample.
+    /// If there is no memory, with an [`Error`]. In a loader it becomes an error of the sample.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {

@@ -35,13 +35,17 @@ pub(super) enum Remark {
 impl Remark {
     /// Checks the image `bytes`. `refusal` is the error if it could not be recoded. Returns `None`
     /// if the image is sound and was recoded.
-    pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Option<Remark> {
+    ///
+    /// # Errors
+    /// If memory runs out, which says nothing about the image.
+    pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<Remark>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut picture| picture.check());
-        match condition {
+        Ok(match condition {
+            Condition::Damaged(e) if e.kind() == ErrorKind::Memory => return Err(e),
             Condition::Damaged(e) => Some(Remark::Undecodable(e.cause().to_owned())),
             Condition::Tolerated(what) => Some(Remark::Damaged(what)),
             Condition::Sound => refusal.map(|e| Remark::Unfit(e.cause().to_owned())),
-        }
+        })
     }
 
     pub(super) fn reason(&self) -> &str {

@@ -8,7 +8,7 @@ use super::partial::{Locked, claim, remove_abandoned_of, unique};
 use super::writer::{
     WriteOptions, Writer, Written, exists, no_samples, remove_if_there, sync_folder_of, without_slash,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
 /// Digits of a key, enough for ten billion samples. Zero-padded keys sort in numeric order.
@@ -191,6 +191,10 @@ impl Writer for LmdbWriter {
             return Err(Error::in_source(format!("field {name:?} has {found} bytes, MessagePack allows {most}")));
         }
         let out = &mut self.values;
+        // A name or a number takes at most nine bytes in addition to its own.
+        let names = sample.key().len() + values.iter().map(|(name, _)| name.len()).sum::<usize>();
+        let bytes = values.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        reserve(out, names + bytes + 9 * (2 * values.len() + 5) + "__key__cls".len())?;
         write_map_len(out, 1 + values.len() as u32 + u32::from(label.is_some())).expect(IN_MEMORY);
         write_str(out, "__key__").expect(IN_MEMORY);
         write_str(out, sample.key()).expect(IN_MEMORY);

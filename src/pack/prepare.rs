@@ -6,7 +6,7 @@ use super::bad::Remark;
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
-use crate::error::{Error, ErrorKind, Result, guarded};
+use crate::error::{Error, ErrorKind, Result, append, guarded};
 use crate::source::{self, Sample, Source, is_stopped};
 
 /// A sample on its way from a worker to the writer. Its memory is reused.
@@ -66,7 +66,7 @@ impl Prepared {
                         stored_as = renamed.unwrap_or(name);
                         // Only a sound file can be repacked.
                         if treatment != Treatment::Repacked {
-                            self.remark = Remark::of(codecs, bytes, None);
+                            self.remark = Remark::of(codecs, bytes, None)?;
                             self.refused = matches!(self.remark, Some(Remark::Undecodable(_)));
                         }
                     }
@@ -74,13 +74,13 @@ impl Prepared {
                     Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
                     Err(e) => {
                         self.bytes.truncate(start);
-                        self.bytes.extend_from_slice(bytes);
-                        (self.remark, self.refused) = (Remark::of(codecs, bytes, Some(e)), true);
+                        append(&mut self.bytes, bytes)?;
+                        (self.remark, self.refused) = (Remark::of(codecs, bytes, Some(e))?, true);
                     }
                 }
                 (self.image_in, self.image_out) = (bytes.len(), self.bytes.len() - start);
             } else {
-                self.bytes.extend_from_slice(bytes);
+                append(&mut self.bytes, bytes)?;
                 renumber(&sample, name, &mut self.bytes, start)?;
             }
             self.fields.push((stored_as.to_owned(), start..self.bytes.len()));

@@ -1,7 +1,7 @@
 use std::io::Cursor;
 
 use crate::decode::{Png, PngScratch};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, append};
 use crate::source::Npy;
 use crate::source::Sample;
 
@@ -21,7 +21,7 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
         let renumbered = mask(sample, first, &bytes[start..])
             .map_err(|e| Error::new(e.kind(), format!("field {name:?}: {}", e.cause())))?;
         bytes.truncate(start);
-        bytes.extend_from_slice(&renumbered);
+        append(bytes, &renumbered)?;
         return Ok(());
     }
     if !stem.ends_with(".class") {

@@ -13,7 +13,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use super::input::inward;
 use super::nested::Nested;
 use super::schema::{Levels, Plain};
-use crate::error::{Error, Result, reserve};
+use crate::error::{Error, Result, append};
 use crate::source::record::{Found, Part};
 use crate::source::value::Element;
 
@@ -99,8 +99,7 @@ impl Block {
                 NULL => Ok(Found::Null),
                 number => {
                     let bytes = values[number as usize].data();
-                    reserve(scratch, bytes.len())?;
-                    scratch.extend_from_slice(bytes);
+                    append(scratch, bytes)?;
                     let found = Part::since(start, scratch);
                     if !text {
                         return Ok(Found::Bytes(found));
@@ -113,7 +112,7 @@ impl Block {
                 NULL => Ok(Found::Null),
                 number => {
                     let size = element.size();
-                    scratch.extend_from_slice(&values[number as usize * size..][..size]);
+                    append(scratch, &values[number as usize * size..][..size])?;
                     Ok(Found::number(*element, Part::since(start, scratch)))
                 }
             },
@@ -122,8 +121,7 @@ impl Block {
                 List::Incomplete(at) => Err(Error::in_source(format!("number {at} of a list is null"))),
                 List::Numbers(range) => {
                     let size = element.size();
-                    reserve(scratch, range.len() * size)?;
-                    scratch.extend_from_slice(&values[range.start * size..range.end * size]);
+                    append(scratch, &values[range.start * size..range.end * size])?;
                     Ok(Found::array(*element, &[range.end - range.start], Part::since(start, scratch)))
                 }
             },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::example;
 use super::shard::Places;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, copied};
 use crate::source::brought::brought;
 use crate::source::layout::is_records_name;
 use crate::source::medium::{Files, Medium};
@@ -87,10 +87,10 @@ impl TfRecord {
         let mut lists = BTreeSet::new();
         let records = medium.in_parallel(&places, |&place| {
             let mut scratch = Vec::new();
-            Ok(self.record(place, &mut scratch).map(|part| part.of(&scratch).to_vec()))
+            Ok(self.record(place, &mut scratch).and_then(|part| copied(part.of(&scratch))))
         })?;
         for (number, record) in records.iter().enumerate() {
-            match record.clone().and_then(|record| example::find_lists(&record, &mut lists)) {
+            match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
                 Err(e) if number == 0 => return Err(e),
                 // An error of this sample, when it is read.
                 _ => {}
@@ -189,7 +189,7 @@ impl Source for TfRecord {
             Part::Borrowed(record) => example::row(record, &self.lists, scratch).map_err(named)?,
             Part::Page(place) => {
                 // The cells borrow from the record, so it must not move while others are written.
-                let record = scratch[place.clone()].to_vec();
+                let record = copied(&scratch[place.clone()])?;
                 let row = example::row(&record, &self.lists, scratch).map_err(named)?;
                 row.into_iter().map(|cell| cell.moved(&record, place.start)).collect()
             }
