@@ -13,6 +13,8 @@ use warpfeed::{Augment, Batches, HostBatch, Loader, source};
 use warpfeed_synth::Synth;
 
 #[allow(dead_code, unreachable_pub)]
+#[path = "../src/trace/since.rs"]
+mod since;
 #[path = "../src/trace/tally.rs"]
 mod tally;
 

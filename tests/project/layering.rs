@@ -183,7 +183,9 @@ impl<'a> Visit<'a> for Seen {
     }
 
     fn visit_macro(&mut self, mac: &'a syn::Macro) {
-        let text = mac.tokens.to_string();
+        // Documentation and other texts import nothing.
+        let text = mac.tokens.to_string().replace("\\\"", "");
+        let text: String = text.split('"').step_by(2).collect();
         for start in ["crate ::", "super ::", "crate::", "super::"] {
             for (at, _) in text.match_indices(start) {
                 let parts = text[at..].split("::").map(str::trim);

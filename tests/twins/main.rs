@@ -41,7 +41,24 @@ fn file(name: &str) -> Option<PathBuf> {
 }
 
 /// Formats that are read from a store by ranges. Others need a cache, which is in `warpfeed-stores`.
-const BY_RANGES: [&str; 8] = ["tar", "tar shards", "folder", "csv", "tsv", "json lines", "parquet", "coco"];
+const BY_RANGES: [&str; 16] = [
+    "tar",
+    "tar shards",
+    "folder",
+    "csv",
+    "tsv",
+    "json lines",
+    "parquet",
+    "coco",
+    "mds",
+    "litdata",
+    "beton",
+    "recordio",
+    "npy",
+    "npz",
+    "safetensors",
+    "torch",
+];
 
 /// This machine, with and without memory maps, and a store in memory.
 fn media(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
@@ -68,6 +85,11 @@ const RECORDED: u64 = 150;
 
 #[test]
 fn a_data_set_is_the_same_in_every_format_and_medium() {
+    compare_draws();
+}
+
+/// Compares the draws with each other or with a record, or writes one.
+fn compare_draws() {
     let (mut counts, world) = (Counts::default(), &world());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
         let mut known = Known::read(&path);

@@ -19,10 +19,13 @@ pub(super) const TOLD: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
+/// Finds the number of a sample's object, and the range in it.
+type Find = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
+
 /// The objects of a data set, and the part that each sample needs.
 pub(in crate::source) struct Parts {
     objects: Arc<[Object]>,
-    find: Box<dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync>,
+    find: Box<Find>,
 }
 
 impl Parts {

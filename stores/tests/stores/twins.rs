@@ -4,6 +4,8 @@
 
 #[path = "../../../tests/twins/bytes.rs"]
 mod bytes;
+#[path = "../../../tests/twins/twins.rs"]
+mod compared;
 #[path = "../../../tests/twins/drawn.rs"]
 mod drawn;
 #[path = "../../../tests/twins/formats.rs"]
@@ -12,8 +14,6 @@ mod formats;
 mod observe;
 #[path = "../../../tests/twins/store.rs"]
 mod store;
-#[path = "../../../tests/twins/twins.rs"]
-mod twins;
 
 use std::fs;
 use std::path::Path;
@@ -22,10 +22,11 @@ use std::time::{Duration, SystemTime};
 
 use crate::process::own_process;
 use crate::support::Server;
+use compared::{Counts, Place, World, member};
 use formats::Format;
 use observe::Member;
 use store::Objects;
-use twins::{Counts, Place, World, member};
+
 use warpfeed_stores::Cache;
 
 /// Formats that are read by ranges. Others come to the cache as whole files.
