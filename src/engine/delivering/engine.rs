@@ -74,7 +74,8 @@ pub(crate) struct Engine<B> {
     /// message.
     waited: Duration,
     logged: Duration,
-    asked: bool,
+    /// Chooses the samples on request. The coordinator may wait in it.
+    asked: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
     /// Sends parts to the workers again. `None` in drop only.
@@ -150,7 +151,7 @@ impl<B> Engine<B> {
             recipe,
             run,
             schedule,
-            asked,
+            asked: asked.clone(),
             started,
             freed,
             free: home.free.clone(),
@@ -187,7 +188,7 @@ impl<B> Engine<B> {
             end: None,
             waited: Duration::ZERO,
             logged: Duration::ZERO,
-            asked: is_asked,
+            asked,
             timeout,
             coordinator: Some(coordinator),
             work: Some(again),
@@ -323,7 +324,7 @@ impl<B> Engine<B> {
     /// skipped, one without any other sample. The failures of other batches are listed when the
     /// program receives them ([`Shared::skip`]).
     pub(crate) fn judge(&mut self, full: Full) -> Result<Full> {
-        if self.asked || full.info().failed().next().is_none() {
+        if self.asked.is_some() || full.info().failed().next().is_none() {
             return Ok(full);
         }
         let error = match self.shared.on_error {
@@ -442,6 +443,9 @@ impl<B> Drop for Engine<B> {
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
         // Without starts, the coordinator ends and drops its spawner. The pool joins its threads.
         drop(self.starts.take());
+        if let Some(asked) = &self.asked {
+            asked.end();
+        }
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }

@@ -87,6 +87,8 @@ struct State<B> {
     /// Number of the run. After an error that ends a run, the next begins.
     epoch: u64,
     closed: bool,
+    /// Whether the threads that make batches end.
+    ended: bool,
 }
 
 struct Request<B> {
@@ -133,6 +135,7 @@ impl<B> Requests<B> {
             next: 0,
             epoch: 0,
             closed: false,
+            ended: false,
         };
         Requests { limits, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -278,7 +281,9 @@ impl<B: Send> BatchSampler for Requests<B> {
         entries.clear();
         let mut state = self.state();
         let Begun { first, count, .. } = loop {
-            let Some(place) = number.checked_sub(state.number).filter(|_| !state.closed && state.epoch == epoch) else {
+            let Some(place) =
+                number.checked_sub(state.number).filter(|_| !(state.closed || state.ended) && state.epoch == epoch)
+            else {
                 return;
             };
             let found =
@@ -289,6 +294,11 @@ impl<B: Send> BatchSampler for Requests<B> {
             state = self.changed.wait(state).expect("nothing panics while holding it");
         };
         entries.extend((*first..first + count).map(|sample| Entry { sample, variant: 0, valid: true }));
+    }
+
+    fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_all();
     }
 }
 

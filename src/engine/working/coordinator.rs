@@ -22,6 +22,9 @@ pub(crate) trait BatchSampler: Send + Sync {
     /// Waits for a request for batch `number`, and replaces `entries` by its samples, or by nothing
     /// if the run of `epoch` is over.
     fn fill(&self, epoch: u64, number: u64, entries: &mut Vec<Entry>);
+
+    /// Ends all waits in `fill`: no batch is wanted any more.
+    fn end(&self);
 }
 
 /// The number of a run, and its batches.
