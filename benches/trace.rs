@@ -12,9 +12,10 @@ use warpfeed::trace::Schedule;
 use warpfeed::{Augment, Batches, HostBatch, Loader, source};
 use warpfeed_synth::Synth;
 
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)] // the bench takes its part
 #[path = "../src/trace/since.rs"]
 mod since;
+#[allow(dead_code, unused_imports, unreachable_pub)] // the bench takes its part
 #[path = "../src/trace/tally.rs"]
 mod tally;
 
