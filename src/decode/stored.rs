@@ -9,7 +9,7 @@ use warpfeed_jpeg::Orientation;
 #[cfg(feature = "formats")]
 use super::tiff::{Meaning, Numbers, Tiff};
 use super::{Oriented, Png, Size};
-use crate::error::{Error, Result, resize};
+use crate::error::{Error, Result};
 use crate::format;
 
 /// A PNG or TIFF whose header has been read.
@@ -202,7 +202,7 @@ fn tiff_floats<const N: usize>(
     float: impl Fn([u8; N]) -> f32,
 ) -> std::result::Result<(), String> {
     let (channels, width) = (tiff.channels, tiff.size.width as usize);
-    resize(to, tiff.size.area() as usize * channels, 0.0);
+    crate::error::resize(to, tiff.size.area() as usize * channels, 0.0);
     tiff.parts(|part, values| {
         for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
             let first = ((part.y + row) * width + part.x) * channels;

@@ -36,7 +36,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
         loop {
             let n = next;
             // Most of the later calls ask whether something is done.
-            next += if all { 1 } else { 1 + n / 32 };
+            next += if all { 1 } else { 1 + n / 12 };
             let sim = Sim::new(Mistake::None, 0);
             if lasts {
                 sim.fail_after(n)
