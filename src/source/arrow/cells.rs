@@ -8,7 +8,7 @@ use half::f16;
 
 use super::schema::{Field, Kind};
 use super::stream::Batch;
-use crate::error::{Error, Result, reserve};
+use crate::error::{Error, Result, append, reserve};
 use crate::source::Value;
 use crate::source::medium::HeldFile;
 use crate::source::record::{Found, Part};
@@ -391,7 +391,7 @@ impl<'a> Rows<'a, '_> {
             return Ok(Part::Borrowed(&map[at as usize..][..len as usize]));
         }
         let start = scratch.len();
-        self.small_part(at, len, |bytes| scratch.extend_from_slice(bytes))?;
+        self.small_part(at, len, |bytes| append(scratch, bytes))??;
         Ok(Part::since(start, scratch))
     }
 }
