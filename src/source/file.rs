@@ -116,6 +116,11 @@ pub(super) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_dir()))
 }
 
+/// Whether `name` has this extension, in capitals or not.
+pub(super) fn has_extension(name: &str, extension: &str) -> bool {
+    Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
+}
+
 /// Whether `path` leads to a regular file.
 ///
 /// # Errors

@@ -18,6 +18,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::file::has_extension;
 use super::medium::Medium;
 use crate::error::{Error, Result};
 
@@ -181,8 +182,7 @@ pub(super) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
 /// # Errors
 /// If the folder cannot be listed.
 pub(super) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let is = |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
-    Medium::Machine { mapped: true }.files_in(folder, is)
+    Medium::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
 /// The files of the only split, or of the split `wanted`.

@@ -157,10 +157,7 @@ impl<'a> Tree<'a> {
 
     /// Names of the files with this extension in the folder, without hidden ones.
     pub(super) fn files_in(self, extension: &str) -> Vec<String> {
-        let is = |(name, is_folder): &(String, bool)| {
-            let has = Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
-            has && !is_folder
-        };
+        let is = |(name, is_folder): &(String, bool)| file::has_extension(name, extension) && !is_folder;
         self.entries().filter(is).map(|(name, _)| name).collect()
     }
 

@@ -127,7 +127,8 @@ impl Column {
     }
 
     /// The elements of sample `index`, which is less than [`len`](Column::len), in the machine's
-    /// byte order, for read `read` of a loader's order if they are one. `page` takes them if they are not mapped as they are.
+    /// byte order. `read` is their number among the reads of a loader's order. `page` takes elements
+    /// that cannot be borrowed from a map.
     pub(super) fn get<'a>(
         &'a self,
         files: &'a [Arc<HeldFile>],

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
 use crate::source::Place;
 use crate::source::ahead::{Parts, Remote, ahead_of, wide};
-use crate::source::file::is_folder;
+use crate::source::file::{has_extension, is_folder};
 #[cfg(feature = "hdf5")]
 use crate::source::grants::Grant;
 use crate::source::medium::{HeldFile, Medium, are_unchanged};
@@ -234,7 +234,7 @@ fn chosen(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(
 /// Opens the files at `path`, and finds the arrays in them.
 fn load(path: &Path, kind: &str, options: &Options, choose: Choose<'_>) -> Result<(Vec<Arc<HeldFile>>, Vec<Column>)> {
     let medium = Medium::of(path, options)?;
-    let is_npy = |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("npy"));
+    let is_npy = |name: &str| has_extension(name, "npy");
     if kind == "npy" {
         let is_folder = if medium.is_store() { !path.to_str().is_some_and(is_npy) } else { is_folder(path)? };
         let medium = if is_folder { medium.listed(path) } else { medium };

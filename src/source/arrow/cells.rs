@@ -8,8 +8,9 @@ use half::f16;
 
 use super::schema::{Field, Kind};
 use super::stream::Batch;
-use crate::error::{Error, Result, append, reserve};
+use crate::error::{Error, Result, append};
 use crate::source::Value;
+use crate::source::bytes::room;
 use crate::source::medium::HeldFile;
 use crate::source::record::{Found, Part};
 use crate::source::value::{AXES, Element};
@@ -364,10 +365,8 @@ impl<'a> Rows<'a, '_> {
         let whole = (at, len, self.file.len());
         let Some(map) = self.file.map() else {
             let load = |range: Range<u64>| {
-                let (mut bytes, len) = (Vec::new(), (range.end - range.start) as usize);
-                reserve(&mut bytes, len)?;
-                bytes.resize(len, 0);
-                self.file.fill(range.start, &mut bytes)?;
+                let mut bytes = Vec::new();
+                self.file.fill(range.start, room(&mut bytes, range.end - range.start)?)?;
                 Ok(bytes)
             };
             return self.blocks.with(whole, load, with);

@@ -30,7 +30,8 @@ use store::Objects;
 use warpfeed_stores::Cache;
 
 /// Formats that are read by ranges. Others come to the cache as whole files.
-const BY_RANGES: [&str; 7] = ["tar", "tar shards", "folder", "csv", "tsv", "json lines", "coco"];
+const BY_RANGES: [&str; 11] =
+    ["tar", "tar shards", "folder", "csv", "tsv", "json lines", "coco", "mds", "litdata", "beton", "recordio"];
 
 /// Draws of an ordinary run.
 const DRAWS: u64 = 12;
