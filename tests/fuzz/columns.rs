@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Arrow, Parquet, Source};
 use crate::error::Result;
 use crate::fuzz::{self, Random};
+use crate::source::formats::{Arrow, Parquet};
+use crate::source::model::Source;
 
 /// Numbers at the edges of their types, and parts of headers.
 const WORDS: [&[u8]; 16] = [
@@ -41,7 +42,7 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
     let rows = (0..source.len().min(8)).chain(source.len().checked_sub(1));
     let valid = rows.filter(|&row| {
         let Ok(sample) = source.read(row, &mut scratch) else { return false };
-        let encoded = |field: &(&str, super::Value<'_>)| field.1.encoded(field.0).into_owned();
+        let encoded = |field: &(&str, crate::source::model::Value<'_>)| field.1.encoded(field.0).into_owned();
         let other = source.read(row, &mut again).expect("it was read before");
         // Bits, as a number may be NaN.
         assert!(sample.fields().iter().map(encoded).eq(other.fields().iter().map(encoded)));

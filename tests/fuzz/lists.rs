@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::features::{Features, FileFeatures};
-use super::{Classes, Source, TokenType, Tokens};
 use crate::fuzz::{self, Random};
+use crate::source::formats::{TokenType, Tokens};
+use crate::source::model::{Classes, Source};
+use crate::source::values::features::{Features, FileFeatures};
 
 const NAMES: [&[u8]; 8] = [b"\n", b"\r\n", b"[", b"]", b"\",\"", b"\xef\xbb\xbf", b"\xff", b"\\ud800"];
 const FEATURES: [&[u8]; 12] = [

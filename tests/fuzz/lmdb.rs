@@ -5,8 +5,9 @@ use super::layout::{MsgPack, ValueFormat, classes, detect};
 use super::pickled::{self, Pickled};
 use super::{Bare, header};
 use crate::fuzz::{self, Random};
-use crate::source::pixels::Colours;
-use crate::source::record::{Part, Wanted};
+use crate::source::medium::Part;
+use crate::source::options::Wanted;
+use crate::source::values::pixels::Colours;
 
 const WORDS: [&[u8]; 16] = [
     b"\xa7__key__",

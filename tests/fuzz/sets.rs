@@ -5,10 +5,12 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Coco, Sample, Source, TableOptions, Voc, Yolo};
 use crate::error::Result;
 use crate::fuzz::{self, Random};
 use crate::source::Npy;
+use crate::source::formats::{Coco, Voc, Yolo};
+use crate::source::model::{Sample, Source};
+use crate::source::options::TableOptions;
 
 const JSON: [&[u8]; 18] = [
     b"\"id\":",

@@ -9,7 +9,7 @@ use super::manifest::Manifest;
 use super::sidecar;
 use crate::error::Result;
 use crate::fuzz::{self, Random};
-use crate::source::bytes::Bytes;
+use crate::source::machine::bytes::Bytes;
 
 const WORDS: [&[u8]; 18] = [
     b"ustar\x0000",
@@ -158,7 +158,7 @@ fn beside(sidecars: &[Vec<u8>], seed: u64) -> bool {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
             bytes[16..24].copy_from_slice(&77u64.to_le_bytes());
         }
-        let hash = crate::source::hash::fnv1a(&bytes[..body]);
+        let hash = crate::source::machine::hash::fnv1a(&bytes[..body]);
         bytes[body..].copy_from_slice(&hash.to_le_bytes());
     }
     let Some(index) = sidecar::decode(&bytes, 4096, 77) else { return false };

@@ -314,12 +314,12 @@ fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     };
     assert!(named("format.rs").len() >= 6, "the search itself is wrong");
     for path in [
-        "source/sample.rs",
-        "source/folder/folder.rs",
-        "source/folder/names.rs",
-        "source/open.rs",
-        "source/tar/index.rs",
-        "source/lmdb/layout.rs",
+        "source/model/sample.rs",
+        "source/formats/folder/folder.rs",
+        "source/formats/folder/names.rs",
+        "source/open/open.rs",
+        "source/formats/tar/index.rs",
+        "source/formats/lmdb/layout.rs",
         "decode/codecs/registry.rs",
         "decode/codecs/image.rs",
         "decode/picture.rs",

@@ -33,8 +33,13 @@ const PACK: [&str; 7] = ["error", "order", "format", "source", "decode", "transf
 
 /// Modules that are divided into groups, and the flow through these. A group imports only from
 /// groups before it, and names them.
-const GROUPS: [(&str, &[&str]); 1] =
-    [("engine", &["settings", "state", "reading", "working", "delivering", "serving"])];
+const GROUPS: [(&str, &[&str]); 2] = [
+    ("source", &["machine", "model", "medium", "options", "values", "formats", "open"]),
+    ("engine", &["settings", "state", "reading", "working", "delivering", "serving"]),
+];
+
+/// Maximum number of files and folders in a folder of a module that is divided into groups.
+const MOST: usize = 25;
 
 /// Path of a module or of an item in it, from the crate's root.
 type Name = Vec<String>;
@@ -284,7 +289,7 @@ fn against_the_flow(all: &Crate) -> BTreeSet<String> {
 }
 
 /// Imports against the flow between the groups of a module, or through the module's own table of
-/// contents, and files outside the groups.
+/// contents, files outside the groups, and full folders.
 fn against_the_groups(all: &Crate) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     let groups = |name: &Name| GROUPS.iter().find(|group| name.first().is_some_and(|first| first == group.0));
@@ -294,6 +299,13 @@ fn against_the_groups(all: &Crate) -> BTreeSet<String> {
         if let Some((module, flow)) = groups(at).filter(|(_, flow)| at.len() > 1 && place(flow, at).is_none()) {
             wrong.insert(format!("{}: not in a group of {module}: {}", all.file(at), flow.join(", ")));
         }
+    }
+    let mut sizes: BTreeMap<&[String], usize> = BTreeMap::new();
+    for at in all.modules.keys().filter(|at| groups(at).is_some() && at.len() > 1) {
+        *sizes.entry(&at[..at.len() - 1]).or_default() += 1;
+    }
+    for (folder, size) in sizes.into_iter().filter(|(_, size)| *size > MOST) {
+        wrong.insert(format!("{}: {size} files and folders, more than {MOST}", folder.join("/")));
     }
     for (at, name, _) in all.imports() {
         let Some((module, flow)) = groups(&at) else { continue };
@@ -399,10 +411,14 @@ fn each_kind_of_violation_is_detected() {
     write("engine/alone.rs", "pub struct Alone;");
     write("engine/state.rs", "use crate::engine::working::Pool; pub struct Run(Pool);");
     write("engine/working.rs", "use crate::engine::Run; pub struct Pool; fn f(_: super::state::Run) {}");
+    for number in 0..=MOST {
+        write(&format!("engine/state/f{number}.rs"), "");
+    }
     let expected = [
         "engine/alone.rs: not in a group of engine: settings, state, reading, working, delivering, serving",
         "engine/state.rs: state imports working",
         "engine/working.rs: engine::Run is named through engine",
+        "engine/state: 26 files and folders, more than 25",
         "engine: state, working need each other",
         "order/rank.rs: order imports source",
         "order/rng.rs: `super` leaves the folder for error::Error",
@@ -410,6 +426,7 @@ fn each_kind_of_violation_is_detected() {
         "order/tests_of.rs: order imports loader",
         "order: rank, rng need each other",
         "source/lmdb.rs: crate::Rank is named through the root",
+        "source/lmdb.rs: not in a group of source: machine, model, medium, options, values, formats, open",
         "source/lmdb.rs: source imports loader",
         "source/mod.rs: functions in a table of contents",
     ];

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::Mmap;
 
+use super::Part;
 use crate::error::{Error, Result};
-use crate::source::Object;
-use crate::source::ahead::Remote;
-use crate::source::bytes::{Bytes, Unmapped, room};
-use crate::source::identity::Identity;
-use crate::source::pages::{Map, fetch};
-use crate::source::record::{Found, Part};
+use crate::source::machine::bytes::{Bytes, Unmapped, room};
+use crate::source::machine::identity::Identity;
+use crate::source::machine::pages::{Map, fetch};
+use crate::source::medium::ahead::Remote;
+use crate::source::model::Object;
 
 /// A file of a data set, and whether it has changed since it was opened.
 pub(in crate::source) struct HeldFile {
@@ -59,7 +59,7 @@ impl HeldFile {
     /// If it is not a regular file, or cannot be opened or mapped.
     pub(in crate::source) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
         let io = |e: std::io::Error| Error::io(path, &e);
-        let file = crate::source::file::open(path).map_err(io)?;
+        let file = crate::source::machine::file::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         let identity = Identity::of(&metadata);
         let held = if mapped {
@@ -205,7 +205,7 @@ impl HeldFile {
             return Ok(Part::Borrowed(bytes));
         }
         let start = page.len();
-        Found::append(page, range.end - range.start)?;
+        Part::append(page, range.end - range.start)?;
         let to = &mut page[start..];
         match number {
             Some(number) => self.fill_for(number, range.start, to)?,

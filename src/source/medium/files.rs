@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::HeldFile;
 use crate::error::{Error, Result};
-use crate::source::ahead::{Parts, Remote, ahead_of};
-use crate::source::{Follow, Lookahead};
+use crate::source::medium::ahead::{Parts, Remote, ahead_of};
+use crate::source::model::{Follow, Lookahead};
 use crate::trace::NetworkStats;
 
 /// The files of a data set, here or in one store, each with `T`, the places of its samples. Samples

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::HeldFile;
 use crate::error::{Error, Result};
-use crate::source::ahead::Remote;
-use crate::source::parallel::{ASKING, in_parallel, on_threads};
-use crate::source::{Location, Object, Options, file};
+use crate::source::machine::file;
+use crate::source::machine::parallel::{ASKING, in_parallel, on_threads};
+use crate::source::medium::ahead::Remote;
+use crate::source::model::{Location, Object, Stores};
 
 /// Where the files of a data set lie, and how they are opened.
 pub(in crate::source) enum Medium {
@@ -25,11 +26,11 @@ impl Medium {
     ///
     /// # Errors
     /// If the URL has no store.
-    pub(in crate::source) fn of(path: &Path, options: &Options) -> Result<Self> {
+    pub(in crate::source) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
         Ok(match Location::of(path) {
-            Location::Path(_) => Medium::Machine { mapped: options.mapped },
+            Location::Path(_) => Medium::Machine { mapped },
             Location::Url(url) => {
-                let remote = Arc::new(Remote::new(options.stores.of(&url)?.clone()));
+                let remote = Arc::new(Remote::new(stores.of(&url)?.clone()));
                 Medium::Store { remote, listed: Vec::new() }
             }
         })

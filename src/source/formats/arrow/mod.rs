@@ -1,0 +1,16 @@
+//! Arrow files in the stream format, as the library `datasets` saves and caches them.
+//!
+//! 1. `set`: [`Arrow`], the source.
+//! 2. `stream`: the headers of a file, checked once.
+//! 3. `schema`: its columns.
+//! 4. `flat`: tables of FlatBuffers, the encoding of the headers.
+//! 5. `cells`: the value of a column in a row.
+
+mod cells;
+mod flat;
+mod schema;
+mod set;
+mod stream;
+
+pub use set::Arrow;
+pub(in crate::source) use stream::MAGIC;

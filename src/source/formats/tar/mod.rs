@@ -1,0 +1,35 @@
+//! WebDataset shards, memory-mapped or read.
+//!
+//! 1. `read`: [`Tar`], samples from shards.
+//! 2. `header`: one tar header and its PAX records.
+//! 3. `index`: all headers of a shard, as samples.
+//! 4. `links`: hard and symbolic links of a shard.
+//! 5. `sidecar`: the index kept next to the shard.
+//! 6. `shards`: expands a path into the list of shards.
+//! 7. `manifest`: the list of a set's shards.
+//! 8. `stored`: shards in a store.
+
+mod header;
+mod index;
+mod links;
+mod manifest;
+mod read;
+mod shards;
+mod sidecar;
+mod stored;
+
+#[cfg(feature = "pack")]
+pub(crate) use header::KEY_RECORD;
+pub(in crate::source) use header::is_tar;
+#[cfg(feature = "pack")]
+pub(crate) use index::CLASSES_MEMBER;
+#[cfg(feature = "pack")]
+pub(crate) use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
+pub(in crate::source) use manifest::{is_manifest, is_named_manifest, of_target, tars_in, unmerged};
+pub use read::Tar;
+pub(in crate::source) use shards::{check_star, has_braces};
+pub(in crate::source) use stored::is_shard;
+
+#[cfg(test)]
+#[path = "../../../../tests/fuzz/tar.rs"]
+mod fuzz;

@@ -1,0 +1,37 @@
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::source::medium::Medium;
+use crate::source::options::Options;
+
+/// Maximum size of an `index.json`. One of 100,000 files has about 64 MiB.
+const MOST_INDEX: u64 = 1 << 30;
+
+/// A folder of files with an `index.json` that lists them.
+pub(in crate::source) struct Indexed {
+    pub(in crate::source) medium: Medium,
+    folder: PathBuf,
+    /// The index.
+    pub(in crate::source) path: PathBuf,
+    pub(in crate::source) text: Vec<u8>,
+}
+
+impl Indexed {
+    /// Reads the index in the folder at `path`, or the index at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(in crate::source) fn read(path: &Path, options: &Options) -> Result<Self> {
+        let medium = options.medium(path)?;
+        let is_folder = if medium.is_store() { !path.ends_with("index.json") } else { path.is_dir() };
+        let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
+        let index = if is_folder { medium.join(path, "index.json") } else { path.to_owned() };
+        let medium = medium.listed(folder);
+        Ok(Indexed { folder: folder.to_owned(), text: medium.read(&index, MOST_INDEX)?, path: index, medium })
+    }
+
+    /// The path of the file `name`.
+    pub(in crate::source) fn file(&self, name: &str) -> PathBuf {
+        self.medium.join(&self.folder, name)
+    }
+}
