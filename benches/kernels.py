@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-KERNELS = ROOT / "src/cuda/kernels"
+KERNELS = ROOT / "src/device/nvidia/kernels"
 PAGE = KERNELS / "README.md"
 BEGIN, END = "<!-- registers: benches/kernels.py -->\n", "<!-- end of registers -->\n"
 # The oldest supported GPU, and one of each generation after it. 12.9 is the last ptxas that compiles
@@ -41,8 +41,8 @@ def blocks():
 def dynamic():
     """Bytes of shared memory that a launch of `jpeg_resize` asks for at most: for crops that are not
     very wide, and for the widest."""
-    lines = (ROOT / "src/cuda/decode.rs").read_text(encoding="utf-8")
-    columns = (ROOT / "src/cuda/decode_ops.rs").read_text(encoding="utf-8")
+    lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
+    columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
     usual = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
     widest = 4 * ((int(re.search(r"const MOST_COLUMNS: u32 = (\d+) << 10;", columns)[1]) << 10) + 6)
     return usual + 16, widest + 16

@@ -116,7 +116,6 @@
 #![cfg_attr(not(feature = "host"), allow(dead_code))]
 
 pub mod batch;
-pub mod cuda;
 pub mod decode;
 pub mod device;
 mod engine;
@@ -185,6 +184,9 @@ pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
 pub use decode::Exif;
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
+#[cfg(feature = "cuda")]
+#[doc(inline)]
+pub use device::nvidia as cuda;
 pub use engine::{Batches, Checkpoint, DecodeOn, Decoder, Epoch, Epochs, Fault, IntoIter, Joined, JoinedBatch};
 pub use engine::{MemoryPlan, Monitor, OnError, Pending, Replay};
 pub use error::{Error, ErrorKind, Result};

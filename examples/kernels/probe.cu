@@ -1,5 +1,5 @@
 // Kernels for the device tests and benchmarks: a checksum of a buffer, a kernel of given duration,
-// and kernels that need many registers. Compiled like src/cuda/kernels/convert.cu; see its README.
+// and kernels that need many registers. Compiled like src/device/nvidia/kernels/convert.cu; see its README.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

@@ -31,7 +31,7 @@ const TABLE: usize = 16 + 256;
 /// Bytes of a segment's entry.
 const ENTRY: usize = 16;
 /// Added to the number of MCUs of a segment that has more MCUs after the last one needed: `CUT` in
-/// `src/cuda/kernels/jpeg.cu` of warpfeed. A picture has fewer than 2^26 MCUs.
+/// `src/device/nvidia/kernels/jpeg.cu` of warpfeed. A picture has fewer than 2^26 MCUs.
 pub const CUT: u32 = 1 << 31;
 /// Maximum number of bytes of a picture, whose bits the device counts in 32 bits.
 const MOST_BYTES: usize = 1 << 28;

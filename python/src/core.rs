@@ -12,6 +12,7 @@ use crate::batch::{Batch, Delivered};
 use crate::either::{either, of};
 use crate::error::{Raised as _, raised};
 use crate::function::{Calls, Function};
+use crate::gpu;
 use crate::kept::{Kept, noting};
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
@@ -607,19 +608,15 @@ pub(crate) fn json(value: &impl serde::Serialize) -> String {
 }
 
 #[cfg(feature = "cuda")]
-#[allow(unsafe_code)]
 fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
-    // SAFETY: `warpfeed/_loader.py` passes a stream of PyTorch's, which live as long as the
-    // process, or the legacy default stream.
-    let stream = unsafe { warpfeed::cuda::borrowed_stream(ordinal, stream) }?;
-    let batches = loader.cuda(&stream)?;
+    let batches = loader.cuda(&gpu::stream(ordinal, stream)?)?;
     let (monitor, plan) = (batches.monitor(), batches.memory_plan());
     Ok((Open::Cuda(Epochs::new(batches)), monitor, plan))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_device(_: Loader, _: usize, _: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
-    Err(Error::new(warpfeed::ErrorKind::Cuda, "this build of the package has no CUDA; use device=\"cpu\""))
+fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, Monitor, MemoryPlan)> {
+    match gpu::stream(ordinal, stream)? {}
 }
 
 /// One thread may take batches while another asks for statistics.

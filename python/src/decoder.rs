@@ -10,6 +10,7 @@ use crate::answer::{Answer, Shared, Waits, bytes};
 use crate::core::json;
 use crate::either::{either, made, of};
 use crate::error::Raised as _;
+use crate::gpu;
 use crate::joined::{JoinedCore, Requests};
 use crate::lending::Lending;
 use crate::options::{self, Delivery};
@@ -138,15 +139,11 @@ impl Drop for DecoderCore {
 }
 
 #[cfg(feature = "cuda")]
-#[allow(unsafe_code)]
 fn on_device(options: DecoderBuilder, ordinal: usize, stream: usize) -> Result<Open> {
-    // SAFETY: `warpfeed/_decoder.py` passes a stream of PyTorch's, which live as long as the
-    // process, or the legacy default stream.
-    let stream = unsafe { warpfeed::cuda::borrowed_stream(ordinal, stream) }?;
-    Ok(Open::Cuda(Arc::new(options.cuda(&stream)?)))
+    Ok(Open::Cuda(Arc::new(options.cuda(&gpu::stream(ordinal, stream)?)?)))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_device(_: DecoderBuilder, _: usize, _: usize) -> Result<Open> {
-    Err(Error::new(warpfeed::ErrorKind::Cuda, "this build of the package has no CUDA; use device=\"cpu\""))
+fn on_device(_: DecoderBuilder, ordinal: usize, stream: usize) -> Result<Open> {
+    match gpu::stream(ordinal, stream)? {}
 }

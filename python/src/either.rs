@@ -7,7 +7,7 @@ macro_rules! either {
         pub(crate) enum $name {
             Host($of<warpfeed::HostBatch>),
             #[cfg(feature = "cuda")]
-            Cuda($of<warpfeed::CudaBatch>),
+            Cuda($of<crate::gpu::DeviceBatch>),
         }
     };
 }

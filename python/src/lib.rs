@@ -7,7 +7,7 @@
 //! 2. `core`: an open loader; `batch`: what it delivers; `tensor`: one field of it, shared through
 //!    DLPack. `stored`: one sample of its data set. `decoder`: one batch for each request, and
 //!    `joined`: for several; `answer`: a batch that may not be ready yet. `either`: each of these in
-//!    host memory or on a device.
+//!    host memory or on a device; `gpu`: the only file that names its vendor.
 //! 3. `error`: errors become `warpfeed.WarpfeedError`; `log`: messages go to `logging`; `words`:
 //!    both use Python's names.
 //! 4. `waiting`: waits that signals interrupt; `wake`: answers wake event loops; `lending`: batches
@@ -25,6 +25,7 @@ mod either;
 mod error;
 mod fields;
 mod function;
+mod gpu;
 mod joined;
 mod kept;
 mod lending;

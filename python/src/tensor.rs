@@ -25,7 +25,7 @@ pub(crate) enum Memory {
     Host(Arc<HostBatch>),
     Own(Arc<Own>),
     #[cfg(feature = "cuda")]
-    Cuda(Arc<warpfeed::CudaBatch>),
+    Cuda(Arc<crate::gpu::DeviceBatch>),
     #[cfg(feature = "cuda")]
     CudaOwn(Arc<warpfeed::device::CudaCopy>),
 }
@@ -105,9 +105,9 @@ impl Tensor {
     /// The field `tensor` of `batch`, called `name`: shared, or copied if `own` is set.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
-        batch: &Arc<warpfeed::CudaBatch>,
+        batch: &Arc<crate::gpu::DeviceBatch>,
         name: &str,
-        tensor: &warpfeed::device::Tensor<'_>,
+        tensor: &crate::gpu::DeviceTensor<'_>,
         channels_last: bool,
         own: bool,
     ) -> warpfeed::Result<Self> {

@@ -56,9 +56,12 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// Time since which no slot is kept, or `None` if one is.
     fn idle_since(&self) -> Option<Instant>;
 
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
+
+/// Makes the keeper of slots that a device may still read. The keeper returns them to the sender.
+pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl Home {
     /// Returns when the loader began to delay a consumer that asked for a batch at `asked` and has
@@ -167,7 +170,7 @@ impl HostBatch {
 
     /// Lets `give` decide what happens to a slot that is kept for devices. Any other slot returns
     /// at once.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn give_back(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
         if self.home.keeper.is_some()
             && let Some((slot, Home { keeper: Some(keeper), .. })) = self.leave()

@@ -12,7 +12,7 @@ use super::schema::ALIGN;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Host memory of one slot.
-pub(crate) struct Memory {
+pub struct Memory {
     base: NonNull<u8>,
     len: usize,
     pinned: bool,
@@ -39,7 +39,7 @@ impl Memory {
     ///
     /// # Safety
     /// Invariant 1 must hold for `base`, `len` and `owner`.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) unsafe fn pinned(base: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
         Memory { base, len, pinned: true, _owner: owner }
     }

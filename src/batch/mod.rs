@@ -11,6 +11,7 @@
 //! 7. `mix`: MixUp and CutMix over a complete batch; `soft`: its labels as rows of shares.
 //! 8. `dlpack`: the same memory for other frameworks, without a copy.
 //! 9. `feed`: the interface of all sources of batches.
+//! 10. `records`: what a device does with each sample.
 //!
 //! Slots are allocated once, when the loader is opened.
 
@@ -22,6 +23,8 @@ mod info;
 #[allow(unsafe_code)]
 mod memory;
 mod mix;
+#[doc(hidden)] // for tests and benchmarks, as in `cuda::internal`
+pub mod records;
 mod schema;
 #[allow(unsafe_code)]
 mod slot;
@@ -31,11 +34,12 @@ mod write;
 pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
 pub(crate) use feed::{Course, Delivered, Feed};
 pub use host::{Element, HostBatch, TensorView};
-pub(crate) use host::{Home, Keeper};
+pub(crate) use host::{Home, Keeper, MakeKeeper};
 pub use info::BatchInfo;
 pub(crate) use info::{Header, Largest};
 pub(crate) use memory::Memory;
 pub(crate) use mix::mix;
+pub(crate) use records::{DecodeOps, Encoded, SampleOps};
 pub(crate) use schema::{ALIGN, COUNT, Role, SOFT_LABEL, Schema, Schemas, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Row, Slots};

@@ -301,7 +301,7 @@ impl Full {
 
     /// Hands out the samples at `places` again, in order and at least one. The parts of `group`
     /// samples may contain others too. The last part to end returns the full slot.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "_device")]
     pub(crate) fn again(mut self, group: usize, places: &[usize]) -> impl Iterator<Item = Part> {
         assert!(!places.is_empty(), "no sample is handed out again");
         let mut starts: Vec<usize> = places.iter().map(|place| place / group * group).collect();

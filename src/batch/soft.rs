@@ -1,4 +1,5 @@
-//! Labels as rows of shares, computed like `soft_labels` in `cuda/kernels/convert.cu`, bit for bit.
+//! Labels as rows of shares, computed like `soft_labels` in `device/nvidia/kernels/convert.cu`, bit
+//! for bit.
 
 use super::fused::mul_add;
 

@@ -1,15 +1,13 @@
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
-use crate::cuda::cudarc::driver::{CudaStream, CudaView, DeviceRepr};
 use arrayvec::ArrayVec;
 
+use super::gpu::Gpu;
+use super::ring::{Form, Held, Shared};
 use super::spec::{MAX_AXES, Spec};
-use super::{Form, Held, Nvidia};
-use crate::batch::{self, BatchInfo, COUNT, Delivered, Dtype, Field, Role};
-use crate::cuda::Stream;
-use crate::error::{Error, Result};
+use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
+use crate::error::Result;
 
 /// A batch in device memory. Its samples, keys and errors are those of its
 /// [`BatchInfo`](crate::BatchInfo).
@@ -21,15 +19,15 @@ use crate::error::{Error, Result};
 ///
 /// Do not use a per-thread default stream if other threads drop batches: on another thread its
 /// handle means a different stream.
-pub struct CudaBatch(pub(crate) Held<Nvidia>);
+pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
 
-impl From<Held<Nvidia>> for CudaBatch {
-    fn from(held: Held<Nvidia>) -> Self {
-        CudaBatch(held)
+impl<G: Gpu> From<Held<G>> for DeviceBatch<G> {
+    fn from(held: Held<G>) -> Self {
+        DeviceBatch(held)
     }
 }
 
-impl Deref for CudaBatch {
+impl<G: Gpu> Deref for DeviceBatch<G> {
     type Target = BatchInfo;
 
     fn deref(&self) -> &BatchInfo {
@@ -37,7 +35,7 @@ impl Deref for CudaBatch {
     }
 }
 
-impl Delivered for CudaBatch {
+impl<G: Gpu> Delivered for DeviceBatch<G> {
     fn info(&self) -> &BatchInfo {
         self
     }
@@ -47,13 +45,13 @@ impl Delivered for CudaBatch {
     }
 }
 
-impl CudaBatch {
+impl<G: Gpu> DeviceBatch<G> {
     /// The images: (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](crate::Layout::Nchw). If
     /// there are several image fields, returns the one called `image`, or else the first.
     ///
     /// # Panics
     /// If the loader has no image field.
-    pub fn images(&self) -> Tensor<'_> {
+    pub fn images(&self) -> DeviceTensor<'_, G> {
         let images = self.spec().images();
         self.tensor(images.expect("the loader was opened without a picture: it has no images"))
     }
@@ -64,28 +62,28 @@ impl CudaBatch {
     /// names the first sample. With [`Loader::unlabelled`](crate::Loader::unlabelled) such labels
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
-    pub fn labels(&self) -> Result<Tensor<'_>> {
+    pub fn labels(&self) -> Result<DeviceTensor<'_, G>> {
         let array = self.0.slot().info.labels(self.spec().find(Role::Label))?;
         Ok(self.tensor(array))
     }
 
     /// The labels as f32 rows of (N, classes), with
     /// [`Loader::soft_labels`](crate::Loader::soft_labels).
-    pub fn soft_labels(&self) -> Option<Tensor<'_>> {
+    pub fn soft_labels(&self) -> Option<DeviceTensor<'_, G>> {
         self.spec().find(Role::SoftLabels).map(|array| self.tensor(array))
     }
 
     /// The field `name`: `image`, `label` if the samples have labels, `soft_label` if
-    /// [`soft_labels`](CudaBatch::soft_labels) are on, or one added with
+    /// [`soft_labels`](DeviceBatch::soft_labels) are on, or one added with
     /// [`Loader::field`](crate::Loader::field).
-    pub fn field(&self, name: &str) -> Option<Tensor<'_>> {
+    pub fn field(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let array = self.spec().named(name)?;
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
     /// Number of rows of each sample in the field `name`, i64, (N), if that is a field of
     /// [`Rows`](crate::field::Rows). The rest of the field is padding.
-    pub fn counts(&self, name: &str) -> Option<Tensor<'_>> {
+    pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
         Some(self.tensor(counts.0))
@@ -110,7 +108,7 @@ impl CudaBatch {
     #[allow(unsafe_code)]
     pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        self.0.use_on(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?)
+        self.0.use_on(unsafe { self.0.shared.gpu.borrowed(stream) }?)
     }
 
     /// Uses the batch on unnamed streams. The memory is reused after all work submitted to the
@@ -123,11 +121,11 @@ impl CudaBatch {
     /// Takes a batch of a decoder for use on a stream of another library, given its handle.
     ///
     /// # Safety
-    /// Those of [`use_on`](CudaBatch::use_on).
+    /// Those of [`use_on`](DeviceBatch::use_on).
     #[allow(unsafe_code)]
     pub(crate) unsafe fn take_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        self.0.take_on(Some(unsafe { Stream::borrowed(self.0.shared.memory.context(), stream) }?))
+        self.0.take_on(Some(unsafe { self.0.shared.gpu.borrowed(stream) }?))
     }
 
     fn form(&self) -> &Form {
@@ -139,17 +137,17 @@ impl CudaBatch {
     }
 
     /// Array `number` of the spec.
-    fn tensor(&self, number: usize) -> Tensor<'_> {
+    fn tensor(&self, number: usize) -> DeviceTensor<'_, G> {
         let field = &self.spec().arrays[number].field;
         let shape = std::iter::once(self.len()).chain(field.shape.iter().copied()).collect();
         let offset = self.0.slot().offset + self.form().places.arrays[number];
-        Tensor { batch: self, offset, dtype: field.dtype, shape }
+        DeviceTensor { batch: self, offset, dtype: field.dtype, shape }
     }
 }
 
-impl fmt::Debug for CudaBatch {
+impl<G: Gpu> fmt::Debug for DeviceBatch<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("CudaBatch");
+        let mut shown = f.debug_struct("DeviceBatch");
         shown.field("epoch", &self.epoch()).field("number", &self.number());
         for (number, array) in self.spec().delivered() {
             shown.field(&array.field.name, &self.tensor(number));
@@ -159,15 +157,14 @@ impl fmt::Debug for CudaBatch {
 }
 
 /// A field of a batch on the device: contiguous, row-major, aligned to 256 bytes.
-#[derive(Clone)]
-pub struct Tensor<'a> {
-    batch: &'a CudaBatch,
+pub struct DeviceTensor<'a, G: Gpu> {
+    batch: &'a DeviceBatch<G>,
     offset: usize,
     dtype: Dtype,
     shape: ArrayVec<usize, MAX_AXES>,
 }
 
-impl<'a> Tensor<'a> {
+impl<'a, G: Gpu> DeviceTensor<'a, G> {
     /// Element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
@@ -193,9 +190,10 @@ impl<'a> Tensor<'a> {
         self.shape.iter().product()
     }
 
-    /// The `CUdeviceptr`. It is valid for work queued in the loader's stream while the batch lives.
+    /// The device address (`CUdeviceptr`). It is valid for work queued in the loader's stream while the batch lives.
     pub fn device_ptr(&self) -> u64 {
-        self.batch.0.shared.memory.at(self.offset, self.len() * self.dtype.bytes())
+        let shared = self.shared();
+        shared.gpu.address(&shared.memory, self.offset, self.len() * self.dtype.bytes())
     }
 
     /// Offset of the tensor in the ring's memory.
@@ -205,19 +203,7 @@ impl<'a> Tensor<'a> {
 
     /// The device's number.
     pub fn device(&self) -> usize {
-        self.batch.0.shared.memory.context().ordinal()
-    }
-
-    /// A view for cudarc's launches, copies and libraries.
-    ///
-    /// # Errors
-    /// If `T` is not the tensor's dtype.
-    pub fn view<T: Element>(&self) -> Result<CudaView<'a, T>> {
-        if T::DTYPE != self.dtype {
-            let (asked, is) = (T::DTYPE.name(), self.dtype.name());
-            return Err(Error::config(format!("a view of {asked} on a tensor of {is}")));
-        }
-        Ok(self.batch.0.shared.memory.view(self.stream(), self.offset, self.len()))
+        self.shared().gpu.ordinal()
     }
 
     /// Copies the bytes to the host after waiting for all work in the loader's stream. For tests
@@ -227,24 +213,24 @@ impl<'a> Tensor<'a> {
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver.
     pub fn download(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len() * self.dtype.bytes()];
-        let shared = &*self.batch.0.shared;
-        shared.consumer.download(&mut bytes, &shared.memory, self.offset)?;
+        let shared = self.shared();
+        shared.gpu.download(&shared.consumer, &shared.memory, self.offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    fn stream(&self) -> &'a Arc<CudaStream> {
-        let consumer: &'a Stream = &self.batch.0.shared.consumer;
-        consumer.cudarc().expect("the loader was opened with the program's stream")
+    pub(super) fn shared(&self) -> &'a Shared<G> {
+        &self.batch.0.shared
     }
 }
 
-impl fmt::Debug for Tensor<'_> {
+impl<G: Gpu> Clone for DeviceTensor<'_, G> {
+    fn clone(&self) -> Self {
+        DeviceTensor { shape: self.shape.clone(), ..*self }
+    }
+}
+
+impl<G: Gpu> fmt::Debug for DeviceTensor<'_, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} on device {}", self.dtype.name(), self.shape, self.device())
     }
 }
-
-/// Element types for views of a [`Tensor`].
-pub trait Element: batch::Element + DeviceRepr {}
-
-impl<T: batch::Element + DeviceRepr> Element for T {}

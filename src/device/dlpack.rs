@@ -4,10 +4,11 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::CudaBatch;
-use crate::batch::{DlDevice, DlpackTensor};
+use super::batch::DeviceBatch;
+use super::gpu::Gpu;
+use crate::batch::DlpackTensor;
 
-impl CudaBatch {
+impl<G: Gpu> DeviceBatch<G> {
     /// Exports the field `name` (`image`, `label`, ...). You may export several fields of one
     /// batch. The batch's memory is reused after the batch and all of its exports are gone.
     ///
@@ -19,7 +20,7 @@ impl CudaBatch {
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();
-        let (data, device) = (tensor.device_ptr() as *mut c_void, DlDevice::Cuda(tensor.device()));
+        let (data, device) = (tensor.device_ptr() as *mut c_void, G::PLACE(tensor.device()));
         // SAFETY: a batch keeps its memory on the device, and the ring reuses it only after the
         // work that `export` makes it wait for.
         Some(unsafe { DlpackTensor::new(data, device, tensor.dtype(), tensor.shape(), self.clone()) })

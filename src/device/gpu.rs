@@ -1,17 +1,16 @@
 //! The device as the ring sees it.
 
 use super::spec::Spec;
-use crate::batch::Largest;
-use crate::cuda::Recorded;
-use crate::error::Result;
+use crate::batch::{DlDevice, Largest, Memory};
+use crate::error::{Error, ErrorKind, Result};
 
-/// An accelerator for the ring: streams of work that run concurrently with the host, and events
-/// that order them.
+/// An accelerator for the ring and its batches: streams of work that run concurrently with the
+/// host, and events that order them. Clones refer to the same device.
 ///
-/// All calls return at once, except [`memory`](Gpu::memory), [`kernels`](Gpu::kernels) and
-/// [`synchronize`](Gpu::synchronize).
+/// All calls return at once, except [`memory`](Gpu::memory), [`slot`](Gpu::slot),
+/// [`kernels`](Gpu::kernels), [`synchronize`](Gpu::synchronize) and [`download`](Gpu::download).
 #[allow(unsafe_code)] // `upload` has a contract, which `ring` keeps
-pub(crate) trait Gpu: Send + Sync + 'static {
+pub trait Gpu: Clone + Send + Sync + 'static {
     type Stream: Send + Sync + PartialEq;
     type Event: Send + Sync;
     type Memory: Send + Sync;
@@ -21,10 +20,24 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// Makes calls of the same thread cheaper while it lives. It does not hold up the exit.
     type Stay;
 
+    /// The place of its memory for other frameworks, given the device's number.
+    const PLACE: fn(usize) -> DlDevice;
+    /// The device's number.
+    fn ordinal(&self) -> usize;
+
     fn stay(&self) -> Result<Self::Stay>;
-    /// Allocates one block of device memory.
+    /// Allocates one block of device memory. Dropping it frees it after all work submitted before.
     fn memory(&self, bytes: usize) -> Result<Self::Memory>;
+    /// Address of `bytes` bytes at `offset`.
+    fn address(&self, memory: &Self::Memory, offset: usize, bytes: usize) -> u64;
+    /// Allocates host memory for a slot, from which uploads do not wait.
+    fn slot(&self, bytes: usize) -> Result<Memory>;
     fn stream(&self) -> Result<Self::Stream>;
+    /// Wraps a stream of another library, given its handle.
+    ///
+    /// # Safety
+    /// The stream belongs to this device, and outlives the result.
+    unsafe fn borrowed(&self, stream: usize) -> Result<Self::Stream>;
     fn event(&self) -> Result<Self::Event>;
     /// Creates an event that records the device's time when it is passed.
     fn timed_event(&self) -> Result<Self::Event>;
@@ -72,15 +85,48 @@ pub(crate) trait Gpu: Send + Sync + 'static {
     /// Whether fault flag `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
+    /// Queues a copy of `bytes` bytes from `offset` in `from` to the start of `to`.
+    ///
+    /// # Safety
+    /// Both stay allocated until the device has passed an event recorded in `stream` after this
+    /// call.
+    unsafe fn copy(
+        &self,
+        stream: &Self::Stream,
+        to: &Self::Memory,
+        from: &Self::Memory,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()>;
+    /// Copies the bytes at `offset` to the host after all earlier work in `stream`, and waits.
+    fn download(&self, stream: &Self::Stream, memory: &Self::Memory, offset: usize, to: &mut [u8]) -> Result<()>;
+
     /// Queues the decoding of one picture of each sample whose record says so.
     fn decode(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Decode) -> Result<()>;
     /// Queues the computation of one array of a batch.
     fn compute(&self, stream: &Self::Stream, memory: &Self::Memory, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
 
+/// Result of marking all work of a context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum Recorded {
+    /// The work is marked.
+    Yes,
+    /// A stream is being captured.
+    NotNow,
+    /// The driver is too old: older than CUDA 12.5 (driver 555).
+    Never,
+}
+
+/// The error of a call that would become part of a graph, with the `advice`.
+pub(crate) fn capturing(advice: &str) -> Error {
+    Error::new(ErrorKind::Capturing, format!("the stream is being captured into a CUDA graph: {advice}"))
+}
+
 /// Offsets in device memory for the computation of one array of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Job {
+pub struct Job {
     /// Number of the array in the spec.
     pub(crate) array: usize,
     /// Offset of the input: u8 pictures, (N, H, W, 3), or labels.
@@ -95,7 +141,7 @@ pub(crate) struct Job {
 
 /// Offsets in device memory for decoding one picture of each sample, and maxima over the samples.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Decode {
+pub struct Decode {
     /// Number of the picture in [`Decoding`](super::spec::Decoding).
     pub(crate) picture: usize,
     /// Height and width of its output.

@@ -20,12 +20,22 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
-use crate::batch::Keeper;
-use crate::cuda::Marked;
+use crate::batch::{HostBatch, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Interval between checks of the marks.
 const POLL: Duration = Duration::from_micros(200);
+
+/// Result of marking all work of a program.
+#[derive(Debug)]
+pub(crate) enum Marked<M> {
+    /// The work is marked.
+    At(M),
+    /// Not now: a stream is being captured.
+    Capturing,
+    /// The driver cannot mark it without waiting for it.
+    Unable,
+}
 
 /// Marks in the work of devices.
 pub(crate) trait Watch: Send + Sync + 'static {
@@ -250,78 +260,43 @@ fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     Ok(if over { Waits::Over } else { Waits::ForADevice })
 }
 
-#[cfg(feature = "cuda")]
-mod host {
-    use super::{Handoff, Marked, Watch};
-    use crate::batch::{Free, HostBatch};
-    use crate::cuda::cudarc::driver::CudaStream;
-    use crate::cuda::{Devices, Mark, Stream};
-    use crate::error::Result;
-    use std::sync::Arc;
+/// A stream in which a program uploads batches from page-locked memory.
+pub trait UploadStream {
+    /// Returns `batch` when the work queued in the stream so far is done.
+    #[doc(hidden)]
+    fn release(&self, batch: HostBatch) -> Result<()>;
+}
 
-    impl Watch for Devices {
-        type Mark = Mark;
-
-        fn mark_all(&self, block: bool) -> Result<Marked<Mark>> {
-            Devices::mark_all(self, block)
-        }
-
-        fn is_done(&self, mark: &Mark) -> Result<bool> {
-            Devices::is_done(self, mark)
-        }
-
-        fn recycle(&self, mark: Mark) {
-            Devices::recycle(self, mark);
-        }
-    }
-
-    fn mark_on(devices: &Devices, stream: &Arc<CudaStream>) -> Result<Mark> {
-        let stream = Stream::lent(stream)?;
-        stream.refuse_capture("give the batch back before the capture begins, or after it has ended")?;
-        devices.mark(&stream)
-    }
-
-    impl HostBatch {
-        /// Returns the batch as soon as the work queued in `stream` so far is done.
-        ///
-        /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped
-        /// at any time. The loader then waits in the background for all work submitted to any
-        /// device. This method names the stream, so the batch's memory is free as soon as the
-        /// upload is done:
-        ///
-        /// ```no_run
-        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # let mut batches = warpfeed::Loader::new("train").pinned(true).host()?;
-        /// let stream = warpfeed::cuda::stream(0)?;
-        /// for batch in batches.epoch(0) {
-        ///     let batch = batch?;
-        ///     let images = stream.clone_htod(batch.images().bytes())?;
-        ///     batch.release_on(&stream)?;
-        ///     // ... train on `images`
-        /// }
-        /// # Ok(())
-        /// # }
-        /// ```
-        ///
-        /// A batch in ordinary memory is returned at once, because the call of an upload returns
-        /// only when it has read the batch.
-        ///
-        /// # Errors
-        /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) while `stream` is captured into a
-        /// CUDA graph, [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) from the driver. The batch is
-        /// then returned as if it had been dropped.
-        pub fn release_on(self, stream: &Arc<CudaStream>) -> Result<()> {
-            let mut marked = Ok(());
-            self.give_back(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, Free>>() {
-                Some(handoff) => {
-                    let mark = mark_on(handoff.watch(), stream);
-                    marked = mark.as_ref().map(|_| ()).map_err(Clone::clone);
-                    handoff.keep_until(slot, mark.ok());
-                }
-                None => keeper.keep(slot),
-            });
-            marked
-        }
+impl HostBatch {
+    /// Returns the batch as soon as the work queued in `stream` so far is done.
+    ///
+    /// Batches in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
+    /// any time. The loader then waits in the background for all work submitted to any device. This
+    /// method names the stream, so the batch's memory is free as soon as the upload is done:
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut batches = warpfeed::Loader::new("train").pinned(true).host()?;
+    /// let stream = warpfeed::cuda::stream(0)?;
+    /// for batch in batches.epoch(0) {
+    ///     let batch = batch?;
+    ///     let images = stream.clone_htod(batch.images().bytes())?;
+    ///     batch.release_on(&stream)?;
+    ///     // ... train on `images`
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A batch in ordinary memory is returned at once, because the call of an upload returns only
+    /// when it has read the batch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Capturing`] while `stream` is captured into a CUDA graph, [`ErrorKind::Cuda`]
+    /// from the driver. The batch is then returned as if it had been dropped.
+    #[cfg(feature = "_device")]
+    pub fn release_on(self, stream: &impl UploadStream) -> Result<()> {
+        stream.release(self)
     }
 }
 

@@ -52,9 +52,9 @@ pub use self::gauge::DeviceStats;
 pub(crate) use self::gauge::Gauge;
 pub(crate) use self::held::Held;
 pub(crate) use self::repair::{HostFeed, Repair};
-pub(crate) use self::shared::{Form, FullSlot};
+pub(crate) use self::shared::{Form, FullSlot, Shared};
 
-use self::shared::{Message, POLL, Shared, Slot, Start, TICK};
+use self::shared::{Message, POLL, Slot, Start, TICK};
 use self::thread::{Flight, Staging, Thread};
 use self::timing::Timing;
 use super::Gpu;
@@ -194,7 +194,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     }
 
     /// Counts of batches and bytes.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }

@@ -10,21 +10,23 @@
 //!    this contract delivers torn batches, which the tests detect.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Sender, unbounded};
+use crossbeam::channel::Sender;
 
+use self::stream::{Marks, Reached, Work};
+pub(crate) use self::stream::{SimEvent, SimStream};
+use super::gpu::Recorded;
 use super::spec::{Array, Origin};
 use super::{Decode, Gpu, Job, Spec};
-use crate::cuda::{DecodeOps, Recorded, SampleOps};
+use crate::batch::{DecodeOps, DlDevice, Memory, SampleOps};
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Rng;
 use crate::transform::{ImageMut, Scratch};
 
 pub(super) mod decode;
 mod follow;
+mod stream;
 
 /// Bytes that an upload or a conversion moves before it may pause.
 const PIECE: usize = 64;
@@ -72,8 +74,8 @@ pub(crate) struct State {
     /// work.
     pub(super) capture: AtomicBool,
     pub(super) cannot_mark: AtomicBool,
-    /// The queues of all streams.
-    queues: Mutex<Vec<Sender<Work>>>,
+    /// The numbers and queues of all streams.
+    queues: Mutex<Vec<(usize, Sender<Work>)>>,
 }
 
 impl Sim {
@@ -138,7 +140,7 @@ impl Sim {
         // A stream that has ended drops its piece, which then counts as reached.
         let queues = self.0.queues.lock().unwrap();
         let all = Arc::new(Reached(event.marks.clone(), mark));
-        for queue in &*queues {
+        for (_, queue) in &*queues {
             let mine = all.clone();
             let _ = queue.send(Some(Box::new(move |_| drop(mine))));
         }
@@ -159,98 +161,6 @@ impl Sim {
 
 fn failure(what: &str) -> Error {
     Error::new(ErrorKind::Cuda, format!("{what}: simulated error"))
-}
-
-/// Work of a stream; `None` ends the stream.
-type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;
-
-/// Random pauses of one stream.
-pub(super) struct Pace {
-    rng: Rng,
-    state: Arc<State>,
-}
-
-impl Pace {
-    pub(super) fn pause(&mut self) {
-        let delay = self.state.delay.load(Relaxed) as u64;
-        if delay > 0 && self.rng.chance(0.25) {
-            std::thread::sleep(Duration::from_micros(self.rng.below(delay)));
-        }
-    }
-}
-
-/// A stream: a queue, and the thread that works through it.
-pub(crate) struct SimStream {
-    id: usize,
-    queue: Sender<Work>,
-    thread: Option<JoinHandle<()>>,
-    /// Whether a test declares the stream as being captured.
-    pub(crate) capturing: AtomicBool,
-}
-
-impl PartialEq for SimStream {
-    fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
-    }
-}
-
-impl SimStream {
-    /// Queues any work, such as the consumer's kernels.
-    pub(super) fn run(&self, work: impl FnOnce(&mut Pace) + Send + 'static) {
-        self.queue.send(Some(Box::new(work))).unwrap();
-    }
-
-    /// Waits for the work of the stream, without a call of the driver.
-    pub(crate) fn finish(&self) {
-        let (done, wait) = crossbeam::channel::bounded(1);
-        self.run(move |_| done.send(()).unwrap());
-        wait.recv().unwrap();
-    }
-}
-
-impl SimStream {
-    /// Another handle of the same stream, which does not end it.
-    pub(super) fn twin(&self) -> SimStream {
-        SimStream { id: self.id, queue: self.queue.clone(), thread: None, capturing: AtomicBool::new(false) }
-    }
-}
-
-impl Drop for SimStream {
-    fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.queue.send(None).unwrap();
-            thread.join().unwrap();
-        }
-    }
-}
-
-/// (mark last recorded, mark last reached)
-type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
-
-pub(crate) struct SimEvent {
-    id: usize,
-    marks: Marks,
-    /// Time at which it was last passed, if it has timing.
-    passed: Option<Arc<Mutex<Instant>>>,
-}
-
-/// Reaches a mark when the last clone is dropped.
-struct Reached(Marks, u64);
-
-impl Drop for Reached {
-    fn drop(&mut self) {
-        let mut at = self.0.0.lock().unwrap();
-        at.1 = at.1.max(self.1);
-        self.0.1.notify_all();
-    }
-}
-
-impl SimEvent {
-    /// Waits for the mark that is current at the time of the call.
-    pub(super) fn passed(&self) -> impl FnOnce() + Send + 'static {
-        let (marks, mark) = (self.marks.clone(), self.marks.0.lock().unwrap().0);
-        move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap())
-    }
 }
 
 pub(crate) type SimMemory = Arc<[AtomicU8]>;
@@ -293,6 +203,12 @@ impl Gpu for Sim {
     type Faults = SimFaults;
     type Stay = ();
 
+    const PLACE: fn(usize) -> DlDevice = |_| DlDevice::Host;
+
+    fn ordinal(&self) -> usize {
+        0
+    }
+
     fn stay(&self) -> Result<()> {
         Ok(())
     }
@@ -303,15 +219,27 @@ impl Gpu for Sim {
         Ok((0..bytes).map(|_| AtomicU8::new(0xee)).collect())
     }
 
+    fn address(&self, memory: &SimMemory, offset: usize, bytes: usize) -> u64 {
+        memory[offset..offset + bytes].as_ptr() as u64
+    }
+
+    fn slot(&self, bytes: usize) -> Result<Memory> {
+        Memory::heap(bytes)
+    }
+
     fn stream(&self) -> Result<SimStream> {
         self.call("making a stream")?;
-        let (queue, work) = unbounded::<Work>();
         let id = self.0.seed.fetch_add(1, Relaxed);
-        let mut pace = Pace { rng: Rng::new(id as u64, 0, 0), state: self.0.clone() };
-        let thread =
-            std::thread::spawn(move || work.into_iter().map_while(|work| work).for_each(|work| work(&mut pace)));
-        self.0.queues.lock().unwrap().push(queue.clone());
-        Ok(SimStream { id, queue, thread: Some(thread), capturing: AtomicBool::new(false) })
+        let (stream, queue) = SimStream::start(id, self.0.clone());
+        self.0.queues.lock().unwrap().push((id, queue));
+        Ok(stream)
+    }
+
+    unsafe fn borrowed(&self, stream: usize) -> Result<SimStream> {
+        self.call("borrowing a stream")?;
+        let queues = self.0.queues.lock().unwrap();
+        let (id, queue) = queues.iter().find(|(id, _)| *id == stream).expect("a stream of this device").clone();
+        Ok(SimStream::of(id, queue))
     }
 
     fn event(&self) -> Result<SimEvent> {
@@ -460,6 +388,34 @@ impl Gpu for Sim {
                 to.store(u32::from_le_bytes(bytes), Relaxed);
             }
         });
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &self,
+        stream: &SimStream,
+        to: &SimMemory,
+        from: &SimMemory,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        self.call("copying on the device")?;
+        let (to, from) = (to.clone(), from.clone());
+        stream.run(move |pace| {
+            for i in 0..bytes {
+                if i % PIECE == 0 {
+                    pace.pause();
+                }
+                to[i].store(from[offset + i].load(Relaxed), Relaxed);
+            }
+        });
+        Ok(())
+    }
+
+    fn download(&self, stream: &SimStream, memory: &SimMemory, offset: usize, to: &mut [u8]) -> Result<()> {
+        self.call("copying to the host")?;
+        stream.finish();
+        to.iter_mut().zip(&memory[offset..]).for_each(|(to, byte)| *to = byte.load(Relaxed));
         Ok(())
     }
 

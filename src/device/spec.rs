@@ -1,7 +1,6 @@
 use std::ops::Range;
 
-use crate::batch::{ALIGN, Dtype, Field, Layout, Normalize, Role, Schema, Span};
-use crate::cuda::DecodeOps;
+use crate::batch::{ALIGN, DecodeOps, Dtype, Field, Layout, Normalize, Role, Schema, Span};
 use crate::error::{Error, Result};
 
 /// Maximum number of axes of an array, including the batch axis.
@@ -9,7 +8,7 @@ pub(crate) const MAX_AXES: usize = 8;
 
 /// The arrays of a batch on a device, in memory order, with their sources on the host.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Spec {
+pub struct Spec {
     /// Number of samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,

@@ -1,7 +1,7 @@
 //! Batches for the decode kernels and their model: pictures of every kind that a device decodes,
 //! with the host's pixels.
 
-use crate::cuda::{DecodeOps, Encoded};
+use crate::batch::{DecodeOps, Encoded};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
 use crate::libjpeg::{Options, encode, with_rest};
 use crate::order::Rng;

@@ -18,7 +18,7 @@ mod state;
 mod working;
 
 pub use delivering::{Batches, Epoch, Epochs, IntoIter, Replay};
-pub(crate) use delivering::{Engine, MakeKeeper, Parts};
+pub(crate) use delivering::{Engine, Parts};
 pub use serving::{Decoder, Joined, JoinedBatch, Pending};
 pub(crate) use serving::{Limits, Requests};
 pub(crate) use settings::{Balance, Bounds, MOST_WORKERS, Scratch, ScratchPlan, Settings};
@@ -29,5 +29,5 @@ pub(crate) use state::{MOST_READERS, Run, some_batches};
 pub(crate) use working::BatchSampler;
 #[cfg(test)]
 pub(crate) use working::filled;
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(all(test, feature = "_device"))]
 pub(crate) use working::{kept_after, taken_again};

@@ -1,6 +1,7 @@
 use super::{Input, Kind, Maker, Place};
-use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row, Unwritten, Writer};
-use crate::cuda::{DecodeOps, Encoded, SampleOps};
+use crate::batch::{
+    self, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps, Unwritten, Writer,
+};
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
 use crate::error::{Error, Result, resize};
 use crate::format::is_picture;
@@ -265,7 +266,7 @@ impl ImageField {
     }
 
     /// The place in the decode record at `place`, if that picture was left to the device.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "_device")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
         ops.decodes().then(|| ops.place())
@@ -353,7 +354,7 @@ fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
 }
 
 /// The record of the sample at `place`.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "_device")]
 fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
     record(&mut records[place * DecodeOps::BYTES..])
 }

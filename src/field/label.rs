@@ -65,7 +65,7 @@ impl Label {
     }
 
     /// Classes and smoothing of the rows, if the loader wants rows.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "_device")]
     pub(crate) fn shares(&self) -> Option<(usize, f32)> {
         self.soft
     }

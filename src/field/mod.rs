@@ -75,7 +75,7 @@ mod values;
 pub use annotations::Annotations;
 pub use boxes::Boxes;
 pub use corners::{BoxFormat, BoxReader};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "_device")]
 pub(crate) use fields::Room;
 pub(crate) use fields::{Device, Fields, Member};
 pub use geometry::Geometry;

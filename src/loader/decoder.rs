@@ -7,11 +7,7 @@ use super::input::Input;
 use super::pictures::PictureOptions;
 use super::share::Share;
 use crate::batch::{Delivered, Dtype, HostBatch, Layout, Normalize};
-#[cfg(feature = "cuda")]
-use crate::cuda::cudarc::driver::CudaStream;
 use crate::decode::Codec;
-#[cfg(feature = "cuda")]
-use crate::device::CudaBatch;
 use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -102,29 +98,7 @@ impl DecoderBuilder {
         self.open(Loader::host)
     }
 
-    /// Opens a decoder with batches in device memory, ordered on `stream`. The device decodes JPEGs
-    /// according to [`decode_on`](DecoderBuilder::decode_on), as long as its memory has room.
-    /// Workers decode all others, to the same bits.
-    ///
-    /// ```no_run
-    /// # use warpfeed::{Augment, Decoder};
-    /// let stream = warpfeed::cuda::stream(0)?;
-    /// let decoder = Decoder::builder().batch_size(64).augment(Augment::eval(256, 224)).cuda(&stream)?;
-    /// # let uploads: Vec<Vec<u8>> = Vec::new();
-    /// let batch = decoder.decode(uploads)?;
-    /// let pixels = batch.images().view::<u8>()?; // for launches in `stream`
-    /// # Ok::<(), warpfeed::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Loader::cuda`], and [`ErrorKind::Config`] if [`augment`](DecoderBuilder::augment) mixes
-    /// pictures.
-    #[cfg(feature = "cuda")]
-    pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Decoder<CudaBatch>> {
-        self.open(|loader| loader.cuda(stream))
-    }
-
-    fn open<B: Delivered + Send + 'static>(
+    pub(super) fn open<B: Delivered + Send + 'static>(
         self,
         open: impl FnOnce(Loader) -> Result<Batches<B>>,
     ) -> Result<Decoder<B>> {

@@ -6,9 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{Memory, Schemas};
-#[cfg(feature = "cuda")]
-use crate::cuda::AfterFork;
+use crate::batch::{MakeKeeper, Memory, Schemas};
+use crate::device::page_locked;
 use crate::engine::{Bounds, ScratchPlan, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::Rank;
@@ -190,46 +189,24 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     Bounds { least: most.min(AHEAD), most }
 }
 
-/// Memory for `slots` slots, page-locked if requested and possible.
-pub(super) fn host_memory(bytes: usize, slots: usize, pinned: bool, rank: Rank) -> Result<Vec<Memory>> {
+/// Memory for `slots` slots, page-locked if requested and possible. Page-locked memory comes with
+/// what makes its keeper.
+pub(super) fn host_memory(
+    bytes: usize,
+    slots: usize,
+    pinned: bool,
+    rank: Rank,
+) -> Result<(Vec<Memory>, Option<MakeKeeper>)> {
     if pinned {
-        match locked_memory(bytes, slots, rank) {
-            Ok(memory) => return Ok(memory),
+        match page_locked(bytes, slots, rank) {
+            Ok((memory, keeper)) => return Ok((memory, Some(keeper))),
             Err(e) => {
                 static WARNED: std::sync::Once = std::sync::Once::new();
                 WARNED.call_once(|| tracing::warn!("pinned(true), but batches are in pageable memory: {e}"));
             }
         }
     }
-    (0..slots).map(|_| Memory::heap(bytes)).collect()
-}
-
-#[cfg(feature = "cuda")]
-fn locked_memory(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
-    // A context takes memory of its device: the rank's own, unless the launcher shows each rank
-    // only one device.
-    let context = match rank.local_rank {
-        Some(own) => crate::cuda::Context::new(own).or_else(|_| crate::cuda::Context::new(0)),
-        None => crate::cuda::Context::new(0),
-    }?;
-    // A child process may read a batch that its parent took before `fork`.
-    (0..slots).map(|_| pinned_memory(&context, bytes, AfterFork::Shared)).collect()
-}
-
-/// Page-locked memory for one slot.
-#[cfg(feature = "cuda")]
-#[allow(unsafe_code)]
-pub(super) fn pinned_memory(context: &crate::cuda::Context, bytes: usize, after_fork: AfterFork) -> Result<Memory> {
-    let mut pinned = crate::cuda::Pinned::new(context, bytes.max(1), after_fork)?;
-    let base = std::ptr::NonNull::from(&mut *pinned).cast();
-    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
-    // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).
-    Ok(unsafe { Memory::pinned(base, bytes, Box::new(pinned)) })
-}
-
-#[cfg(not(feature = "cuda"))]
-fn locked_memory(_bytes: usize, _slots: usize, _rank: Rank) -> Result<Vec<Memory>> {
-    Err(Error::config("this build is without the feature \"cuda\""))
+    Ok(((0..slots).map(|_| Memory::heap(bytes)).collect::<Result<_>>()?, None))
 }
 
 /// Bytes that are available on this machine (`MemAvailable`: without swapping) and within the

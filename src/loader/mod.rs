@@ -6,8 +6,8 @@
 //! 2. `options`: [`Loader`]. Its setters, by purpose: `samples`, `batching`, `pixels`, `fields`,
 //!    `classes`, `speed`, `limits`, `observe`. `pictures`: the options that it shares with
 //!    [`DecoderBuilder`], which is in `decoder`.
-//! 3. `open`: checks the options, opens the source, and makes the engine; `cuda`: the same for
-//!    batches on a device; `known`: whether the source has the fields.
+//! 3. `open`: checks the options, opens the source, and makes the engine; `device`: the same for
+//!    batches on a device, and `nvidia` on NVIDIA's; `known`: whether the source has the fields.
 //! 4. `memory`: available memory, and the loader's share of it; `processors`: the number of
 //!    processors that it may use.
 
@@ -16,9 +16,9 @@ mod options;
 
 mod batching;
 mod classes;
-#[cfg(feature = "cuda")]
-mod cuda;
 mod decoder;
+#[cfg(feature = "_device")]
+mod device;
 mod fields;
 mod input;
 mod known;
@@ -27,6 +27,8 @@ mod listed;
 mod memory;
 #[cfg(test)]
 mod mosaics;
+#[cfg(feature = "cuda")]
+mod nvidia;
 mod observe;
 mod open;
 #[cfg(test)]

@@ -6,13 +6,9 @@ use super::memory::{Demand, Room, host_memory};
 use super::pictures::PictureOptions;
 use super::{Loader, known, listed, processors};
 use crate::batch::{HostBatch, Schemas, Slots};
-#[cfg(feature = "cuda")]
-use crate::cuda::Devices;
-#[cfg(feature = "cuda")]
-use crate::device::Handoff;
 use crate::engine::{
-    Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MakeKeeper, MemoryPlan,
-    OnError, Parts, Run, Scratch, ScratchPlan, Settings, Shared, some_batches,
+    Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MemoryPlan, OnError, Parts,
+    Run, Scratch, ScratchPlan, Settings, Shared, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -47,10 +43,9 @@ impl Loader {
         let PictureOptions { layout, pinned, .. } = this.pictures;
         let format = this.pictures.written(layout)?;
         let mut parts = this.open(format, None, pinned, |_, _| 0)?;
-        let memory = host_memory(parts.schemas.bytes(), parts.memory.slots, pinned, parts.schedule.rank())?;
+        let (memory, keeper) = host_memory(parts.schemas.bytes(), parts.memory.slots, pinned, parts.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schemas.bytes();
-        let keeper = (pinned_bytes > 0).then(keeper).flatten();
         parts.memory.pinned_bytes = pinned_bytes;
         let trace = parts.trace.take();
         let engine = Engine::to_host(parts, slots, keeper)?;
@@ -246,17 +241,6 @@ pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Sh
         run.counters.trace_to(Trace::new(&path, schedule, (run.settings.workers, MOST_READERS), network)?);
     }
     Ok(())
-}
-
-/// Keeper of page-locked batches that a device may still read.
-#[cfg(feature = "cuda")]
-fn keeper() -> Option<MakeKeeper> {
-    Some(Box::new(|free| Ok(Arc::new(Handoff::new(Devices::new(), free)?))))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn keeper() -> Option<MakeKeeper> {
-    None
 }
 
 impl IntoIterator for Loader {

@@ -352,7 +352,7 @@ pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
 impl Recipe {
     /// Returns the place of the sample whose pictures are at `place` of a full batch. It differs
     /// from `place` if another sample replaces a failed one.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
     }

@@ -2,7 +2,7 @@
 //!
 //! A record is a sequence of 32-bit words. [`record!`](crate::transform::record) declares its
 //! struct once. The macro derives the words that Rust writes, and in tests the C declaration that
-//! `cuda/kernels/*.cuh` must contain.
+//! `device/nvidia/kernels/*.cuh` must contain.
 
 use crate::decode::Rect;
 

@@ -101,7 +101,7 @@ fn the_committed_ptx_equals_the_compiled_source() {
         return crate::require::missing("nvrtc", why);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for folder in ["src/cuda/kernels", "examples/kernels"] {
+    for folder in ["src/device/nvidia/kernels", "examples/kernels"] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
             let source = entry.unwrap().path();
             if source.extension().is_none_or(|e| e != "cu") {

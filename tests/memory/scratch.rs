@@ -370,7 +370,7 @@ fn a_damaged_picture_leaves_at_most_a_workers_share_allocated() {
 }
 
 /// Encoded bytes that workers copy for the device are part of the plan too.
-/// `loader::cuda::tests::memory` tests without a device that they are freed.
+/// `loader::device::tests::memory` tests without a device that they are freed.
 #[cfg(feature = "cuda")]
 #[test]
 fn encoded_bytes_for_a_device_stay_within_the_limit_and_are_freed() {

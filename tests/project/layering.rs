@@ -12,7 +12,7 @@ use syn::{Attribute, Item, UseTree, Visibility};
 
 /// The data flow from an index to the user, which determines what may be imported where. `trace`
 /// observes all of it and depends on none of it.
-const FLOW: [&str; 14] = [
+const FLOW: [&str; 13] = [
     "error",
     "trace",
     "order",
@@ -21,7 +21,6 @@ const FLOW: [&str; 14] = [
     "decode",
     "transform",
     "batch",
-    "cuda",
     "field",
     "device",
     "recipe",
@@ -433,17 +432,119 @@ fn each_kind_of_violation_is_detected() {
     assert_eq!(found(&Crate::read(src.path())), expected.map(str::to_owned).into());
 }
 
-/// Other modules use its types through `crate::cuda`, which determines the version.
+/// The folder of a vendor's driver, and the files outside it that name its items. A GPU of another
+/// vendor has a folder of its own, an opener next to `loader/nvidia.rs`, and a line in the others.
+const DRIVER: &str = "src/device/nvidia";
+const NAMES_THE_DRIVER: [&str; 6] = [
+    "cli/src/commands/doctor_gpu.rs",
+    "python/src/gpu.rs",
+    "src/device/locked.rs",
+    "src/device/mod.rs",
+    "src/lib.rs",
+    "src/loader/nvidia.rs",
+];
+/// Types of others that gain methods in the driver's folder. Their methods may name types of
+/// `cudarc`, and no other public method can.
+const NAME_CUDARC: [&str; 3] = ["DecoderBuilder", "DeviceTensor", "Loader"];
+
+/// The paths of a file and of its inline modules, without tests.
+fn paths(items: &[Item]) -> Vec<Name> {
+    let mut seen = Seen::default();
+    items.iter().for_each(|item| seen.visit_item(item));
+    let mut paths: Vec<Name> = seen.paths.into_iter().chain(seen.uses.into_iter().map(|(_, path)| path)).collect();
+    for item in items {
+        if let Item::Mod(module) = item
+            && let Some((_, items)) = &module.content
+            && !is_test(&module.attrs)
+        {
+            paths.extend(self::paths(items));
+        }
+    }
+    paths
+}
+
+/// Whether a path leads to the driver: to `cudarc`, its types, or the folder that wraps it.
+fn names_the_driver(path: &Name) -> bool {
+    const WORDS: [&str; 8] =
+        ["cuda", "cudarc", "nvidia", "CudaContext", "CudaSlice", "CudaStream", "CudaView", "DeviceRepr"];
+    // `Loader::cuda` is a function of a type.
+    let of_a_type = |i: usize| i > 0 && path[i - 1].starts_with(char::is_uppercase);
+    path.iter().enumerate().any(|(i, part)| WORDS.contains(&&**part) && !of_a_type(i))
+}
+
+/// The files of `sources` below `root` that name the driver outside its folder, in order.
+fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
+    let files = sources.iter().flat_map(|source| rust_files(&root.join(source)));
+    let mut found: Vec<String> = files
+        .filter(|file| {
+            let code = syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap();
+            !file.starts_with(root.join(DRIVER)) && paths(&code.items).iter().any(names_the_driver)
+        })
+        .map(|file| file.strip_prefix(root).unwrap().display().to_string())
+        .filter(|file| !file.contains("/tests/") && !file.ends_with("/tests.rs"))
+        .collect();
+    found.sort();
+    found
+}
+
+/// The types of others that gain public methods in the files of the driver, in order.
+fn gaining(files: &[PathBuf]) -> Vec<String> {
+    let (mut own, mut gaining) = (BTreeSet::new(), BTreeSet::new());
+    for file in files {
+        for item in syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap().items {
+            match item {
+                Item::Struct(item) => drop(own.insert(item.ident.to_string())),
+                Item::Enum(item) => drop(own.insert(item.ident.to_string())),
+                Item::Impl(block) if block.trait_.is_none() => {
+                    let syn::Type::Path(path) = &*block.self_ty else {
+                        panic!("{}: an impl of no path", file.display())
+                    };
+                    gaining.insert(path.path.segments.last().unwrap().ident.to_string());
+                }
+                _ => {}
+            }
+        }
+    }
+    gaining.difference(&own).cloned().collect()
+}
+
 #[test]
-fn only_the_cuda_module_names_cudarc() {
-    let src = src();
-    let files = rust_files(&src);
-    let names = |file: &PathBuf| {
-        let text = fs::read_to_string(file).unwrap();
-        let foreign = |line: &str| line.replace("crate::cuda::cudarc::", "").contains("cudarc::");
-        text.lines().any(|line| !line.trim_start().starts_with("//") && foreign(line))
+fn only_the_drivers_folder_and_one_opener_name_the_driver() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = ["cli/src", "jpeg/src", "python/src", "src", "stores/src"];
+    assert_eq!(namers(root, &sources), NAMES_THE_DRIVER);
+}
+
+/// So a release of `cudarc` changes nothing for programs whose batches stay on the host.
+#[test]
+fn methods_of_the_host_name_no_type_of_cudarc() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = rust_files(&root.join(DRIVER));
+    files.push(root.join("src/loader/nvidia.rs"));
+    assert_eq!(gaining(&files), NAME_CUDARC);
+}
+
+#[test]
+fn each_way_to_name_the_driver_is_detected() {
+    let root = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
     };
-    let namers: Vec<_> = files.iter().filter(|f| names(f)).map(|f| f.strip_prefix(&src).unwrap().to_owned()).collect();
-    assert!(!namers.is_empty());
-    assert!(namers.iter().all(|f| f.starts_with("cuda")), "{namers:?}");
+    let driver = write("src/device/nvidia/gpu.rs", "use cudarc::driver::CudaStream; struct Own; impl Own {}");
+    write("src/a.rs", "use cudarc::driver;");
+    write("src/b.rs", "fn f() { crate::device::nvidia::stream(0); }");
+    write("src/c.rs", "mod inner { fn f(_: super::CudaStream) {} }");
+    write("src/d.rs", "use warpfeed::cuda::{self, stream};");
+    write(
+        "src/e.rs",
+        "fn f(loader: Loader) { Tensor::cuda(); loader.cuda(\"cudarc::x\") } #[cfg(test)] mod tests { use cudarc::x; }",
+    );
+    write("src/f/tests.rs", "use cudarc::x;");
+    assert_eq!(namers(root.path(), &["src"]), ["src/a.rs", "src/b.rs", "src/c.rs", "src/d.rs"]);
+    assert!(gaining(std::slice::from_ref(&driver)).is_empty());
+    let other = write("src/device/nvidia/host.rs", "impl HostBatch { pub fn release_on(self) {} } impl Clone for X {}");
+    assert_eq!(gaining(&[driver, other]), ["HostBatch"]);
 }

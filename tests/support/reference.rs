@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use warpfeed::decode::Rect;
 use warpfeed::{Dtype, Layout, Normalize};
 
-/// Operations on one sample: the parts of a record (`cuda/ops.rs`) as plain data.
+/// Operations on one sample: the parts of a record (`batch/records/sample.rs`) as plain data.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ops {
     /// A rectangle and its fill.

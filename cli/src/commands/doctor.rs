@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-#[cfg(feature = "cuda")]
-use warpfeed::DecodeOn;
 use warpfeed::decode::{Codecs, Job, Pixels, decode_group};
 use warpfeed::order::{Order as _, Rng, Shuffled};
 use warpfeed::source::{self, Source};
 use warpfeed::transform::{Plan, Resizer};
-use warpfeed::{Augment, Error, Loader, Result, Stats, Verdict};
+use warpfeed::{Augment, DecodeOn, Error, Loader, Result, Stats, Verdict};
 
 use super::bench::Measured;
 use super::doctor_gpu;
@@ -169,7 +167,6 @@ impl Args {
     }
 
     /// Runs the loader with pictures decoded on the first GPU and returns its statistics.
-    #[cfg(feature = "cuda")]
     fn decode_on_gpu(
         &self,
         source: &Arc<dyn Source>,
@@ -178,13 +175,7 @@ impl Args {
         step: Duration,
     ) -> Result<Stats> {
         let loader = self.loader(source, workers, prefetch).decode_on(DecodeOn::Gpu);
-        let mut batches = loader.cuda(&warpfeed::cuda::stream(0)?)?;
-        measure(&mut batches, RUN / 4, RUN - RUN / 4, step, |_, _| ())
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn decode_on_gpu(&self, _: &Arc<dyn Source>, _: usize, _: usize, _: Duration) -> Result<Stats> {
-        Err(Error::config("this build is without the feature \"cuda\""))
+        doctor_gpu::run(loader, RUN / 4, RUN - RUN / 4, step)
     }
 
     /// Runs the loader for [`RUN`], of which the first quarter is the warm-up, and returns its

@@ -1,11 +1,13 @@
 #![allow(unsafe_code)]
-//! Measures the copy to the GPU alone.
+//! Measures the copy to the GPU alone, and a loader there.
 //!
 //! **Invariants**
 //! 1. The page-locked memory stays alive and unchanged until the stream that copies it is
 //!    synchronized.
 
-use warpfeed::Result;
+use std::time::Duration;
+
+use warpfeed::{Loader, Result, Stats};
 
 /// Returns the bytes per second of copies from page-locked memory to the first GPU. A copy is as
 /// large as a batch.
@@ -32,6 +34,19 @@ pub(crate) fn copy_speed() -> Result<f64> {
         seconds = start.elapsed().as_secs_f64();
     }
     Ok((COPIES * BYTES) as f64 / seconds)
+}
+
+/// Runs `loader` on the first GPU as [`measure`](crate::measure::measure) says.
+#[cfg(feature = "cuda")]
+pub(crate) fn run(loader: Loader, warmup: Duration, time: Duration, step: Duration) -> Result<Stats> {
+    let mut batches = loader.cuda(&warpfeed::cuda::stream(0)?)?;
+    crate::measure::measure(&mut batches, warmup, time, step, |_, _| ())
+}
+
+/// Returns an error, because this build cannot use a GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn run(_: Loader, _: Duration, _: Duration, _: Duration) -> Result<Stats> {
+    Err(warpfeed::Error::config("this build is without the feature \"cuda\""))
 }
 
 /// Returns an error, because this build cannot use a GPU.

@@ -1,8 +1,8 @@
 //! Runs effects on values, and mixes an image with another one, from the pixels of both.
 //!
-//! The arithmetic is that of the kernel in `cuda/kernels/convert.cu`: each image is normalised and
-//! changed in 32-bit floats, then added to its partner with weights, without a fused multiply-add,
-//! and the result is rounded once. Host and device therefore give the same bits.
+//! The arithmetic is that of the kernel in `device/nvidia/kernels/convert.cu`: each image is
+//! normalised and changed in 32-bit floats, then added to its partner with weights, without a fused
+//! multiply-add, and the result is rounded once. Host and device therefore give the same bits.
 
 use std::ops::Range;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use super::super::Gpu;
 use super::super::sim::{Mistake, Sim, SimEvent, SimMemory, SimStream};
 use super::*;
-use crate::cuda::Recorded;
+use crate::device::gpu::Recorded;
 use crate::order::Rng;
 use crossbeam::channel::bounded;
 

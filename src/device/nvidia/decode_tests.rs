@@ -6,10 +6,10 @@
 
 use std::path::PathBuf;
 
-use super::super::sim::decode as model;
-use super::super::zoo::{self, Coded};
-use crate::cuda::internal::{Context, Decode, DecodeAt, DecodeOps, Event, Memory, Stage, Stream};
+use super::internal::{Context, Decode, DecodeAt, DecodeOps, Event, Memory, Stage, Stream};
 use crate::decode::{Rect, Size, standard};
+use crate::device::sim::decode as model;
+use crate::device::zoo::{self, Coded};
 use crate::order::Rng;
 use crate::pack::repack_jpeg;
 use crate::transform::Augment;
@@ -91,7 +91,7 @@ impl Loaded {
 }
 
 fn context() -> Option<Context> {
-    match crate::cuda::stream(0) {
+    match super::stream(0) {
         Ok(stream) => Some(Context::of(&stream).unwrap()),
         Err(e) => {
             crate::require::missing("cuda", e);

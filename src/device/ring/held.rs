@@ -41,7 +41,6 @@ impl<G: Gpu> Held<G> {
 
     /// Records that another framework has the batch's address, so its streams are unknown. The slot
     /// is reused after all work submitted to the device before the drop.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
@@ -49,7 +48,6 @@ impl<G: Gpu> Held<G> {
     /// Uses the batch on `stream`, which then waits for it. The slot is reused after the work
     /// submitted to that stream before the drop. Without this call, the batch is used on the stream
     /// on which it was taken.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("nothing panics while holding it");

@@ -9,8 +9,7 @@ use crossbeam::channel::Sender;
 use super::gauge::Counters;
 use super::timing::{Bracket, Bracketed, Pair};
 use crate::batch::{BatchInfo, Course};
-use crate::cuda::Recorded;
-use crate::device::Gpu;
+use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, Places, Spec};
 use crate::error::{Error, ErrorKind, Result};
 

@@ -1,6 +1,6 @@
-//! The kernels of `cuda/kernels/jpeg.cu` in plain Rust: from the records and the arena alone, one
-//! symbol and one pixel after another. `follow` decides which samples are left to the host because
-//! their codes do not synchronise.
+//! The kernels of `device/nvidia/kernels/jpeg.cu` in plain Rust: from the records and the arena
+//! alone, one symbol and one pixel after another. `follow` decides which samples are left to the
+//! host because their codes do not synchronise.
 //!
 //! The inverse transform and the resize are the host's own; other tests compare them with
 //! references.
@@ -100,56 +100,80 @@ impl Plane {
     }
 }
 
-fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
-    let parts = record.parts();
-    let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
-    let head = &arena[record.word(2)..][..record.word(3)];
-    let (quant, rest) = head.split_at(parts.len() * 128);
-    let (specs, rest) = rest.split_at(record.word(13) * 272);
-    // The host checked the codes. DC symbols are not needed here.
-    let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
-    let tables: Vec<Lookup> = tables.collect::<Option<_>>().expect("tables that were checked");
+/// What precedes the data of a sample, and the data.
+struct Head<'a> {
+    /// Head and data together.
+    bytes: &'a [u8],
+    quant: &'a [u8],
+    tables: Vec<Lookup>,
+    segments: Vec<&'a [u8]>,
+}
 
-    let segments = || rest.chunks_exact(16).take(record.word(1));
-    let part_tables = |part: &Part| (&tables[part.tables.0], &tables[part.tables.1]);
-    let followed = Sample {
-        bytes: &arena[record.word(2)..],
-        len: head.len(),
-        head: head.len() - rest.len() + record.word(1) * 16,
-        segments: segments().map(|entry| (u32_at(entry, 0) as usize, u32_at(entry, 4) as usize)).collect(),
-        longest: record.word(43),
-        tables: parts.iter().flat_map(|part| std::iter::repeat_n(part_tables(part), part.h * part.v)).collect(),
-    };
-    if !followed.synchronises() {
-        return None;
+impl<'a> Head<'a> {
+    fn new(record: &Record, parts: &[Part], arena: &'a [u8]) -> Self {
+        let bytes = &arena[record.word(2)..][..record.word(3)];
+        let (quant, rest) = bytes.split_at(parts.len() * 128);
+        let (specs, rest) = rest.split_at(record.word(13) * 272);
+        // The host checked the codes. DC symbols are not needed here.
+        let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
+        let tables = tables.collect::<Option<_>>().expect("tables that were checked");
+        Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }
     }
-    let mut coefficients = vec![[0i16; 64]; columns * rows * blocks];
-    for segment in segments() {
-        let [byte, bytes, first] = [0, 4, 8].map(|at| u32_at(segment, at) as usize);
-        let (count, cut) = ((u32_at(segment, 12) & !CUT) as usize, u32_at(segment, 12) & CUT != 0);
-        let mut bits = Bits { bytes: &head[byte..byte + bytes], at: 0 };
-        let mut dc = [0i32; 3];
-        for mcu in first..first + count {
-            let (x, y) = (mcu % record.word(5), mcu / record.word(5));
-            let inside = (column..column + columns).contains(&x) && (row..row + rows).contains(&y);
-            for (i, part) in parts.iter().enumerate() {
-                for b in part.first..part.first + part.h * part.v {
-                    let block = bits.block(&tables[part.tables.0], &tables[part.tables.1], &mut dc[i])?;
-                    if inside {
-                        coefficients[((y - row) * columns + x - column) * blocks + b] = block;
+
+    /// DC and AC table of a part.
+    fn tables_of(&self, part: &Part) -> (&Lookup, &Lookup) {
+        (&self.tables[part.tables.0], &self.tables[part.tables.1])
+    }
+
+    fn synchronises(&self, record: &Record, parts: &[Part], arena: &[u8]) -> bool {
+        let tables = parts.iter().flat_map(|part| std::iter::repeat_n(self.tables_of(part), part.h * part.v));
+        let sample = Sample {
+            bytes: &arena[record.word(2)..],
+            len: self.bytes.len(),
+            head: self.quant.len() + record.word(13) * 272 + record.word(1) * 16,
+            segments: self.segments.iter().map(|at| (u32_at(at, 0) as usize, u32_at(at, 4) as usize)).collect(),
+            longest: record.word(43),
+            tables: tables.collect(),
+        };
+        sample.synchronises()
+    }
+
+    /// The coefficients of the window's blocks, in the order of its MCUs. `None` if the data is
+    /// invalid.
+    fn coefficients(&self, record: &Record, parts: &[Part]) -> Option<Vec<[i16; 64]>> {
+        let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
+        let mut coefficients = vec![[0i16; 64]; columns * rows * blocks];
+        for segment in &self.segments {
+            let [byte, bytes, first] = [0, 4, 8].map(|at| u32_at(segment, at) as usize);
+            let (count, cut) = ((u32_at(segment, 12) & !CUT) as usize, u32_at(segment, 12) & CUT != 0);
+            let mut bits = Bits { bytes: &self.bytes[byte..byte + bytes], at: 0 };
+            let mut dc = [0i32; 3];
+            for mcu in first..first + count {
+                let (x, y) = (mcu % record.word(5), mcu / record.word(5));
+                let inside = (column..column + columns).contains(&x) && (row..row + rows).contains(&y);
+                for (i, part) in parts.iter().enumerate() {
+                    for b in part.first..part.first + part.h * part.v {
+                        let block = bits.block(self.tables_of(part), &mut dc[i])?;
+                        if inside {
+                            coefficients[((y - row) * columns + x - column) * blocks + b] = block;
+                        }
                     }
                 }
             }
+            let left = (bytes * 8).checked_sub(bits.at)?;
+            if left >= 8 && !cut {
+                return None;
+            }
         }
-        let left = (bytes * 8).checked_sub(bits.at)?;
-        if left >= 8 && !cut {
-            return None;
-        }
+        Some(coefficients)
     }
 
-    let planes = parts.iter().enumerate().map(|(i, part)| {
+    /// The samples of part `i`.
+    fn plane(&self, record: &Record, (i, part): (usize, &Part), coefficients: &[[i16; 64]]) -> Plane {
+        let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
         let (wide, high) = (columns * part.h, rows * part.v);
-        let table = std::array::from_fn(|k| u16::from_le_bytes([quant[i * 128 + 2 * k], quant[i * 128 + 2 * k + 1]]));
+        let quant = &self.quant[i * 128..];
+        let table = std::array::from_fn(|k| u16::from_le_bytes([quant[2 * k], quant[2 * k + 1]]));
         let mut samples = vec![0; wide * high * 64];
         for (y, x) in (0..high).flat_map(|y| (0..wide).map(move |x| (y, x))) {
             let mcu = (y / part.v) * columns + x / part.h;
@@ -159,9 +183,25 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
             }
         }
         Plane { samples, stride: wide * 8, left: column * part.h * 8, top: row * part.v * 8 }
-    });
-    let planes: Vec<Plane> = planes.collect();
+    }
+}
 
+/// Decodes one sample. `None` if the host decodes it.
+fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
+    let parts = record.parts();
+    let head = Head::new(record, &parts, arena);
+    if !head.synchronises(record, &parts, arena) {
+        return None;
+    }
+    let coefficients = head.coefficients(record, &parts)?;
+    let planes: Vec<Plane> = parts.iter().enumerate().map(|part| head.plane(record, part, &coefficients)).collect();
+    let pixels = upright(record, &parts, &planes);
+    Resizer::new().run(&pixels, &plan(record, output), out).expect("a plan of a record");
+    Some(())
+}
+
+/// The pixels of the record's region, upright.
+fn upright(record: &Record, parts: &[Part], planes: &[Plane]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();
@@ -179,7 +219,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
             (x, y) = (y, x);
         }
         let (x, y) = (region.x as usize + x, region.y as usize + y);
-        let values: Vec<u8> = parts.iter().zip(&planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
+        let values: Vec<u8> = parts.iter().zip(planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
         *pixel = match (record.word(11), &values[..]) {
             (0, &[grey]) => [grey; 3],
             (1, &[y, cb, cr]) => colour(y, cb, cr),
@@ -187,9 +227,13 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
             (kind, values) => panic!("colour {kind} of {} parts", values.len()),
         };
     }
+    pixels
+}
 
+/// The plan that resizes the record's region to an output.
+fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
-    let shown = record.rect(48);
+    let (region, shown) = (record.rect(44), record.rect(48));
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
@@ -201,8 +245,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
         plan.target.y = output.height - shown.y - shown.height;
     }
     plan.fill = [0, 8, 16].map(|shift| (record.0[54] >> shift) as u8);
-    Resizer::new().run(&pixels, &plan, out).expect("a plan of a record");
-    Some(())
+    plan
 }
 
 /// Value of a part at a pixel of the picture, by libjpeg-turbo's "fancy" upsampling.
@@ -255,7 +298,7 @@ impl Bits<'_> {
         if size > 0 && bits >> (size - 1) == 0 { bits - (1 << size) + 1 } else { bits }
     }
 
-    fn block(&mut self, dc_table: &Lookup, ac_table: &Lookup, dc: &mut i32) -> Option<[i16; 64]> {
+    fn block(&mut self, (dc_table, ac_table): (&Lookup, &Lookup), dc: &mut i32) -> Option<[i16; 64]> {
         let mut block = [0; 64];
         let size = self.symbol(dc_table)? & 15;
         *dc = dc.wrapping_add(self.value(size));

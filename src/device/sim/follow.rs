@@ -4,7 +4,7 @@
 
 use warpfeed_jpeg::internal::Lookup;
 
-use crate::cuda::DecodeOps;
+use crate::batch::DecodeOps;
 
 /// Constants of `jpeg.cu`.
 const LINE: usize = DecodeOps::LINE;

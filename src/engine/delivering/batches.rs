@@ -573,8 +573,8 @@ impl<B> Batches<B> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl Batches<crate::device::CudaBatch> {
+#[cfg(feature = "_device")]
+impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     /// Memory use of the device, and data sent there.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
         self.shared().device.get().expect("batches on a device have a ring").stats()

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, Keeper, Schemas};
+use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schemas};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::{Bounds, MemoryPlan, Settings};
 use crate::engine::state::{OnError, Run, Shared};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "_device")]
 use crate::engine::working::Again;
 use crate::engine::working::{BatchSampler, Coordinator, Ended, Outcome, Pool, Start, Task, WorkQueue, WorkSender};
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
@@ -47,9 +47,6 @@ pub(crate) struct Parts {
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
 }
 
-/// Makes the keeper of slots that a device may still read. The keeper returns them to the sender.
-pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
-
 /// Turns a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
@@ -79,7 +76,7 @@ pub(crate) struct Engine<B> {
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
     /// Sends parts to the workers again. `None` in drop only.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work: Option<WorkSender>,
     stage: Arc<ReadStage>,
     /// Error of a thread that has ended. Its work is lost, so every later batch is this error.
@@ -203,7 +200,7 @@ impl<B> Engine<B> {
         &self.shared
     }
 
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "_device")]
     pub(crate) fn home(&self) -> &Home {
         &self.home
     }
@@ -311,7 +308,7 @@ impl<B> Engine<B> {
 
     /// Lets the workers decode the samples of `again`. The queue has room, because the parts of the
     /// slot have left it.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "_device")]
     pub(crate) fn make_again(&self, full: Full, again: &Again) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
         let work = self.work.as_ref().expect("it leaves in drop only");

@@ -11,9 +11,9 @@
 mod batches;
 mod engine;
 mod epochs;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "_device")]
 mod upload;
 
 pub use batches::{Batches, Epoch, Replay};
-pub(crate) use engine::{Engine, MakeKeeper, Parts};
+pub(crate) use engine::{Engine, Parts};
 pub use epochs::{Epochs, IntoIter};

@@ -3,8 +3,7 @@ use std::sync::Arc;
 use crossbeam::channel::{Sender, bounded};
 
 use super::engine::{Engine, Parts};
-use crate::batch::{BatchInfo, Free, Full, Home, Role};
-use crate::cuda::SampleOps;
+use crate::batch::{BatchInfo, Free, Full, Home, Role, SampleOps};
 use crate::device::{FullSlot, HostFeed, Repair};
 use crate::engine::working::Again;
 use crate::error::Result;

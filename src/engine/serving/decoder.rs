@@ -298,19 +298,19 @@ impl<B> Pending<B> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl Pending<crate::device::CudaBatch> {
+#[cfg(feature = "_device")]
+impl<G: crate::device::Gpu> Pending<crate::device::DeviceBatch<G>> {
     /// As [`wait`](Pending::wait), for a stream of another library, given by its handle. That
     /// stream waits for the batch instead of the decoder's. The memory is reused only after the
     /// work that the stream was given before the batch is dropped.
     ///
     /// # Safety
-    /// As [`CudaBatch::use_on`](crate::CudaBatch::use_on).
+    /// As [`DeviceBatch::use_on`](crate::device::DeviceBatch::use_on).
     ///
     /// # Errors
     /// As [`wait`](Pending::wait).
     #[allow(unsafe_code)]
-    pub unsafe fn wait_on(&self, stream: usize) -> Result<crate::device::CudaBatch> {
+    pub unsafe fn wait_on(&self, stream: usize) -> Result<crate::device::DeviceBatch<G>> {
         // SAFETY: the caller's promise.
         self.take(|batch| unsafe { batch.take_on(stream) })
     }

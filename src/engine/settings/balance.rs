@@ -198,7 +198,7 @@ impl Balance {
     }
 
     /// Average times of a part that a worker decodes, and of one that it copies for the device.
-    #[cfg(all(test, feature = "cuda"))]
+    #[cfg(all(test, feature = "_device"))]
     pub(crate) fn times(&self) -> [f64; 2] {
         let pace = self.pace();
         [pace.decoding, pace.copying]

@@ -149,7 +149,7 @@ impl Scratch {
     }
 
     /// The most bytes that one request has waited for since the last call.
-    #[cfg(all(test, feature = "cuda"))]
+    #[cfg(all(test, feature = "_device"))]
     pub(crate) fn most_taken(&self) -> usize {
         std::mem::take(&mut self.line().most)
     }

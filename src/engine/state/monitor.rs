@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     /// Number of epochs that are prepared ahead.
     pub(crate) epochs: u64,
     /// The counters of the device's ring, if there is one.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
     /// The first batch that was not delivered.
     pub(crate) at: Mutex<Place>,

@@ -6,8 +6,7 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
-use crate::batch::{Part, Row};
-use crate::cuda::DecodeOps;
+use crate::batch::{DecodeOps, Part, Row};
 use crate::decode::{self, Bitstream, Job, MAX_GROUP, MAX_PLANNED, Pixels};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;

@@ -24,10 +24,10 @@ pub(crate) use coordinator::{BatchSampler, Coordinator, Start};
 pub(crate) use outcome::{Ended, Outcome};
 pub(crate) use pool::Pool;
 pub(crate) use queue::{WorkQueue, WorkSender};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "_device")]
 pub(crate) use task::Again;
 pub(crate) use task::Task;
 #[cfg(test)]
 pub(crate) use worker::filled;
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(all(test, feature = "_device"))]
 pub(crate) use worker::{kept_after, taken_again};

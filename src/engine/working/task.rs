@@ -1,5 +1,5 @@
 // Without the feature, no picture is left to a device.
-#![cfg_attr(not(feature = "cuda"), allow(dead_code))]
+#![cfg_attr(not(feature = "_device"), allow(dead_code))]
 
 use std::sync::{Arc, Weak};
 

@@ -307,7 +307,7 @@ pub(crate) fn filled(
 
 /// Fills the first `samples` places of a slot, and leaves their pictures to a device. Returns the
 /// number of pictures left, the bytes that the worker keeps, and the size of its share.
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(all(test, feature = "_device"))]
 pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = Arc::new(run);
     let (full, worker) = filled((recipe, run.clone()), slot, (samples, None), true);
@@ -320,7 +320,7 @@ pub(crate) fn kept_after(recipe: Recipe, run: Run, slot: crate::batch::Free, sam
 
 /// Fills a slot with the first sample, and decodes its pictures again, as those that a device could
 /// not decode. Returns the bytes of shared memory that the second decoding asked for.
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(all(test, feature = "_device"))]
 pub(crate) fn taken_again(recipe: Recipe, run: Run, slot: crate::batch::Free) -> usize {
     let run = Arc::new(run);
     let (full, mut worker) = filled((recipe, run.clone()), slot, (1, None), true);

@@ -1,5 +1,5 @@
 //! The arithmetic of PyTorch on 32-bit floats, which the device code repeats in
-//! `cuda/kernels/image.cuh`.
+//! `device/nvidia/kernels/image.cuh`.
 
 use super::wide::{level, whole};
 

@@ -32,7 +32,7 @@ macro_rules! operations {
             }
 
             /// Name of the operation, if a device cannot run it.
-            #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+            #[cfg_attr(not(feature = "_device"), allow(dead_code))]
             pub(crate) fn without_device_code(&self) -> Option<&'static str> {
                 match self {
                     $($(#[$oon])* Op::$op(op) => op.without_device_code(),)+

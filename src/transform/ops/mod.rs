@@ -26,10 +26,10 @@
 //! An effect runs in one of two places:
 //!
 //! - **on pixels**: on the resized `u8` image, before your own transforms. The kernel
-//!   `cuda/kernels/retouch.cu` runs the effects of a sample with one block of threads, so an effect
-//!   may look at all of its image.
-//! - **on values**: on normalised floats, before mixing. The kernel `cuda/kernels/convert.cu` runs
-//!   these effects on each pixel alone.
+//!   `device/nvidia/kernels/retouch.cu` runs the effects of a sample with one block of threads, so
+//!   an effect may look at all of its image.
+//! - **on values**: on normalised floats, before mixing. The kernel
+//!   `device/nvidia/kernels/convert.cu` runs these effects on each pixel alone.
 //!
 //! Effects on pixels run in the order in which their operations were added, and so do effects on
 //! values. The numbers for values are drawn before those for pixels. Masks, boxes, points and maps
@@ -37,8 +37,8 @@
 //!
 //! A new operation needs a line in [`list`] and a setter of [`Augment`](super::Augment). A new
 //! effect needs a line in [`registry`], and `WARPFEED_BLESS=1` for the generated headers and the
-//! PTX (`cuda/kernels/README.md`). If an effect has no device code, workers decode the samples for
-//! which it was drawn.
+//! PTX (`device/nvidia/kernels/README.md`). If an effect has no device code, workers decode the
+//! samples for which it was drawn.
 
 mod arithmetic;
 mod blend;

@@ -160,7 +160,7 @@ macro_rules! effects {
             let (mut included, mut cases) = (String::new(), String::new());
             let mut case = |file: Option<&str>, effect: &str, code: u32, call: &str| {
                 let Some(file) = file else { return };
-                included += &format!("#include \"../../transform/ops/{file}\"\n");
+                included += &format!("#include \"../../../transform/ops/{file}\"\n");
                 let cast = format!("reinterpret_cast<const {effect}&>(effect)");
                 cases += &format!("        case {code}: {}; break;\n", call.replace("EFFECT", &cast));
             };

@@ -1,0 +1,14 @@
+//! The records that tell a device what to do with each sample. Workers write them into the slot, and
+//! the kernels of any vendor read them.
+//!
+//! 1. `sample`: effects, and mixing with a partner.
+//! 2. `decode`: decoding of a picture.
+
+mod decode;
+mod sample;
+
+pub use decode::DecodeOps;
+pub(crate) use decode::Encoded;
+#[cfg(all(test, feature = "_device"))]
+pub(crate) use decode::Part;
+pub use sample::SampleOps;

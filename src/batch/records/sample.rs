@@ -1,0 +1,137 @@
+use arrayvec::ArrayVec;
+
+use crate::decode::Rect;
+use crate::transform::{
+    Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, Mixing, OnPixels, OnValues, Record, record,
+};
+
+record! {
+    /// Work of the device on one sample besides normalising: one record per sample, copied to the
+    /// device with its batch. If the host mixes, the effects on values wait in the same record.
+    ///
+    /// The order is fixed: effects on pixels, normalisation, effects on values, then mixing with a
+    /// partner, which has its own record.
+    pub struct SampleOps align 16 {
+        /// 0, MIX or CUT.
+        mixing: u32,
+        /// Place of the partner in the batch.
+        partner: u32,
+        /// MIX: share of this sample. CUT: share of this sample's label.
+        weight: f32,
+        /// Number of effects on pixels, plus 2^16 times the number of effects on values.
+        effects: u32,
+        /// CUT: the part that shows the partner, in pixels of the output.
+        cut: Rect,
+        values: [Effect; EFFECTS_ON_VALUES],
+        pixels: [Effect; EFFECTS_ON_PIXELS],
+    }
+}
+
+impl SampleOps {
+    /// Bytes of a record.
+    pub const BYTES: usize = 4 * Self::WORDS;
+
+    pub(crate) const MIX: u32 = 1;
+    pub(crate) const CUT: u32 = 2;
+    /// First word of `cut`. [`write_mixing`](SampleOps::write_mixing) writes it and the words
+    /// before `effects`.
+    const CUT_AT: usize = 4;
+
+    /// Creates a record of the effects on values of `drawn`, and of those on pixels if `retouches`.
+    /// Nothing is mixed.
+    pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
+        let pixels = if retouches { &drawn.pixels[..] } else { &[] };
+        let mut ops = SampleOps {
+            mixing: 0,
+            partner: 0,
+            weight: 0.0,
+            effects: (pixels.len() | drawn.values.len() << 16) as u32,
+            cut: Rect::new(0, 0, 0, 0),
+            values: [Effect::NONE; EFFECTS_ON_VALUES],
+            pixels: [Effect::NONE; EFFECTS_ON_PIXELS],
+        };
+        ops.values.iter_mut().zip(drawn.values.iter().map(OnValues::effect)).for_each(|(to, effect)| *to = effect);
+        ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::effect)).for_each(|(to, effect)| *to = effect);
+        ops
+    }
+
+    /// Creates the record of a sample with this plan, whose effects all run on the device.
+    pub fn of(plan: &crate::transform::Plan) -> Self {
+        Self::new(&plan.drawn, true)
+    }
+
+    /// Adds mixing with `partner`, a place in the same batch.
+    #[must_use]
+    pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
+        let (weight, partner) = (mixing.weight, partner as u32);
+        match mixing.cut {
+            Some(cut) => SampleOps { mixing: Self::CUT, partner, weight, cut, ..self },
+            None => SampleOps { mixing: Self::MIX, partner, weight, ..self },
+        }
+    }
+
+    /// Adds mixing with `partner` to a written record.
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
+    pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
+        let mut mixed = [0; Self::BYTES];
+        Self::new(&Drawn::default(), false).mix(partner, mixing).write(&mut mixed);
+        for range in [0..3, Self::CUT_AT..Self::CUT_AT + 4] {
+            let bytes = range.start * 4..range.end * 4;
+            record[bytes.clone()].copy_from_slice(&mixed[bytes]);
+        }
+    }
+
+    /// Writes the record as the kernels read it.
+    pub fn write(&self, to: &mut [u8; Self::BYTES]) {
+        let mut words = [0; Self::WORDS];
+        self.put(&mut words);
+        for (to, word) in to.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *to = word.to_ne_bytes();
+        }
+    }
+
+    fn read(record: &[u8; Self::BYTES]) -> Self {
+        let mut words = [0; Self::WORDS];
+        words.iter_mut().zip(record.as_chunks().0).for_each(|(word, bytes)| *word = u32::from_ne_bytes(*bytes));
+        Self::take(&words)
+    }
+
+    /// The effects on values of a written record.
+    pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<OnValues, EFFECTS_ON_VALUES> {
+        Self::read(record).values.iter().map_while(OnValues::read).collect()
+    }
+
+    /// The effects on pixels of a written record.
+    #[cfg(test)]
+    pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
+        Self::read(record).pixels.iter().map_while(OnPixels::read).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Size;
+    use crate::order::Rng;
+    use crate::transform::{Augment, ColorJitter, RandomErasing};
+
+    #[test]
+    fn setting_the_mixing_of_a_record_changes_nothing_else() {
+        let jitter = ColorJitter::new().brightness(0.4).hue(0.1);
+        let augment = Augment::resize(40, 30).jitter(jitter).erase(RandomErasing::new(1.0));
+        let plan = augment.plan(Size::new(50, 50), &mut Rng::new(1, 2, 3)).unwrap();
+        let ops = SampleOps::of(&plan);
+        assert_eq!(ops.effects, 2 | 1 << 16);
+        let (sum, cut) =
+            (Mixing { weight: 0.25, cut: None }, Mixing { weight: 0.75, cut: Some(Rect::new(9, 2, 4, 7)) });
+        for mixing in [sum, cut] {
+            let (mut entered, mut expected) = ([0; SampleOps::BYTES], [0; SampleOps::BYTES]);
+            ops.write(&mut entered);
+            SampleOps::write_mixing(&mut entered, 3, &mixing);
+            ops.mix(3, &mixing).write(&mut expected);
+            assert_eq!(entered, expected);
+            assert_eq!(SampleOps::read_pixels(&entered), plan.drawn.pixels[..]);
+            assert_eq!(SampleOps::read_values(&entered), plan.drawn.values);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+#![allow(unsafe_code)]
+//! The kernels of `kernels/convert.cu` and `kernels/retouch.cu`: loading, sizes and launches.
+//!
+//! **Invariants**
+//! 1. The parameter list of each launch matches the entry point in `convert.cu`: same order, same
+//!    widths. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares them), and
+//!    `tests/gpu/kernels.rs` runs every entry point against the host.
+//! 2. Addresses come from `Memory::at`, given the number of bytes that the kernel accesses for
+//!    `count` samples. The kernel also reads the sample that a record names as partner. The caller
+//!    of a launch guarantees that the partner's number is below `count`.
+
+use std::ffi::c_void;
+
+use arrayvec::ArrayVec;
+
+use super::driver::Context;
+use super::kernel::{Grid, Kernel};
+use super::memory::Memory;
+use super::stream::Stream;
+use crate::batch::SampleOps;
+use crate::batch::{Dtype, Layout, Normalize};
+use crate::error::{Error, Result};
+
+/// Maximum number of threads per block. The kernels are compiled with that bound.
+const MAX_BLOCK: u32 = 128;
+
+/// Threads of the block that retouches a sample: `RETOUCHERS` in `retouch.cu`.
+const RETOUCHERS: u32 = 512;
+
+/// Arguments of a launch, as offsets in device memory, which must be multiples of 16.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch {
+    /// Offset of the input.
+    pub from: usize,
+    /// Offset of the output.
+    pub to: usize,
+    /// Offset of the [`SampleOps`] records, one per sample, for kernels that take records.
+    pub records: Option<usize>,
+    /// Number of samples.
+    pub count: usize,
+}
+
+/// The kernel that converts u8 (N, H, W, 3) to the input of a model, for one dtype, layout and
+/// image size.
+///
+/// Results equal those of the host path, bit for bit: one fused multiply-add per value, rounded to
+/// nearest even.
+pub struct Convert {
+    kernel: Kernel,
+    dtype: Dtype,
+    pixels: usize,
+    height: u32,
+    width: u32,
+    block: u32,
+    /// Pixels per block of `block` threads.
+    per_block: u32,
+    normalize: ScaleBias,
+}
+
+/// `Normalize` of the kernel source.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ScaleBias {
+    scale: [f32; 3],
+    bias: [f32; 3],
+}
+
+impl Convert {
+    /// Loads the kernel for images of (`height`, `width`). `normalize` is ignored for
+    /// [`Dtype::U8`]. `with_ops` says whether launches will have records. A kernel without records
+    /// is faster.
+    ///
+    /// The driver compiles only the needed entry point, which takes some tens of milliseconds the
+    /// first time on a machine.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if no kernel supports the dtype or the size, [`ErrorKind::Cuda`] from
+    /// the driver.
+    pub fn load(
+        context: &Context,
+        dtype: Dtype,
+        layout: Layout,
+        (height, width): (usize, usize),
+        normalize: Normalize,
+        with_ops: bool,
+    ) -> Result<Self> {
+        let pixels = height * width;
+        if pixels == 0 || pixels > (1 << 30) {
+            return Err(Error::config(format!("images of {width}x{height} pixels cannot be converted on the device")));
+        }
+        // Without records, rows do not matter, so an image counts as one row.
+        let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
+        let Entry { name, group, groups } = Entry::find(dtype, layout, width, with_ops)?;
+        let kernel = Kernel::load(context, name)?;
+        let threads = (pixels / group).div_ceil(groups) as u32;
+        let block = kernel.best_block(MAX_BLOCK)?.min(threads.next_multiple_of(32));
+        let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
+        Ok(Convert {
+            kernel,
+            dtype,
+            pixels,
+            height: height as u32,
+            width: width as u32,
+            per_block: block * (group * groups) as u32,
+            block,
+            normalize: ScaleBias { scale, bias },
+        })
+    }
+
+    /// Queues the conversion of `at.count` samples.
+    ///
+    /// # Safety
+    /// As for every launch: the records were written by [`SampleOps`], with partners below
+    /// `at.count`. The ranges do not overlap. Other accesses to them are ordered by streams and
+    /// events. `self` is not dropped before the work is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+        let values = self.pixels * 3;
+        let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
+        let own = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
+        let blocks = (self.pixels as u32).div_ceil(self.per_block);
+        let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
+        // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalisation come
+        // last.
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), own) }
+    }
+}
+
+/// The kernel that runs the effects on pixels, in place, on u8 (N, H, W, 3).
+pub struct Retouch {
+    kernel: Kernel,
+    height: u32,
+    width: u32,
+}
+
+impl Retouch {
+    /// Loads the kernel for images of (`height`, `width`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
+        let kernel = Kernel::load(context, "retouch".into())?;
+        Ok(Retouch { kernel, height: height as u32, width: width as u32 })
+    }
+
+    /// Queues the effects of `at.count` samples with pixels at `at.from`. `at.to` has room for a
+    /// copy of the pixels.
+    ///
+    /// # Safety
+    /// Those of [`Convert::launch`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+        let (mut height, mut width) = (self.height, self.width);
+        let own = [(&raw mut height).cast(), (&raw mut width).cast()];
+        let image = self.height as usize * self.width as usize * 3;
+        let bytes = SampleBytes { from: image, to: image };
+        // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
+        // reads and writes both ranges, with one block per sample.
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (1, RETOUCHERS), own) }
+    }
+}
+
+/// The kernel that writes labels as f32 rows of `classes` shares, for mixed batches.
+pub struct SoftLabels {
+    kernel: Kernel,
+    classes: u32,
+    smoothing: f32,
+}
+
+impl SoftLabels {
+    /// Loads the kernel. The share `smoothing` of each row (0 to 1) is spread evenly over the
+    /// classes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
+        let classes = u32::try_from(classes).ok().filter(|&c| c > 0);
+        let classes = classes.ok_or_else(|| Error::config("soft labels need 1 to 2^32 - 1 classes"))?;
+        Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
+    }
+
+    /// Queues the rows of `at.count` labels (i64).
+    ///
+    /// # Safety
+    /// Those of [`Convert::launch`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn launch(&self, stream: &Stream, memory: &Memory, at: Launch) -> Result<()> {
+        let (mut classes, mut smoothing) = (self.classes, self.smoothing);
+        let own = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
+        let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
+        let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
+        // SAFETY: guaranteed by the caller, and invariant 1: classes and smoothing come last.
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, size, own) }
+    }
+}
+
+/// An entry point of the kernel source.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    /// Number of neighbouring pixels that a thread reads and writes at once.
+    group: usize,
+    /// Number of such groups per thread.
+    groups: usize,
+}
+
+impl Entry {
+    /// Finds the entry point for a dtype, a layout and rows of `width` pixels.
+    fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<Entry> {
+        if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
+            return Err(Error::config(
+                "images of u8 (N, H, W, 3) are already in the device's format and need no kernel",
+            ));
+        }
+        let (kind, wide) = match dtype {
+            Dtype::U8 => ("u8", 8),
+            Dtype::F32 => ("f32", 4),
+            Dtype::F16 => ("f16", 8),
+            Dtype::Bf16 => ("bf16", 8),
+            other => {
+                return Err(Error::config(format!(
+                    "images cannot be {}: only u8, f32, f16 and bf16 have kernels",
+                    other.name()
+                )));
+            }
+        };
+        let layout = match layout {
+            Layout::Nchw => "nchw",
+            Layout::Nhwc => "nhwc",
+        };
+        Ok(match (width.is_multiple_of(wide), with_ops) {
+            (false, _) => Entry { name: format!("{kind}_{layout}_any"), group: 1, groups: 2 },
+            (true, true) => Entry { name: format!("{kind}_{layout}_ops"), group: wide, groups: 2 },
+            (true, false) => {
+                Entry { name: format!("{kind}_{layout}"), group: wide, groups: if dtype == Dtype::F32 { 2 } else { 1 } }
+            }
+        })
+    }
+}
+
+/// Number of bytes per sample that a kernel reads and writes.
+struct SampleBytes {
+    from: usize,
+    to: usize,
+}
+
+/// Queues `blocks` blocks of `block` threads per sample. The first parameters of every entry point
+/// are the output, the input, the records and the number of samples. `own` has the parameters after
+/// those.
+///
+/// # Safety
+/// Those of [`Convert::launch`], and `own` must point to values of the types that the entry point
+/// declares.
+unsafe fn launch<const N: usize>(
+    kernel: &Kernel,
+    stream: &Stream,
+    memory: &Memory,
+    Launch { from, to, records, count }: Launch,
+    bytes: SampleBytes,
+    (blocks, block): (u32, u32),
+    own: [*mut c_void; N],
+) -> Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    assert!(
+        [from, to, records.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
+        "device offsets {from}, {to} and {records:?} are not multiples of 16"
+    );
+    let mut to = memory.at(to, count * bytes.to);
+    let mut from = memory.at(from, count * bytes.from);
+    let mut records = records.map_or(0, |at| memory.at(at, count * SampleOps::BYTES));
+    let mut samples = count as u32;
+    let shared = [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
+    let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(own).collect();
+    let grid = Grid { blocks, block, count, shared: 0 };
+    // SAFETY: invariants 1 and 2, and guaranteed by the caller.
+    unsafe { kernel.queue(stream, memory, grid, &mut parameters) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel::entry_text;
+    use super::*;
+
+    #[test]
+    fn every_combination_has_its_entry_point() {
+        for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            for layout in [Layout::Nchw, Layout::Nhwc] {
+                for width in [224, 225, 228, 300] {
+                    for with_ops in [false, true] {
+                        if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
+                            assert!(Entry::find(dtype, layout, width, with_ops).is_err(), "it is copied");
+                            continue;
+                        }
+                        let Entry { name, group, .. } = Entry::find(dtype, layout, width, with_ops).unwrap();
+                        assert_eq!(width % group, 0, "{name}");
+                        let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
+                        assert_eq!(text.matches(".visible .entry").count(), 1);
+                        assert!(text.starts_with("//") && text.contains(".target sm_70"));
+                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut whole");
+                    }
+                }
+            }
+        }
+        assert!(Entry::find(Dtype::I64, Layout::Nchw, 224, false).is_err());
+        assert!(entry_text("soft_labels").is_some() && entry_text("f32").is_none());
+    }
+}

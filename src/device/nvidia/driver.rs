@@ -1,0 +1,343 @@
+#![allow(unsafe_code)]
+//! Finds the CUDA driver and reports its errors.
+//!
+//! **Invariants**
+//! 1. No function of cudarc that resolves a driver symbol runs before [`available`] has returned
+//!    `Ok` in this process, because cudarc panics if libcuda cannot be opened. A [`Context`] exists
+//!    only after that.
+//! 2. Every raw driver call for an object in this folder runs while an [`Entered`] of its context
+//!    is alive on the calling thread. It is a call in progress for `ending`, so that no call runs
+//!    while the process exits. The outermost one of a thread may [rest](Entered::resting) between
+//!    calls that enter themselves.
+//! 3. An [`Entered`] restores the state of the thread: the current context and the capture mode.
+//!    The program's own calls on that thread are not affected.
+
+use std::cell::Cell;
+use std::error::Error as _;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::result::DriverError;
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
+
+use super::ending::{self, Pass};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Checks whether a CUDA driver can be opened. The result is cached per process.
+///
+/// # Errors
+/// [`ErrorKind::Cuda`] with the message of the dynamic linker.
+pub fn available() -> Result<()> {
+    library().as_ref().map(|_| ()).map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
+}
+
+/// The driver's library, which stays loaded, or the reason why it is missing.
+fn library() -> &'static Result<libloading::Library, String> {
+    static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
+    let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+    DRIVER.get_or_init(|| {
+        // SAFETY: the initialisers of libcuda have no preconditions.
+        unsafe { libloading::Library::new(name) }
+            // The error's source is the linker's message, which names the library.
+            .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
+    })
+}
+
+/// Whether the driver can mark all work of a context with one event (`cuCtxRecordEvent`, from CUDA
+/// 12.5, driver 555). Checked here because cudarc panics if a symbol is missing.
+pub(super) fn marks_contexts() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        library().as_ref().is_ok_and(|library| {
+            // SAFETY: the symbol is looked up and not called.
+            unsafe { library.get::<unsafe extern "C" fn()>(b"cuCtxRecordEvent\0") }.is_ok()
+        })
+    })
+}
+
+/// Number of devices, or 0 without a driver.
+pub(super) fn device_count() -> usize {
+    // SAFETY: `available` found a driver (invariant 1). Initialising it again has no effect.
+    let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
+    count.map_or(0, |count| count.max(0) as usize)
+}
+
+/// Like [`available`], for batches on a device. Without a driver the error names the alternative.
+pub(super) fn available_for_batches() -> Result<()> {
+    available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
+}
+
+/// The context of a device, shared with the program's own streams.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Context(Option<Arc<CudaContext>>);
+
+impl Drop for Context {
+    /// Restores the thread's context, because cudarc makes the device current when it drops its
+    /// last handle.
+    fn drop(&mut self) {
+        if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
+            let restore = Entered::nowhere();
+            if restore.is_refused() {
+                // The driver releases the context when the process has ended.
+                std::mem::forget(context);
+            } else {
+                drop(context);
+            }
+        }
+    }
+}
+
+impl Context {
+    /// Opens the primary context of device `ordinal`, which programs share.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] without a driver, or without that device.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        available()?;
+        // The driver has no capture mode to restore before this call. If the call fails, so does
+        // the one below.
+        let _ = result::init();
+        let restore = Entered::nowhere();
+        if restore.is_refused() {
+            return Err(exiting());
+        }
+        let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
+        ending::before_the_driver();
+        Ok(Context(Some(context)))
+    }
+
+    /// Returns the primary context of device `ordinal` if the program already uses it, without
+    /// creating it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub(super) fn if_active(ordinal: usize) -> Result<Option<Self>> {
+        available()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: both results are written before the call returns.
+        let state =
+            unsafe { sys::cuDevicePrimaryCtxGetState(ordinal as sys::CUdevice, &raw mut flags, &raw mut active) };
+        state.result().doing(|| format!("asking whether device {ordinal} is in use"))?;
+        (active != 0).then(|| Context::new(ordinal)).transpose()
+    }
+
+    /// Returns the context of `stream`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if the context is no longer usable.
+    pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
+        available_for_batches()?;
+        let context = Context(Some(stream.context().clone()));
+        ending::before_the_driver();
+        context.enter()?;
+        Ok(context)
+    }
+
+    /// Makes this the calling thread's context until the result is dropped.
+    ///
+    /// cudarc's `bind_to_thread` would also consume an error that cudarc stores for the program,
+    /// which the program must receive.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver, or if the process is exiting.
+    pub(crate) fn enter(&self) -> Result<Entered> {
+        let mut entered = Entered::nowhere();
+        if entered.is_refused() {
+            return Err(exiting());
+        }
+        let here = self.cudarc().cu_ctx();
+        if entered.before != here {
+            // SAFETY: the context lives as long as the `Arc` in `self`.
+            unsafe { result::ctx::set_current(here) }
+                .doing(|| format!("binding the context of device {}", self.ordinal()))?;
+        }
+        entered.now = here;
+        Ok(entered)
+    }
+
+    /// cudarc's handle.
+    pub fn cudarc(&self) -> &Arc<CudaContext> {
+        self.0.as_ref().expect("the handle leaves in drop only")
+    }
+
+    /// Number of the device.
+    pub fn ordinal(&self) -> usize {
+        self.cudarc().ordinal()
+    }
+
+    /// Name of the device, such as `NVIDIA H200`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn name(&self) -> Result<String> {
+        result::device::get_name(self.cudarc().cu_device())
+            .doing(|| format!("asking for the name of device {}", self.ordinal()))
+    }
+
+    /// Free and total device memory in bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        let _here = self.enter()?;
+        result::mem_get_info().doing(|| format!("asking for the memory of device {}", self.ordinal()))
+    }
+}
+
+fn exiting() -> Error {
+    Error::new(ErrorKind::Cuda, "the process is exiting")
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context(device {})", self.ordinal())
+    }
+}
+
+thread_local! {
+    /// Nesting depth of [`Entered`] on this thread.
+    static STAYS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A scope on one thread in which a context is current. Its end restores the context and the
+/// capture mode that the thread had before.
+pub struct Entered {
+    before: sys::CUcontext,
+    now: sys::CUcontext,
+    /// The previous capture mode. `None` if the driver did not return it, and in a nested scope.
+    mode: Option<sys::CUstreamCaptureMode>,
+    /// False if the process is exiting. Then nothing was entered, and no call may be made.
+    entered: bool,
+    /// `None` while it rests, and if nothing was entered.
+    pass: Option<Pass>,
+    _on_this_thread: PhantomData<*const ()>,
+}
+
+impl Entered {
+    /// Records the thread's state, and makes its calls harmless to captures of other streams. In
+    /// the default capture mode, querying an event invalidates a capture that another thread has
+    /// started (measured on driver 580).
+    ///
+    /// While the process exits, the result is [refused](Self::is_refused).
+    pub(super) fn nowhere() -> Self {
+        let depth = STAYS.replace(STAYS.get() + 1);
+        let Some(pass) = ending::pass() else {
+            let nowhere = std::ptr::null_mut();
+            let (mode, pass) = (None, None);
+            return Entered { before: nowhere, now: nowhere, mode, entered: false, pass, _on_this_thread: PhantomData };
+        };
+        let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
+        Entered {
+            before,
+            now: before,
+            mode: (depth == 0).then(|| exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)).flatten(),
+            entered: true,
+            pass: Some(pass),
+            _on_this_thread: PhantomData,
+        }
+    }
+
+    /// Whether the process is exiting, so that no driver call may be made.
+    pub(super) fn is_refused(&self) -> bool {
+        !self.entered
+    }
+
+    /// The same for a thread that keeps it while it waits for work. It does not count as a call in
+    /// progress, so the process may exit meanwhile. Each call of the thread enters again.
+    pub(crate) fn resting(mut self) -> Self {
+        self.pass = None;
+        self
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        STAYS.set(STAYS.get() - 1);
+        if self.is_refused() {
+            return;
+        }
+        let Some(_pass) = self.pass.take().or_else(ending::pass) else { return };
+        self.mode.map(exchange);
+        let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
+        if now != self.before {
+            // SAFETY: this context, or none, was current on this thread before.
+            let _ = unsafe { result::ctx::set_current(self.before) };
+        }
+    }
+}
+
+/// Sets the thread's capture mode and returns the previous one.
+fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
+    // SAFETY: the driver reads and writes the mode during the call. Without a driver this code is
+    // not reached (invariant 1).
+    let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    exchanged.result().is_ok().then_some(mode)
+}
+
+/// Adds the failed operation to the error of a driver call.
+pub(super) trait Doing<T> {
+    fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
+}
+
+impl<T> Doing<T> for Result<T, DriverError> {
+    fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T> {
+        self.map_err(|e| {
+            let words =
+                |text: Result<&std::ffi::CStr, DriverError>| text.ok().map(|t| t.to_string_lossy().into_owned());
+            let name = words(e.error_name()).unwrap_or_else(|| format!("code {}", e.0 as u32));
+            let meaning = words(e.error_string()).unwrap_or_else(|| "unknown to the driver".into());
+            Error::new(ErrorKind::Cuda, format!("{}: {name} ({meaning})", what().into()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Needs a driver.
+    #[test]
+    fn a_context_that_a_thread_keeps_is_no_call_in_progress() {
+        if let Err(e) = available() {
+            return crate::require::missing("cuda", e);
+        }
+        let context = Context::new(0).unwrap();
+        let current = || result::ctx::get_current().ok().flatten();
+        let before = current();
+        let stay = context.enter().unwrap().resting();
+        let nested = context.enter().unwrap();
+        assert!(ending::calls_in_progress() > 0);
+        drop(nested);
+        assert_eq!(current(), Some(context.cudarc().cu_ctx()));
+        // Other tests make calls, too.
+        let since = std::time::Instant::now();
+        while ending::calls_in_progress() > 0 {
+            assert!(since.elapsed().as_secs() < 60, "the context counts as a call");
+            std::thread::yield_now();
+        }
+        drop(stay);
+        assert_eq!(current(), before);
+    }
+
+    /// Has no effect if there is a driver; `tests/gpu/batches.rs` covers that case.
+    #[test]
+    fn a_missing_driver_is_one_sentence_and_no_panic() {
+        if available().is_ok() {
+            return crate::require::missing("no-driver", "this machine has a driver");
+        }
+        let e = crate::device::nvidia::stream(0).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Cuda);
+        let text = e.to_string();
+        // The loader of Windows does not name the library.
+        let cause = if cfg!(windows) { "" } else { "libcuda.so.1: " };
+        assert!(text.starts_with(&format!("cuda: no NVIDIA driver found ({cause}")), "{text}");
+        assert!(text.ends_with("; use .host() for batches in host memory"), "{text}");
+        for e in [Context::new(0).unwrap_err(), available().unwrap_err()] {
+            assert!(
+                e.to_string().ends_with(')'),
+                "a caller that only wants page-locked memory has already called .host(): {e}"
+            );
+        }
+    }
+}

@@ -1,0 +1,223 @@
+#![allow(unsafe_code)]
+//! The ring's device, on top of the CUDA driver.
+//!
+//! **Invariants**
+//! 1. The contract of `upload` is the ring's invariant 1, passed on to [`Stream::upload`].
+//! 2. The ring orders conversions (its invariants 3 and 4). `Spec` lays out ranges that do not
+//!    overlap. Records come from workers and `engine`, and name partners in the batch. The ring's
+//!    thread synchronises its streams before the kernels are dropped.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+
+use super::convert::{Convert, Launch, Retouch, SoftLabels};
+use super::decode::{self, DecodeAt};
+use super::driver::{Context, Entered};
+use super::event::Event;
+use super::host;
+use super::memory::Memory;
+use super::pinned::{AfterFork, Pinned};
+use super::stream::Stream;
+use crate::batch::{self, DecodeOps, DlDevice, Largest};
+use crate::device::gpu::{Decode, Gpu, Job, Recorded};
+use crate::device::spec::{Array, DecodedPicture, Origin, Spec};
+use crate::error::Result;
+
+/// One NVIDIA GPU.
+#[derive(Clone)]
+pub struct Nvidia(pub(crate) Context);
+
+impl Nvidia {
+    /// The device of `stream`.
+    pub(crate) fn of(stream: &Arc<CudaStream>) -> Result<Self> {
+        Context::of(stream).map(Nvidia)
+    }
+}
+
+/// Kernel of one array. `None` if the array is copied.
+enum Kernel {
+    None,
+    Convert { retouch: Option<Retouch>, convert: Convert },
+    Shares(SoftLabels),
+}
+
+/// Kernels of all arrays, and the kernels that decode pictures.
+pub struct Kernels {
+    arrays: Vec<Kernel>,
+    decode: Vec<decode::Decode>,
+}
+
+impl Gpu for Nvidia {
+    type Stream = Stream;
+    type Event = Event;
+    type Memory = Memory;
+    type Kernels = Kernels;
+    type Faults = Pinned;
+    type Stay = Entered;
+
+    const PLACE: fn(usize) -> DlDevice = DlDevice::Cuda;
+
+    fn ordinal(&self) -> usize {
+        self.0.ordinal()
+    }
+
+    fn stay(&self) -> Result<Entered> {
+        self.0.enter().map(Entered::resting)
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Memory> {
+        Memory::new(&self.0, bytes)
+    }
+
+    fn address(&self, memory: &Memory, offset: usize, bytes: usize) -> u64 {
+        memory.at(offset, bytes)
+    }
+
+    fn slot(&self, bytes: usize) -> Result<batch::Memory> {
+        // The slots never leave the ring.
+        host::slot(&self.0, bytes, AfterFork::Absent)
+    }
+
+    fn stream(&self) -> Result<Stream> {
+        Stream::new(&self.0)
+    }
+
+    unsafe fn borrowed(&self, stream: usize) -> Result<Stream> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Stream::borrowed(&self.0, stream) }
+    }
+
+    fn event(&self) -> Result<Event> {
+        Event::new(&self.0)
+    }
+
+    fn timed_event(&self) -> Result<Event> {
+        Event::timed(&self.0)
+    }
+
+    fn elapsed_ms(&self, begin: &Event, end: &Event) -> Result<f32> {
+        begin.elapsed_ms(end)
+    }
+
+    fn kernels(&self, spec: &Spec) -> Result<Kernels> {
+        let kernel = |array: &Array| {
+            Ok(match array.origin {
+                Origin::Copied { .. } => Kernel::None,
+                Origin::Converted { height, width, layout, normalize, records, retouched, .. } => {
+                    let (size, dtype) = ((height, width), array.field.dtype);
+                    let retouch = retouched.then(|| Retouch::load(&self.0, size)).transpose()?;
+                    let convert = Convert::load(&self.0, dtype, layout, size, normalize, records.is_some())?;
+                    Kernel::Convert { retouch, convert }
+                }
+                Origin::Shares { classes, smoothing, .. } => {
+                    Kernel::Shares(SoftLabels::load(&self.0, classes, smoothing)?)
+                }
+            })
+        };
+        let arrays = spec.arrays.iter().map(kernel).collect::<Result<_>>()?;
+        let pictures = spec.decoding.iter().flat_map(|decoding| &decoding.pictures);
+        let decode = |picture: &DecodedPicture| decode::Decode::load(&self.0, (picture.height, picture.width));
+        Ok(Kernels { arrays, decode: pictures.map(decode).collect::<Result<_>>()? })
+    }
+
+    fn faults(&self, count: usize) -> Result<Pinned> {
+        Pinned::new(&self.0, count * DecodeOps::FAULT_BYTES, AfterFork::Absent)
+    }
+
+    fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
+        event.record(stream)
+    }
+
+    fn wait(&self, stream: &Stream, event: &Event) -> Result<()> {
+        stream.wait(event)
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool> {
+        event.is_done()
+    }
+
+    fn record_all(&self, event: &Event) -> Result<Recorded> {
+        event.record_all()
+    }
+
+    fn is_capturing(&self, stream: &Stream) -> Result<bool> {
+        stream.is_capturing()
+    }
+
+    fn synchronize(&self, stream: &Stream) -> Result<()> {
+        stream.synchronize()
+    }
+
+    unsafe fn upload(&self, stream: &Stream, memory: &Memory, offset: usize, from: &[u8]) -> Result<()> {
+        // SAFETY: invariant 1.
+        unsafe { stream.upload(memory, offset, from) }
+    }
+
+    fn clear(&self, stream: &Stream, memory: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        // SAFETY: invariant 2.
+        unsafe { stream.clear(memory, offset, bytes) }
+    }
+
+    unsafe fn fetch(&self, stream: &Stream, memory: &Memory, offset: usize, to: &mut Pinned) -> Result<()> {
+        // SAFETY: guaranteed by the ring.
+        unsafe { stream.fetch(to, memory, offset) }
+    }
+
+    fn is_fault(&self, faults: &Pinned, index: usize) -> bool {
+        faults[index * DecodeOps::FAULT_BYTES..][..DecodeOps::FAULT_BYTES] != [0; DecodeOps::FAULT_BYTES]
+    }
+
+    unsafe fn copy(&self, stream: &Stream, to: &Memory, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { stream.copy(to, from, offset, bytes) }
+    }
+
+    fn download(&self, stream: &Stream, memory: &Memory, offset: usize, to: &mut [u8]) -> Result<()> {
+        stream.download(to, memory, offset)
+    }
+
+    fn decode(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Decode) -> Result<()> {
+        let Largest { segments, longest, columns, blocks, turned, copied } = job.largest;
+        let at = DecodeAt {
+            ops: job.records,
+            arena: job.encoded,
+            arena_bytes: job.encoded_bytes,
+            coefficients: job.coefficients,
+            planes: job.planes,
+            axes: job.axes,
+            tables: job.tables,
+            starts: job.starts,
+            faults: job.faults,
+            out: job.pixels,
+            count: job.count,
+            segments: segments as usize,
+            longest: longest as usize,
+            blocks,
+            turned,
+            copied,
+            columns: columns as usize,
+        };
+        // SAFETY: invariant 2. The ring orders decoding like conversions, and workers checked the
+        // records.
+        unsafe { kernels.decode[job.picture].launch(stream, memory, at) }
+    }
+
+    fn compute(&self, stream: &Stream, memory: &Memory, kernels: &Kernels, job: Job) -> Result<()> {
+        let Job { array, from, to, records, count } = job;
+        let at = Launch { from, to, records, count };
+        match &kernels.arrays[array] {
+            Kernel::None => Ok(()),
+            Kernel::Convert { retouch, convert } => {
+                // SAFETY: invariant 2. The pixels are copied or decoded again before the next
+                // launch. The converted image, which the conversion writes next, has at least as
+                // many bytes as the pixels.
+                retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
+                // SAFETY: invariant 2.
+                unsafe { convert.launch(stream, memory, at) }
+            }
+            // SAFETY: invariant 2.
+            Kernel::Shares(kernel) => unsafe { kernel.launch(stream, memory, at) },
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Checks that the headers `kernels/records.cuh` and `kernels/effects_on_*.cuh` match the Rust
+//! records.
+
+use std::path::Path;
+
+use warpfeed_jpeg::bitstream::Turn;
+
+use crate::batch::SampleOps;
+use crate::batch::records::{DecodeOps, Part};
+use crate::decode::Rect;
+use crate::transform::{Effect, Record, declarations, dispatch, numbers};
+
+const NOTE: &str = "// Written by the tests of `device/nvidia/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
+
+/// Fails if the file `name` differs from `text`, or writes it with `WARPFEED_BLESS=1`.
+fn compare(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/nvidia/kernels").join(name);
+    if std::env::var_os("WARPFEED_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == text, "{} differs from the Rust records: run with WARPFEED_BLESS=1", path.display());
+}
+
+#[test]
+fn the_kernels_declare_the_records_of_rust() {
+    let types = "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\n\
+                 typedef unsigned long long u64;\n";
+    let declared = [
+        Rect::declaration(),
+        Effect::declaration(),
+        SampleOps::declaration(),
+        format!("enum {{ MIX = {}, CUT = {} }};\n", SampleOps::MIX, SampleOps::CUT),
+        format!(
+            "enum {{ TRANSPOSED = {}, MIRRORED = {}, FLIPPED = {} }};\n",
+            Turn::TRANSPOSED,
+            Turn::MIRRORED,
+            Turn::FLIPPED
+        ),
+        Part::declaration(),
+        DecodeOps::declaration(),
+        numbers(),
+    ];
+    compare("records.cuh", &format!("{NOTE}{types}\n{}{}", declared.join("\n"), declarations()));
+    assert_eq!((SampleOps::BYTES, DecodeOps::BYTES), (944, 256));
+}
+
+#[test]
+fn the_kernels_call_the_device_code_of_each_operation() {
+    compare("effects_on_pixels.cuh", &format!("{NOTE}{}", dispatch(false)));
+    compare("effects_on_values.cuh", &format!("{NOTE}{}", dispatch(true)));
+}

@@ -1,0 +1,83 @@
+//! Page-locked memory of batches that stay on the host.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crossbeam::channel::Sender;
+use cudarc::driver::CudaStream;
+
+use super::devices::{Devices, Mark};
+use super::driver::Context;
+use super::pinned::{AfterFork, Pinned};
+use super::stream::Stream;
+use crate::batch::{Free, HostBatch, Keeper, Memory};
+use crate::device::gpu::capturing;
+use crate::device::handoff::{Handoff, Marked, UploadStream, Watch};
+use crate::error::Result;
+use crate::order::Rank;
+
+/// Allocates page-locked memory for `slots` slots.
+pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<Memory>> {
+    // A context takes memory of its device: the rank's own, unless the launcher shows each rank
+    // only one device.
+    let context = match rank.local_rank {
+        Some(own) => Context::new(own).or_else(|_| Context::new(0)),
+        None => Context::new(0),
+    }?;
+    // A child process may read a batch that its parent took before `fork`.
+    (0..slots).map(|_| slot(&context, bytes, AfterFork::Shared)).collect()
+}
+
+/// Page-locked memory for one slot.
+#[allow(unsafe_code)]
+pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Result<Memory> {
+    let mut pinned = Pinned::new(context, bytes.max(1), after_fork)?;
+    let base = NonNull::from(&mut *pinned).cast();
+    // SAFETY: `base` is the start of `bytes` initialised bytes that the `Pinned` frees when it is
+    // dropped; it is aligned to a page, and nothing else uses it (`Memory`, invariant 1).
+    Ok(unsafe { Memory::pinned(base, bytes, Box::new(pinned)) })
+}
+
+/// Makes the keeper of page-locked batches that a device may still read.
+pub(crate) fn keeper(free: Sender<Free>) -> Result<Arc<dyn Keeper<Free>>> {
+    Ok(Arc::new(Handoff::new(Devices::new(), free)?))
+}
+
+impl Watch for Devices {
+    type Mark = Mark;
+
+    fn mark_all(&self, block: bool) -> Result<Marked<Mark>> {
+        Devices::mark_all(self, block)
+    }
+
+    fn is_done(&self, mark: &Mark) -> Result<bool> {
+        Devices::is_done(self, mark)
+    }
+
+    fn recycle(&self, mark: Mark) {
+        Devices::recycle(self, mark);
+    }
+}
+
+fn mark_on(devices: &Devices, stream: &Arc<CudaStream>) -> Result<Mark> {
+    let stream = Stream::lent(stream)?;
+    if stream.is_capturing()? {
+        return Err(capturing("give the batch back before the capture begins, or after it has ended"));
+    }
+    devices.mark(&stream)
+}
+
+impl UploadStream for Arc<CudaStream> {
+    fn release(&self, batch: HostBatch) -> Result<()> {
+        let mut marked = Ok(());
+        batch.give_back(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, Free>>() {
+            Some(handoff) => {
+                let mark = mark_on(handoff.watch(), self);
+                marked = mark.as_ref().map(|_| ()).map_err(Clone::clone);
+                handoff.keep_until(slot, mark.ok());
+            }
+            None => keeper.keep(slot),
+        });
+        marked
+    }
+}

@@ -1,0 +1,153 @@
+//! Frees memory on a separate thread when the device is idle.
+//!
+//! `cuMemFree` and `cuMemFreeHost` wait for all work submitted to the device, and calls of other
+//! threads wait for them (both observed on driver 580). That work may depend on something that the
+//! program's thread has yet to release. A separate thread therefore polls until the device is idle,
+//! and then makes these calls.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::driver::Context;
+use super::event::Event;
+use crate::device::gpu::Recorded;
+
+/// Time for which a failed allocation waits for memory that is being freed.
+pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
+/// Interval between checks of whether the device has completed its work.
+const POLL: Duration = Duration::from_millis(1);
+
+struct Job {
+    /// The work that must be done before the memory is freed; `None` in tests.
+    after: Option<After>,
+    free: Box<dyn FnOnce() + Send>,
+}
+
+/// The work submitted to a device up to some moment.
+struct After {
+    context: Context,
+    /// `None` if no event could be created.
+    mark: Option<Event>,
+    marked: bool,
+}
+
+struct Queue {
+    jobs: Vec<Job>,
+    /// Number of unfinished jobs, including the current one.
+    open: usize,
+    running: bool,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { jobs: Vec::new(), open: 0, running: false });
+static DONE: Condvar = Condvar::new();
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().expect("nothing panics while holding it")
+}
+
+/// Runs `free`, in its context, after all work submitted to the context's device so far. The thread
+/// ends when the queue is empty.
+pub(super) fn later(context: Context, free: impl FnOnce() + Send + 'static) {
+    let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
+    // Marks at once, so that the mark does not fall into a capture that starts while the device is
+    // busy.
+    after.try_mark();
+    add(Job { after: Some(after), free: Box::new(free) });
+}
+
+fn add(job: Job) {
+    let mut queue = queue();
+    queue.jobs.insert(0, job);
+    queue.open += 1;
+    if !queue.running {
+        let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
+        // Without a thread, the jobs wait for the next attempt. The memory stays allocated, but the
+        // program is not blocked.
+        queue.running = thread.is_ok();
+    }
+}
+
+fn work() {
+    loop {
+        let job = {
+            let mut queue = queue();
+            let Some(job) = queue.jobs.pop() else {
+                queue.running = false;
+                return;
+            };
+            job
+        };
+        let here = job.after.map(|mut after| {
+            after.wait();
+            let here = after.context.enter();
+            (here, after)
+        });
+        // A context that cannot be entered has failed, and its memory is lost with it.
+        if here.as_ref().is_none_or(|(here, _)| here.is_ok()) {
+            (job.free)();
+        }
+        drop(here);
+        queue().open -= 1;
+        DONE.notify_all();
+    }
+}
+
+impl After {
+    /// Marks the work, unless a stream is being captured. If the driver does not support marks,
+    /// there is nothing to wait for.
+    fn try_mark(&mut self) {
+        match self.mark.as_ref().map(Event::record_all) {
+            Some(Ok(Recorded::Yes)) => self.marked = true,
+            Some(Ok(Recorded::NotNow)) => {}
+            Some(Ok(Recorded::Never) | Err(_)) | None => self.mark = None,
+        }
+    }
+
+    /// Waits until the work is done, or has failed.
+    fn wait(&mut self) {
+        loop {
+            if !self.marked {
+                self.try_mark();
+            }
+            let Some(mark) = &self.mark else { return };
+            if self.marked && !matches!(mark.is_done(), Ok(false)) {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// Waits at most `most` until all queued memory is freed. Returns whether any was.
+pub(super) fn settle(most: Duration) -> bool {
+    let queue = queue();
+    if queue.open == 0 {
+        return false;
+    }
+    let left = DONE.wait_timeout_while(queue, most, |queue| queue.open > 0);
+    left.expect("nothing panics while holding it").0.open == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn jobs_run_in_order_and_their_sender_does_not_wait() {
+        let (gate, open) = mpsc::channel::<()>();
+        let (done, order) = mpsc::channel();
+        let first = done.clone();
+        let later = |free: Box<dyn FnOnce() + Send>| add(Job { after: None, free });
+        later(Box::new(move || {
+            open.recv().unwrap();
+            first.send(1).unwrap();
+        }));
+        later(Box::new(move || done.send(2).unwrap()));
+        assert!(!settle(Duration::from_millis(5)), "the first job is held up");
+        gate.send(()).unwrap();
+        assert_eq!(order.iter().take(2).collect::<Vec<_>>(), [1, 2]);
+        settle(Duration::from_secs(10));
+        assert!(!settle(Duration::from_secs(10)), "all jobs are done");
+    }
+}

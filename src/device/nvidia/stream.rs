@@ -1,0 +1,262 @@
+#![allow(unsafe_code)]
+//! Streams and copies.
+//!
+//! This module uses raw handles instead of cudarc's objects, for two reasons. Creating a stream
+//! through cudarc turns on its event tracking for all slices of the program. cudarc's launches and
+//! views allocate, and the loader must not allocate after opening.
+//!
+//! **Invariants**
+//! 1. A handle created here is destroyed once, in `drop`. The driver allows that while work is
+//!    pending. The `Arc` of a stream that the program lent keeps the stream alive, and it is never
+//!    destroyed here.
+//! 2. Handles are only combined with handles of the same context: `Stream` and `Event` store
+//!    theirs, and every call compares them.
+//! 3. Addresses come from [`Memory::at`], which checks the range.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaStream, result, sys};
+
+use super::capture;
+use super::driver::{Context, Doing, Entered};
+use super::event::Event;
+use super::memory::Memory;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A queue of work on the device.
+pub struct Stream {
+    raw: sys::CUstream,
+    context: Context,
+    lender: Option<Arc<CudaStream>>,
+}
+
+// SAFETY: the driver's stream calls may be made from any thread; the handle is never mutated.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// Creates a non-blocking stream of the highest priority. Its few short kernels run before the
+    /// waiting blocks of a long kernel.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn new(context: &Context) -> Result<Self> {
+        let _here = context.enter()?;
+        let (_, greatest) =
+            result::stream::get_priority_range().doing(|| "asking for the range of stream priorities")?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        let raw = result::stream::create_with_priority(kind, greatest).doing(|| "making a stream")?;
+        Ok(Stream { raw, context: context.clone(), lender: None })
+    }
+
+    /// Wraps a stream of the program.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if its context is no longer usable.
+    pub fn lent(stream: &Arc<CudaStream>) -> Result<Self> {
+        let context = Context::of(stream)?;
+        capture::know(stream);
+        Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
+    }
+
+    /// Wraps a stream of another library, given its handle.
+    ///
+    /// # Safety
+    /// The stream must belong to `context`, and outlive the result.
+    pub(crate) unsafe fn borrowed(context: &Context, raw: usize) -> Result<Self> {
+        let _here = context.enter()?;
+        // SAFETY: guaranteed by the caller.
+        Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
+    }
+
+    /// Whether work that is queued now becomes part of a CUDA graph.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] if the context is no longer usable.
+    pub fn is_capturing(&self) -> Result<bool> {
+        let _here = self.context.enter()?;
+        Ok(capture::is_capturing(self.raw))
+    }
+
+    /// The `CUstream`, as an address.
+    pub fn raw(&self) -> usize {
+        self.raw as usize
+    }
+
+    pub(super) fn handle(&self) -> sys::CUstream {
+        self.raw
+    }
+
+    /// The context of the stream.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// cudarc's stream, if this one was lent by the program.
+    pub fn cudarc(&self) -> Option<&Arc<CudaStream>> {
+        self.lender.as_ref()
+    }
+
+    /// Makes later work in this stream wait for the work that `event` marks. Costs the host about
+    /// 0.1 us and never blocks it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        let _here = self.same_context(event.context())?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both handles are alive (invariant 1) and belong to the bound context (invariant
+        // 2).
+        unsafe { result::stream::wait_event(self.raw, event.handle(), flags) }
+            .doing(|| "making a stream wait for an event")
+    }
+
+    /// Copies `from` to `offset` in `to`, asynchronously.
+    ///
+    /// # Safety
+    /// `from` must stay allocated and unchanged until the device has passed an event recorded in
+    /// this stream after the call. Other accesses on the device to the target must be ordered by
+    /// streams and events.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn upload(&self, to: &Memory, offset: usize, from: &[u8]) -> Result<()> {
+        let _here = self.same_context(to.context())?;
+        let address = to.at(offset, from.len());
+        // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
+        // `from`.
+        unsafe { result::memcpy_htod_async(address, from, self.raw) }
+            .doing(|| format!("copying {} bytes to the device", from.len()))
+    }
+
+    /// Copies `to.len()` bytes from `offset` in `from`, after all earlier work in the stream, and
+    /// waits. For tests and examples.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn download(&self, to: &mut [u8], from: &Memory, offset: usize) -> Result<()> {
+        let _here = self.same_context(from.context())?;
+        let address = from.at(offset, to.len());
+        // SAFETY: the range is checked (invariant 3), and `to` is borrowed until the copy is done.
+        unsafe { result::memcpy_dtoh_async(to, address, self.raw) }
+            .doing(|| format!("copying {} bytes to the host", to.len()))?;
+        self.synchronize()
+    }
+
+    /// Copies `to.len()` bytes from `offset` in `from`, asynchronously if `to` is page-locked.
+    ///
+    /// # Safety
+    /// `to` must stay allocated, and must not be accessed otherwise, until the device has passed an
+    /// event recorded in this stream after the call. Other writes on the device to the source must
+    /// be ordered by streams and events.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn fetch(&self, to: &mut [u8], from: &Memory, offset: usize) -> Result<()> {
+        let _here = self.same_context(from.context())?;
+        let address = from.at(offset, to.len());
+        // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
+        // `to`.
+        unsafe { result::memcpy_dtoh_async(to, address, self.raw) }
+            .doing(|| format!("copying {} bytes to the host", to.len()))
+    }
+
+    /// Copies `bytes` bytes from `offset` in `from` to the start of `to`, asynchronously.
+    ///
+    /// # Safety
+    /// Both must stay allocated until the device has passed an event recorded in this stream after
+    /// the call. Other writes to the source, and other accesses to the target, must be ordered on
+    /// the device by streams and events.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn copy(&self, to: &Memory, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        let _here = self.same_context(from.context())?;
+        let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
+        // SAFETY: the ranges are checked (invariant 3), and the caller guarantees the rest.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
+            .doing(|| format!("copying {bytes} bytes on the device"))
+    }
+
+    /// Sets `bytes` bytes at `offset` in `memory` to zero, asynchronously.
+    ///
+    /// # Safety
+    /// Other accesses on the device to these bytes must be ordered by streams and events.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub unsafe fn clear(&self, memory: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        let _here = self.same_context(memory.context())?;
+        let address = memory.at(offset, bytes);
+        // SAFETY: the range is checked (invariant 3), and the caller guarantees the order.
+        unsafe { result::memset_d8_async(address, 0, bytes, self.raw) }
+            .doing(|| format!("clearing {bytes} bytes on the device"))
+    }
+
+    /// Blocks the host until all work in the stream is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver, also for work that failed earlier.
+    pub fn synchronize(&self) -> Result<()> {
+        let _here = self.context.enter()?;
+        // SAFETY: the handle is alive (invariant 1).
+        unsafe { result::stream::synchronize(self.raw) }.doing(|| "waiting for a stream")
+    }
+
+    /// Enters the context, after checking that `other` is the same one (invariant 2).
+    pub(super) fn same_context(&self, other: &Context) -> Result<Entered> {
+        if self.context.cudarc() != other.cudarc() {
+            let (a, b) = (self.context.ordinal(), other.ordinal());
+            return Err(Error::new(
+                ErrorKind::Cuda,
+                format!("a stream of device {a} cannot use a context of device {b}"),
+            ));
+        }
+        self.context.enter()
+    }
+}
+
+/// Recording needs both types. It is defined here because `Stream` builds on `Event`.
+impl Event {
+    /// Marks all work queued in `stream` so far.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cuda`] from the driver.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        let _here = stream.same_context(self.context())?;
+        // SAFETY: both handles are alive (`Stream`, `Event`: invariant 1) and belong to the bound
+        // context (invariant 2).
+        unsafe { result::event::record(self.handle(), stream.raw) }.doing(|| "recording an event")
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw == other.raw && self.context == other.context
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(lender) = self.lender.take() {
+            // If this is the last handle, cudarc makes the device current to destroy the stream.
+            let restore = Entered::nowhere();
+            if restore.is_refused() {
+                std::mem::forget(lender);
+            } else {
+                drop(lender);
+            }
+        } else if let Ok(_here) = self.context.enter() {
+            // SAFETY: invariant 1.
+            let _ = unsafe { result::stream::destroy(self.raw) };
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({:p} on device {})", self.raw, self.context.ordinal())
+    }
+}

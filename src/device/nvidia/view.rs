@@ -1,0 +1,29 @@
+//! Views of batches for cudarc's launches, copies and libraries.
+
+use cudarc::driver::{CudaView, DeviceRepr};
+
+use super::gpu::Nvidia;
+use crate::batch;
+use crate::device::DeviceTensor;
+use crate::error::{Error, Result};
+
+impl<'a> DeviceTensor<'a, Nvidia> {
+    /// A view for cudarc's launches, copies and libraries.
+    ///
+    /// # Errors
+    /// If `T` is not the tensor's dtype.
+    pub fn view<T: Element>(&self) -> Result<CudaView<'a, T>> {
+        if T::DTYPE != self.dtype() {
+            let (asked, is) = (T::DTYPE.name(), self.dtype().name());
+            return Err(Error::config(format!("a view of {asked} on a tensor of {is}")));
+        }
+        let shared = self.shared();
+        let stream = shared.consumer.cudarc().expect("the loader was opened with the program's stream");
+        Ok(shared.memory.view(stream, self.offset(), self.len()))
+    }
+}
+
+/// Element types for views of a [`Tensor`](crate::device::Tensor).
+pub trait Element: batch::Element + DeviceRepr {}
+
+impl<T: batch::Element + DeviceRepr> Element for T {}

@@ -1,0 +1,650 @@
+//! Loaders whose device is simulated: its kernels are plain Rust that reads what the kernels read.
+
+use std::pin::Pin;
+#[cfg(target_os = "linux")]
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{self, Poll, Waker};
+use std::time::Duration;
+
+use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::*;
+use crate::batch::{Course, Feed};
+use crate::decode::{Condition, check};
+use crate::device::Form;
+use crate::device::sim::{Mistake, Sim, converted};
+use crate::device::zoo::oriented;
+use crate::engine::{Batches, Decoder, OnError};
+use crate::error::ErrorKind;
+use crate::libjpeg::with_rest;
+use crate::loader::DecoderBuilder;
+use crate::order::Rng;
+use crate::source::{Memory as Samples, OwnedSample};
+use crate::transform::{Augment, Border, ColorJitter, Filter, Halve, ImageMut, Interpolation, Mosaic, RandomAffine};
+use crate::warnings::Warnings;
+
+mod batches;
+mod borders;
+mod failures;
+mod joins;
+mod memory;
+mod ranks;
+mod repairs;
+mod sizes;
+mod stored;
+mod texts;
+
+/// A drawn picture as a JPEG.
+fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
+    let mut rng = Rng::new(number, 1, 1);
+    let (width, height) = (40 + rng.below(90) as u16, 40 + rng.below(90) as u16);
+    let mut rgb = Vec::new();
+    for y in 0..height {
+        for x in 0..width {
+            let noise = rng.below(24) as u16;
+            rgb.extend([x * 3 + noise, y * 2 + noise, (x ^ y) + noise].map(|v| v.min(255) as u8));
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, quality);
+    encoder.set_sampling_factor(sampling);
+    if number.is_multiple_of(3) {
+        encoder.set_restart_interval(1 + number as u16 % 7);
+    }
+    encoder.set_progressive(number % 11 == 10);
+    encoder.encode(&rgb, width, height, ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// Pictures of many kinds: decodable by the device, not decodable by it, and damaged.
+fn pictures(damaged: bool) -> Vec<Vec<u8>> {
+    let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
+    let picture = |n: u64| {
+        let mut bytes = jpeg(n, kinds[n as usize % kinds.len()], 60 + n as u8 % 40);
+        if n % 7 == 6 {
+            bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
+        }
+        if damaged && n % 5 == 4 {
+            // In the middle of the data, where a decoder loses synchronisation.
+            let at = bytes.len() * 2 / 3;
+            bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
+        }
+        bytes
+    };
+    (0..48).map(picture).collect()
+}
+
+fn loader(pictures: &[Vec<u8>]) -> Loader {
+    let sample = |(n, bytes): (usize, &Vec<u8>)| {
+        OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(n as i64 % 7)
+    };
+    let samples = Samples::new(pictures.iter().enumerate().map(sample).collect());
+    Loader::source(samples).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::train(32))
+}
+
+impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
+    /// Starts `epoch` at batch `first`.
+    fn start(&mut self, epoch: u64, first: u64) {
+        self.ring.start(Course::one(epoch, first..self.shared.schedule.num_batches(epoch)));
+    }
+}
+
+/// The pixels of all batches of an epoch on the simulated device, from batch `first` on.
+fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u64)> {
+    field_on_device(loader, epoch, first, None)
+}
+
+/// Like [`on_device`], for the field `name`.
+fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
+    let sim = Sim::new(Mistake::None, 20);
+    let consumer = sim.stream()?;
+    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer)?;
+    on.start(epoch, first);
+    let mut batches = Vec::new();
+    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+        batches.push(pixels_of(&sim, &batch?, name));
+    }
+    let left = on.shared.run.counters.stats().decoded_on_device;
+    Ok((batches, left))
+}
+
+/// The pixels of a batch on the simulated device, once its work is done.
+fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
+    pixels_of(sim, batch, None)
+}
+
+fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
+    sim.synchronize(&batch.shared.consumer).unwrap();
+    arrived(batch, name)
+}
+
+/// The pixels of a batch whose work is done.
+fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
+    let (slot, shared) = (batch.slot(), &batch.shared);
+    let Form { spec, places } = shared.form(&slot.info);
+    let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
+    let bytes = slot.info.len() * spec.arrays[images].field.sample_bytes();
+    let at = slot.offset + places.arrays[images];
+    shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
+}
+
+fn on_host(loader: Loader, epoch: u64) -> Vec<Vec<u8>> {
+    let mut batches = loader.host().unwrap();
+    batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().to_vec()).collect()
+}
+
+#[test]
+fn the_device_decodes_to_the_bits_of_the_host() {
+    for damaged in [false, true] {
+        let pictures = pictures(damaged);
+        for augment in [
+            Augment::train(32),
+            Augment::train(48).vertical_flip(0.5),
+            Augment::eval(40, 36),
+            Augment::letterbox(50, 30).fill([9, 8, 7]),
+            Augment::resize(20, 70),
+            Augment::random_crop(60).padding(20).pad_if_needed().fill([9, 8, 7]).flip(0.5),
+            Augment::random_resize(48, 24, 90).vertical_flip(0.5),
+            Augment::shortest_size(&[20, 30], 48).flip(0.5),
+            Augment::own_size(132, 131).flip(0.5),
+            Augment::own_size(50, 60).shrink_larger().vertical_flip(0.5),
+        ] {
+            let loader = loader(&pictures).augment(augment);
+            let expected = on_host(loader.clone(), 2);
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
+                assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
+                match decode_on {
+                    DecodeOn::Cpu => assert_eq!(left, 0),
+                    // The encoder writes one scan per component for every third picture, and some
+                    // are progressive.
+                    DecodeOn::Gpu => assert!(left > 24, "{left} pictures of 48"),
+                    DecodeOn::Auto => assert!(left > 0),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn workers_decode_what_only_the_host_resizes() {
+    let pictures = pictures(false);
+    let by = |filter| Augment::train(32).interpolation(filter);
+    let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
+    for (augment, never_left) in [
+        (by(Filter::BilinearExact), true),
+        (by(Filter::Bicubic), true),
+        (by(Filter::Lanczos), true),
+        (by(Filter::Nearest), true),
+        (by(Filter::Bilinear).antialias(false), true),
+        (by(Filter::Bicubic).antialias(false), true),
+        (border(Border::Reflect), false),
+        (border(Border::Edge), false),
+        // The device resizes from the second epoch on.
+        (by(Filter::Bicubic).from_epoch(1, Augment::train(32)), false),
+        (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
+    ] {
+        let loader = loader(&pictures).augment(augment.clone());
+        let expected = on_host(loader.clone(), 2);
+        for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
+            let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
+            assert!(batches == expected, "{decode_on:?} {augment:?}");
+            assert!(if never_left { left == 0 } else { left > 0 }, "{left} pictures of {augment:?}");
+        }
+    }
+}
+
+#[test]
+fn the_device_jitters_colours_to_the_bits_of_the_host() {
+    let pictures = pictures(true);
+    let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
+    let loader = loader(&pictures).augment(Augment::train(32).jitter(jitter));
+    let expected: Vec<Vec<u8>> = on_host(loader.clone(), 1).into_iter().map(all_converted).collect();
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+        let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
+        assert!(batches == expected, "{decode_on:?}");
+        assert!(if decode_on == DecodeOn::Gpu { left > 24 } else { (left > 0) == (decode_on != DecodeOn::Cpu) });
+    }
+}
+
+#[test]
+fn the_device_runs_every_effect_to_the_bits_of_the_host() {
+    let pictures = pictures(true);
+    let train = || Augment::train(32);
+    let affine = RandomAffine::new().rotate(-40.0, 40.0).scale(0.7, 1.4).interpolation(Interpolation::Bilinear);
+    for (augment, most_left) in [
+        (train().rand_augment(3, 15), true),
+        (train().trivial_augment_wide().solarize(100.0, 0.5), true),
+        (train().timm("rand-m9-mstd0.5-inc1"), true),
+        (train().three_augment().affine(affine.fill([9, 80, 200])).perspective(0.5, 0.7), true),
+        (train().simclr().invert(0.3).permute_channels(0.5), true),
+        // It has no device code.
+        (train().aug_mix(), false),
+    ] {
+        let loader = loader(&pictures).augment(augment);
+        let expected: Vec<Vec<u8>> = on_host(loader.clone(), 1).into_iter().map(all_converted).collect();
+        for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+            let (batches, left) = on_device(loader.clone().decode_on(decode_on), 1, 0).unwrap();
+            assert!(batches == expected, "{decode_on:?}");
+            assert_eq!(left > 24, decode_on == DecodeOn::Gpu && most_left, "{left} pictures");
+        }
+    }
+}
+
+#[test]
+fn the_device_makes_views_to_the_bits_of_the_host() {
+    let pictures = pictures(true);
+    let dino = Augment::dino_views(20, 12, 1);
+    let plain = vec![Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36).flip(0.5)];
+    // Of these views one has effects on pixels.
+    let one = vec![Augment::train(24), Augment::train(16).invert(0.5)];
+    for (views, converts) in [(dino, true), (plain, false), (one, true)] {
+        let loader = loader(&pictures).views(views.clone());
+        for view in 0..views.len() {
+            let name = format!("views.{view}");
+            let mut batches = loader.clone().host().unwrap();
+            let bytes = |batch: Result<crate::batch::HostBatch>| batch.unwrap().field(&name).unwrap().bytes().to_vec();
+            let expected: Vec<Vec<u8>> = batches.epoch(1).map(bytes).collect();
+            let expected = if converts { expected.into_iter().map(all_converted).collect() } else { expected };
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+                let made = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(&name));
+                let (batches, left) = made.unwrap();
+                assert!(batches == expected, "{name} {decode_on:?}");
+                assert_eq!(left > 24, decode_on == DecodeOn::Gpu, "{left} pictures");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_device_turns_pictures_as_exif_says() {
+    let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
+    let upright = (0..48).filter(|n| n % 11 != 10).map(|n| jpeg(n, kinds[n as usize % 6], 80));
+    let turned = upright.zip(0..).map(|(bytes, n)| oriented(&bytes, 2 + n % 7));
+    let pictures: Vec<Vec<u8>> = turned.collect();
+    let loader = loader(&pictures).decode_on(DecodeOn::Gpu);
+    for augment in [Augment::train(48).vertical_flip(0.5), Augment::resize(20, 70), Augment::eval(40, 36)] {
+        let loader = loader.clone().augment(augment);
+        let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
+        assert!(batches == on_host(loader, 0));
+        assert!(left > 24, "{left}");
+    }
+}
+
+/// The bytes of a batch as the simulated kernel converts them.
+fn all_converted(batch: Vec<u8>) -> Vec<u8> {
+    batch.into_iter().map(|byte| converted(byte, 0)).collect()
+}
+
+#[test]
+fn an_operation_without_device_code_sends_its_samples_alone_to_the_workers() {
+    let pictures = pictures(false);
+    let plain = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
+    let halved = plain.augment(Augment::train(32).with(Halve).jitter(ColorJitter::new().hue(0.3)));
+    let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
+    let (batches, left) = on_device(halved, 0, 0).unwrap();
+    assert!(batches == expected);
+    assert!(left > 8 && left + 8 < most, "{left} pictures, {most} without the effect");
+}
+
+#[test]
+fn workers_decode_mosaics_and_the_device_all_other_samples() {
+    let pictures = pictures(false);
+    let plain = loader(&pictures).decode_on(DecodeOn::Gpu).without("label");
+    let augment = || Augment::train(32).vertical_flip(0.5).jitter(ColorJitter::new().hue(0.3));
+    let (_, most) = on_device(plain.clone().augment(augment()), 0, 0).unwrap();
+    for (probability, range) in [(0.5, 8..most - 8), (1.0, 0..1)] {
+        let mosaics = plain.clone().augment(augment().mosaic(Mosaic::new().probability(probability)));
+        let expected: Vec<Vec<u8>> = on_host(mosaics.clone(), 0).into_iter().map(all_converted).collect();
+        let (batches, left) = on_device(mosaics, 0, 0).unwrap();
+        assert!(batches == expected);
+        assert!(range.contains(&left), "{left} pictures at {probability}, {most} without mosaics");
+    }
+}
+
+#[test]
+fn a_transform_of_the_user_sends_all_samples_to_the_workers() {
+    let pictures = pictures(false);
+    let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
+        image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+        Ok(())
+    };
+    // The jitter comes before the transform.
+    let loader = loader(&pictures).augment(Augment::train(32).jitter(ColorJitter::new().contrast(0.5)));
+    let loader = loader.transform(invert).decode_on(DecodeOn::Gpu);
+    let (batches, left) = on_device(loader.clone(), 0, 0).unwrap();
+    assert!(batches == on_host(loader, 0));
+    assert_eq!(left, 0);
+}
+
+/// The `nice` value of the calling thread.
+#[cfg(target_os = "linux")]
+fn niceness() -> i64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // The name in parentheses is the second field, and may have spaces.
+    let fields = stat.rsplit_once(')').unwrap().1;
+    fields.split_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_of_a_device_yield_to_the_program_unless_there_is_one_processor() {
+    let pictures = pictures(false);
+    let (before, seen) = (niceness(), Arc::new(Mutex::new(Vec::new())));
+    let notes = seen.clone();
+    let note = move |_: &mut ImageMut<'_>, _: &mut Rng| {
+        notes.lock().unwrap().push(niceness());
+        Ok(())
+    };
+    let loader = loader(&pictures).transform(note);
+    on_host(loader.clone(), 0);
+    let host = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(!host.is_empty() && host.iter().all(|nice| *nice == before), "{host:?}");
+    on_device(loader.clone(), 0, 0).unwrap();
+    let device = std::mem::take(&mut *seen.lock().unwrap());
+    let several = std::thread::available_parallelism().unwrap().get() > 1;
+    let want = if several { (before + 10).min(19) } else { before };
+    assert!(!device.is_empty() && device.iter().all(|nice| *nice == want), "{device:?}");
+    assert_eq!(niceness(), before, "only the workers yield");
+}
+
+#[test]
+fn a_loader_says_once_that_workers_decode_what_a_device_could() {
+    let pictures = pictures(false);
+    let said = |loader: Loader| {
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
+        std::mem::take(&mut *warnings.0.lock().unwrap())
+    };
+    let gpu = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let halved = Augment::train(32).with(Halve).jitter(ColorJitter::new().hue(0.3));
+    let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
+    let operation = "the workers decode the pictures that Halve changes, because only the host can run it";
+    assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
+    let transform = "the workers decode all pictures, because a transform of your own runs on the host";
+    assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
+    let jitter = Augment::train(32).jitter(ColorJitter::new().hue(0.3));
+    for quiet in [gpu.clone().augment(jitter), own(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
+        assert!(said(quiet).is_empty());
+    }
+}
+
+/// Number of damaged pictures that an epoch counts on the simulated device, and number that it
+/// decoded.
+fn damaged_on_device(loader: Loader) -> (u64, u64) {
+    let sim = Sim::new(Mistake::None, 20);
+    let consumer = sim.stream().unwrap();
+    let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+    let mut batches = Batches::new(ring, &shared);
+    batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+    let stats = batches.stats();
+    (stats.damaged, stats.decoded_on_device)
+}
+
+#[test]
+fn damaged_pictures_are_counted_alike_wherever_they_are_decoded() {
+    let mut pictures = pictures(true);
+    // A segment that ends early, which no decoding of the whole picture misses.
+    for n in [3, 8, 14] {
+        let start = pictures[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
+        let at = start + (pictures[n].len() - start) / 3;
+        pictures[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
+    }
+    // A byte after the last MCU, of which the pixels show nothing.
+    for n in [1, 7, 12] {
+        assert!(matches!(check(&pictures[n]), Condition::Sound));
+        pictures[n] = with_rest(&pictures[n], 0, &[0x55]);
+    }
+    for augment in [Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36)] {
+        let loader = loader(&pictures).augment(augment).epochs(1);
+        let mut batches = loader.clone().host().unwrap();
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        let expected = batches.stats().damaged;
+        assert!(expected > 3, "{expected}");
+        for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+            let (damaged, left) = damaged_on_device(loader.clone().decode_on(decode_on));
+            assert_eq!(damaged, expected, "{decode_on:?}");
+            assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
+        }
+        // Failing samples are replaced by copies of others. Each failure counts once.
+        let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
+        let mut host = skip.clone().host().unwrap();
+        host.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        assert!(host.faults().len() as u64 >= expected);
+        assert_eq!(
+            damaged_on_device(skip.decode_on(DecodeOn::Gpu)).0,
+            0,
+            "a strict loader leaves no damage to a device"
+        );
+    }
+}
+
+#[test]
+fn errors_and_replacements_do_not_depend_on_where_pictures_are_decoded() {
+    let mut pictures = pictures(true);
+    for n in [5, 23, 30] {
+        let half = pictures[n].len() / 2;
+        pictures[n].truncate(half);
+    }
+    let loader = loader(&pictures);
+    let mut host = loader.clone().host().unwrap();
+    let expected = host.epoch(0).find_map(Result::err).unwrap();
+    let skipping = loader.clone().on_error(OnError::Skip { max_skipped: 3 });
+    let replaced = on_host(skipping.clone(), 0);
+    for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
+        let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
+        assert_eq!(found.to_string(), expected.to_string());
+        let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
+        assert!(batches == replaced && left > 0, "{decode_on:?}: a stand-in's picture is its donor's");
+    }
+}
+
+#[test]
+fn an_epoch_that_is_resumed_or_abandoned_continues_with_the_same_pixels() {
+    let pictures = pictures(true);
+    let loader = loader(&pictures).decode_on(DecodeOn::Gpu);
+    let expected = on_host(loader.clone(), 1);
+    let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
+    assert!(rest == expected[4..], "from batch 4 on");
+    // Dropped in the middle of an epoch, with batches in flight.
+    let sim = Sim::new(Mistake::None, 200);
+    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+    for epoch in 0..20 {
+        on.start(epoch, 0);
+        for _ in 0..epoch % 4 {
+            on.ring.next(&mut || Some(Duration::from_millis(100))).unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn pictures_that_do_not_fit_into_the_devices_memory_are_decoded_by_workers() {
+    // One picture is larger than the whole room of its batch.
+    let mut rgb = vec![0; 1200 * 1200 * 3];
+    let mut rng = Rng::new(1, 1, 1);
+    rgb.iter_mut().for_each(|value| *value = rng.next_u64() as u8);
+    let mut large = Vec::new();
+    Encoder::new(&mut large, 90).encode(&rgb, 1200, 1200, ColorType::Rgb).unwrap();
+    let mut pictures = pictures(false);
+    pictures[7] = large;
+    let loader = loader(&pictures).augment(Augment::eval(256, 224)).batch_size(4);
+    let expected = on_host(loader.clone(), 0);
+    let (batches, left) = on_device(loader.decode_on(DecodeOn::Gpu), 0, 0).unwrap();
+    assert!(batches == expected);
+    assert!((1..48).contains(&left), "{left}");
+}
+
+/// A decoder on the simulated device.
+fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
+    decoder_with(sim, |options| options)
+}
+
+fn decoder_with(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Decoder<Held<Sim>> {
+    open_decoder(sim, with).unwrap()
+}
+
+fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Result<Decoder<Held<Sim>>> {
+    let options = Decoder::builder().batch_size(8).workers(2).augment(Augment::eval(40, 36));
+    let (loader, requests) = with(options).loader()?;
+    let OnDevice { ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream()?)?;
+    Decoder::new(requests, Batches::new(ring, &shared))
+}
+
+#[test]
+fn a_decoder_on_a_device_gives_the_bits_of_the_host_and_an_error_for_each_bad_picture() {
+    let mut pictures = pictures(true);
+    let expected =
+        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+    let sim = Sim::new(Mistake::None, 20);
+    let decoder = decoder(&sim);
+    // All at once, so that several requests are in flight.
+    let ask = |pictures: &[Vec<u8>]| -> Vec<_> {
+        pictures.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect()
+    };
+    for _ in 0..3 {
+        for (answer, expected) in ask(&pictures).into_iter().zip(&expected) {
+            let batch = answer.wait().unwrap();
+            assert!(pixels(&sim, &batch) == *expected && (0..8).all(|place| batch.slot().info.error(place).is_none()));
+        }
+    }
+    let left = decoder.stats().decoded_on_device;
+    assert!(left > 3 * 24, "{left} pictures of 144");
+    for bad in (2..48).step_by(5) {
+        pictures[bad].truncate(200);
+    }
+    for (number, (answer, expected)) in ask(&pictures).into_iter().zip(&expected).enumerate() {
+        let batch = answer.wait().unwrap();
+        let (found, each) = (pixels(&sim, &batch), expected.len() / 8);
+        let info = &batch.slot().info;
+        for place in 0..8 {
+            let (found, error) = (&found[place * each..][..each], info.error(place));
+            if (8 * number + place) % 5 == 2 {
+                assert!(found.iter().all(|value| *value == 0), "a bad picture is black");
+                assert!(error.unwrap().to_string().starts_with(&format!("sample {place}: decode: ")));
+            } else {
+                assert!(error.is_none() && *found == expected[place * each..][..each]);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_is_taken_during_a_capture_can_be_taken_after_it() {
+    let pictures = pictures(false);
+    let expected =
+        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+    let sim = Sim::new(Mistake::None, 20);
+    let decoder = decoder(&sim);
+    // The first answer is taken before the capture, and shows the consumer's stream.
+    let stream = decoder.decode(pictures[..8].to_vec()).unwrap().shared.clone();
+    let mut answers: Vec<_> =
+        pictures.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
+    stream.consumer.capturing.store(true, Relaxed);
+    for _ in 0..3 {
+        let capturing = answers[0].wait().map(drop).unwrap_err();
+        assert_eq!(capturing.kind(), ErrorKind::Capturing);
+        let mut context = task::Context::from_waker(Waker::noop());
+        assert!(answers[1].is_ready_within(Duration::from_secs(30)));
+        let Poll::Ready(Err(capturing)) = Pin::new(&mut answers[1]).poll(&mut context) else { panic!("it is ready") };
+        assert_eq!(capturing.kind(), ErrorKind::Capturing);
+    }
+    stream.consumer.capturing.store(false, Relaxed);
+    for (answer, expected) in answers.iter().zip(&expected) {
+        assert!(pixels(&sim, &answer.wait().unwrap()) == *expected);
+        assert!(answer.wait().map(drop).unwrap_err().to_string().contains("the batch was taken before"));
+    }
+}
+
+#[test]
+fn a_request_of_one_large_picture_is_decoded_by_the_device() {
+    let mut large = Vec::new();
+    let rgb: Vec<u8> = (0..1000 * 1000 * 3_u32).map(|i| (i / 3000 * 7 + i % 3000) as u8).collect();
+    Encoder::new(&mut large, 80).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
+    let sim = Sim::new(Mistake::None, 20);
+    let (loader, requests) = Decoder::builder().batch_size(1).workers(1).loader().unwrap();
+    let OnDevice { ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+    let decoder = Decoder::new(requests, Batches::new(ring, &shared)).unwrap();
+    let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
+    let expected = on_host(Loader::source(samples), 0);
+    assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
+    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has room for more than a usual picture");
+}
+
+/// A picture that counts the accesses to its bytes.
+#[derive(Clone)]
+struct Counted(Vec<u8>, Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        self.1.fetch_add(1, Relaxed);
+        &self.0
+    }
+}
+
+#[test]
+fn a_client_that_holds_every_batch_loses_no_prepared_answer() {
+    let (pictures, reads, sim) = (pictures(false), Arc::new(AtomicUsize::new(0)), Sim::new(Mistake::None, 5));
+    let expected =
+        on_host(Loader { sampling: Default::default(), ..loader(&pictures) }.augment(Augment::eval(40, 36)), 0);
+    let decoder = decoder_with(&sim, |options| options.prefetch(2).timeout(Duration::from_millis(400)));
+    assert_eq!(decoder.memory_plan().device_slots, 3);
+    let held: Vec<_> = (0..3).map(|_| decoder.decode(pictures[..8].to_vec()).unwrap()).collect();
+    let counted: Vec<_> = pictures[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();
+    let first = decoder.submit(counted.clone()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let behind = [(); 2].map(|()| decoder.submit(counted.clone()).unwrap());
+    let error = first.wait().err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.to_string().contains("all 3 that the decoder has room for are alive"), "{error}");
+    drop(held);
+    for answer in behind {
+        assert!(pixels(&sim, &answer.wait().unwrap()) == expected[0]);
+    }
+    // One access asks for the length, and one reads the bytes.
+    assert_eq!(reads.load(Relaxed), 3 * 8 * 2);
+}
+
+#[test]
+fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
+    let pictures = pictures(true);
+    for turn in 0..20 {
+        let sim = Sim::new(Mistake::None, 200);
+        let decoder = decoder(&sim);
+        let kept = decoder.decode(pictures[..8].to_vec()).unwrap();
+        let before = pixels(&sim, &kept);
+        let pending: Vec<_> = pictures.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
+        std::thread::sleep(Duration::from_micros(turn * 300));
+        drop(decoder);
+        for answer in pending {
+            if let Err(e) = answer.wait() {
+                assert!(e.to_string().contains("the decoder was dropped"), "{e}");
+            }
+        }
+        assert!(pixels(&sim, &kept) == before, "a batch that is held stays as it is");
+    }
+}
+
+#[test]
+fn a_share_of_the_devices_time_limits_what_is_left_to_it() {
+    let loader = loader(&pictures(false)).decode_on(DecodeOn::Gpu);
+    // Decoding one of these batches takes the simulated device longer than this share allows for
+    // all of them.
+    let left = |share: f64| {
+        let sim = Sim::new(Mistake::None, 20);
+        let consumer = sim.stream().unwrap();
+        let mut on = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        for epoch in 0..20 {
+            on.start(epoch, 0);
+            while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+                batch.unwrap();
+            }
+        }
+        on.shared.run.counters.stats().decoded_on_device
+    };
+    let (all, some) = (left(1.0), left(0.0001));
+    assert!(all > 20 * 24, "{all} of 960 pictures are left to a device that may take all of its time");
+    assert!(some > 0 && some < all / 3, "{some} of {all} are left to one that may take a ten-thousandth");
+}

@@ -1,0 +1,276 @@
+//! Epochs follow each other on a device as they do on the host.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::*;
+use crate::batch::Delivered;
+use crate::error::Error;
+use crate::order::Order;
+use crate::source::{Sample, Source};
+
+/// Number of samples of an epoch.
+const EPOCH: u64 = 20;
+
+/// Epoch e has the samples e * EPOCH and following, so that a read shows its epoch.
+struct Apart;
+
+impl Order for Apart {
+    fn len(&self, _: u64) -> u64 {
+        EPOCH
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        epoch * EPOCH + position
+    }
+}
+
+/// Pictures that record the epochs of their reads.
+struct Recorded {
+    pictures: Vec<Vec<u8>>,
+    reads: Mutex<HashMap<u64, u64>>,
+    fails: fn(u64) -> bool,
+    /// Time that each read takes.
+    pause: Duration,
+}
+
+impl Recorded {
+    fn new() -> Arc<Self> {
+        Self::failing(|_| false)
+    }
+
+    fn failing(fails: fn(u64) -> bool) -> Arc<Self> {
+        Arc::new(Recorded { pictures: pictures(false), reads: Mutex::default(), fails, pause: Duration::ZERO })
+    }
+
+    /// Waits until `reads` samples of `epoch` were read.
+    fn until(&self, epoch: u64, reads: u64) {
+        while self.of(epoch) < reads {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn of(&self, epoch: u64) -> u64 {
+        self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
+    }
+}
+
+impl Source for Recorded {
+    fn len(&self) -> usize {
+        1000
+    }
+
+    fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        // Reads that waited would be left to other threads.
+        let begun = Instant::now();
+        while begun.elapsed() < self.pause {}
+        *self.reads.lock().unwrap().entry(index as u64 / EPOCH).or_default() += 1;
+        if (self.fails)(index as u64) {
+            return Err(Error::in_source(format!("{index} is lost")));
+        }
+        let bytes = &self.pictures[index % self.pictures.len()];
+        Ok(Sample::new("").with_field("jpg", bytes)?.with_label(index as i64))
+    }
+}
+
+fn open(source: &Arc<Recorded>, decode_on: DecodeOn, epochs: u64) -> (Batches<Held<Sim>>, Sim) {
+    opened(loader(source).decode_on(decode_on).epochs(epochs))
+}
+
+fn loader(source: &Arc<Recorded>) -> Loader {
+    let loader = Loader::source(source.clone()).order(Apart).batch_size(4).workers(2).prefetch(2);
+    loader.augment(Augment::train(32))
+}
+
+fn opened(loader: Loader) -> (Batches<Held<Sim>>, Sim) {
+    let sim = Sim::new(Mistake::None, 20);
+    let consumer = sim.stream().unwrap();
+    let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
+    (Batches::new(ring, &shared), sim)
+}
+
+/// The pixels of an epoch.
+fn all((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
+    batches.epoch(epoch).map(|batch| pixels(sim, &batch.unwrap())).collect()
+}
+
+#[test]
+fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+        let (source, plain) = (Recorded::new(), Recorded::new());
+        let mut opened = open(&source, decode_on, u64::MAX);
+        let mut plain = open(&plain, decode_on, 0);
+        for number in 0..4 {
+            let mut found = Vec::new();
+            let mut epoch = opened.0.epoch(number);
+            for _ in 0..4 {
+                found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
+            }
+            // Three slots on the device and four on the host; one of them has the last batch.
+            while source.of(number + 1) < 16 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
+            assert!(epoch.next().is_none());
+            drop(epoch);
+            assert!(found == all(&mut plain, number), "{decode_on:?}");
+        }
+        drop(opened);
+        assert!((0..4).all(|epoch| source.of(epoch) == EPOCH), "each sample was read once");
+    }
+}
+
+#[test]
+fn whatever_is_asked_for_next_is_what_a_fresh_loader_delivers() {
+    let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
+    // After `epochs(1)` nothing is prepared, and checkpoints do not say that the order is stateful.
+    let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
+    for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
+        let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
+            let found: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| pixels(sim, &batch.unwrap())).collect();
+            (found, batches.checkpoint())
+        };
+        assert!(some(&mut opened) == some(&mut plain), "{taken} of epoch {epoch}");
+    }
+}
+
+#[test]
+fn nothing_is_prepared_after_the_last_of_the_epochs() {
+    let source = Recorded::new();
+    let mut opened = open(&source, DecodeOn::Gpu, 2);
+    (0..2).for_each(|epoch| assert_eq!(all(&mut opened, epoch).len(), 5));
+    assert_eq!(all(&mut opened, 3).len(), 5, "a later epoch can still be requested");
+    drop(opened);
+    assert_eq!([0, 1, 2, 3, 4].map(|epoch| source.of(epoch)), [20, 20, 0, 20, 0], "nothing was read in vain");
+}
+
+#[test]
+fn failures_are_listed_when_their_batch_is_delivered() {
+    let skip = |max_skipped| OnError::Skip { max_skipped };
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+        // One sample of batch 3 of epoch 0, and all samples of the first batch of epoch 1.
+        let source = Recorded::failing(|index| index == 13 || (EPOCH..EPOCH + 4).contains(&index));
+        let open = |max_skipped| opened(loader(&source).decode_on(decode_on).on_error(skip(max_skipped)));
+        let (mut batches, _sim) = open(10);
+        drop(batches.epoch(0).next());
+        // All batches of the epoch were made, and the ring has those that fit the device.
+        let mut epoch = batches.epoch(0);
+        for number in 0..5 {
+            epoch.next().unwrap().unwrap();
+            source.until(0, 4 + EPOCH);
+            assert_eq!(epoch.faults().len(), usize::from(number >= 3), "{decode_on:?}, batch {number}");
+        }
+        drop(epoch);
+        source.until(1, 4);
+        assert_eq!(batches.epoch(2).count(), 5);
+        let listed: Vec<_> = batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
+        assert_eq!(listed, [(0, 3, 13)], "epoch 1 was not delivered");
+        let results: Vec<_> = batches.epoch(1).map(|batch| batch.map(drop)).collect();
+        let e = results[0].as_ref().unwrap_err();
+        assert!(results[1..].iter().all(Result::is_ok) && results.len() == 5);
+        assert!(e.cause().starts_with("all 4 samples of batch 0 of epoch 1 failed"), "{e}");
+        let listed: Vec<_> = batches.faults().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
+        assert_eq!(listed, [(0, 3, 13), (1, 0, 20), (1, 0, 21), (1, 0, 22), (1, 0, 23)]);
+
+        // Only delivered failures count against the limit.
+        let (mut batches, _sim) = open(1);
+        for epoch in [0, 0, 2] {
+            assert_eq!(batches.epoch(epoch).filter(|batch| batch.is_ok()).count(), 5, "{decode_on:?}");
+            assert_eq!(batches.faults().len(), 1);
+        }
+        let e = batches.epoch(1).next().unwrap().map(drop).unwrap_err();
+        assert!(e.kind() == ErrorKind::TooManySkipped && e.cause().starts_with("more than 1 sample failed"), "{e}");
+        assert_eq!((batches.checkpoint().epoch(), batches.checkpoint().batch()), (1, 0));
+        assert_eq!(batches.epoch(2).filter(|batch| batch.is_ok()).count(), 5, "the loader continues");
+    }
+}
+
+#[test]
+fn a_replaced_sample_has_the_number_of_its_pixels_on_the_device() {
+    let source = Recorded::failing(|index| [1, 2, 6, 15].contains(&index));
+    let skipping = loader(&source).on_error(OnError::Skip { max_skipped: 9 });
+    let mut host = skipping.clone().host().unwrap();
+    let expected: Vec<(Vec<u64>, Vec<bool>)> =
+        host.epoch(0).map(|batch| batch.unwrap()).map(|b| (b.ids().collect(), b.valid().collect())).collect();
+    assert_eq!(expected[0], (vec![0, 3, 3, 3], vec![true, false, false, true]));
+    assert_eq!(expected[3], (vec![12, 13, 14, 12], vec![true, true, true, false]));
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+        let (mut batches, _sim) = opened(skipping.clone().decode_on(decode_on));
+        let found: Vec<(Vec<u64>, Vec<bool>)> = batches
+            .epoch(0)
+            .map(|batch| batch.unwrap())
+            .map(|batch| (batch.info().ids().collect(), batch.info().valid().collect()))
+            .collect();
+        assert_eq!(found, expected, "{decode_on:?}");
+        assert_eq!(batches.faults().len(), 4);
+    }
+}
+
+#[test]
+fn too_many_failures_are_an_error_in_the_batch_of_the_last() {
+    // Samples 1, 6 and 13 are in batches 0, 1 and 3.
+    let source = Recorded::failing(|index| [1, 6, 13].contains(&index));
+    let (mut batches, sim) = opened(loader(&source).on_error(OnError::Skip { max_skipped: 2 }));
+    let mut host = loader(&source).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
+    let (mut made, mut expected) = (Vec::new(), Vec::new());
+    let mut found = None;
+    for batch in batches.epoch(0) {
+        match batch {
+            Ok(batch) => made.push(pixels(&sim, &batch)),
+            Err(e) => found = Some(e),
+        }
+    }
+    for batch in host.epoch(0) {
+        match batch {
+            Ok(batch) => expected.push(batch.images().bytes().to_vec()),
+            Err(e) => assert_eq!(found.as_ref().unwrap().to_string(), e.to_string()),
+        }
+    }
+    assert!(made.len() == 4 && made == expected, "the epoch goes on after the batch");
+    let samples = |faults: Vec<crate::engine::Fault>| faults.iter().map(|f| f.error.sample()).collect::<Vec<_>>();
+    assert_eq!(samples(batches.faults()), samples(host.faults()));
+    assert_eq!(batches.checkpoint(), host.checkpoint());
+}
+
+#[test]
+fn the_balance_learns_nothing_from_cancelled_parts() {
+    let slow = Recorded { pause: Duration::from_millis(1), ..Arc::into_inner(Recorded::new()).unwrap() };
+    let (mut batches, _sim) = opened(loader(&Arc::new(slow)).decode_on(DecodeOn::Auto));
+    let run = batches.monitor().0.run.clone();
+    for epoch in 0..15 {
+        // A part is cancelled while it waits for a worker, or while a worker fills it.
+        drop(batches.epoch(epoch));
+        let _ = batches.epoch(epoch).next().unwrap().unwrap();
+        let [decoding, copying] = run.balance.times();
+        for time in [decoding, copying] {
+            assert!(time == 0.0 || time >= 1e6, "a part takes more than 1 ms, and not {time} ns");
+        }
+    }
+    assert!(run.balance.times() != [0.0, 0.0]);
+}
+
+#[test]
+fn an_epoch_that_could_not_be_prepared_begins_on_request() {
+    /// Panics when it is first asked for epoch 1.
+    struct Once(AtomicUsize);
+
+    impl Order for Once {
+        fn len(&self, epoch: u64) -> u64 {
+            assert!(epoch != 1 || self.0.fetch_add(1, Relaxed) > 0, "not yet");
+            EPOCH
+        }
+
+        fn index(&self, epoch: u64, position: u64) -> u64 {
+            Apart.index(epoch, position)
+        }
+    }
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+        let source = Recorded::new();
+        let mut once = opened(loader(&source).order(Once(AtomicUsize::new(0))).decode_on(decode_on));
+        let mut plain = open(&Recorded::new(), decode_on, 0);
+        for epoch in 0..3 {
+            assert!(all(&mut once, epoch) == all(&mut plain, epoch), "epoch {epoch}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Each call of the driver fails, once or with all calls after it, until none is left. Batches before
+//! it are whole, the consumer gets the error, and nothing refers to the device afterwards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::*;
+use crate::error::Error;
+use crate::source::{Sample, Source};
+
+/// Pictures that know whether something still holds them.
+struct Watched(Samples, #[allow(dead_code)] Arc<()>);
+
+impl Source for Watched {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.0.read(index, scratch)
+    }
+}
+
+/// Batches that arrived, and the errors.
+type Seen = (Vec<Vec<u8>>, Vec<Error>);
+
+/// Lets each call of `run` fail. Returns the number of calls by what they do.
+fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
+    let (expected, none) = run(&Sim::new(Mistake::None, 0));
+    assert!(none.is_empty() && !expected.is_empty());
+    let mut swept = BTreeMap::new();
+    let all = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
+    for lasts in [true, false] {
+        // The number of calls depends on how often a thread looks whether its copies are done.
+        let (mut missed, mut next) = (0, 0);
+        loop {
+            let n = next;
+            // Most of the later calls ask whether something is done.
+            next += if all { 1 } else { 1 + n / 12 };
+            let sim = Sim::new(Mistake::None, 0);
+            if lasts {
+                sim.fail_after(n)
+            } else {
+                sim.fail_once_after(n)
+            }
+            let (batches, errors) = run(&sim);
+            let whole = batches.iter().zip(&expected).all(|(found, expected)| found.is_empty() || found == expected);
+            let failed = sim.first_failure();
+            let what = format!("call {n}, {failed:?}, lasts: {lasts}: {errors:?}");
+            assert!(whole, "{what}: other pixels");
+            let told = |e: &Error| e.kind() == ErrorKind::Cuda && e.cause().contains("simulated error");
+            assert!(errors.iter().all(told), "{what}");
+            let all = batches.len() == expected.len() && batches.iter().all(|batch| !batch.is_empty());
+            assert!(all || !errors.is_empty(), "{what}: a batch is missing without an error");
+            let since = Instant::now();
+            while !sim.is_idle() && since.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            assert!(sim.is_idle(), "{what}: something is left");
+            match failed {
+                Some(call) => *swept.entry(call).or_default() += 1,
+                None => missed += 1,
+            }
+            if missed == 3 {
+                break;
+            }
+        }
+    }
+    swept
+}
+
+/// Runs an epoch, and asks for another one after it.
+fn epoch(sim: &Sim, loader: &Loader) -> Seen {
+    let (mut batches, mut errors) = (Vec::new(), Vec::new());
+    let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream));
+    let mut on = match opened {
+        Ok(on) => on,
+        Err(e) => return (batches, vec![e]),
+    };
+    for epoch in 0..2 {
+        on.start(epoch, 0);
+        while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+            match batch {
+                Ok(batch) => {
+                    batch.shared.consumer.finish();
+                    batches.push(arrived(&batch, None));
+                }
+                Err(e) => errors.push(e),
+            }
+        }
+    }
+    (batches, errors)
+}
+
+#[test]
+fn every_call_of_the_driver_fails_once_while_batches_are_prepared() {
+    let pictures = pictures(true);
+    let token = Arc::new(());
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+        for dtype in [Dtype::U8, Dtype::F32] {
+            let samples = pictures[..12].iter().zip(0..);
+            let samples =
+                samples.map(|(bytes, n)| OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(n));
+            let run = |sim: &Sim| {
+                let source = Watched(Samples::new(samples.clone().collect()), token.clone());
+                let loader = Loader::source(source).batch_size(4).workers(2).prefetch(2).augment(Augment::train(24));
+                let seen = epoch(sim, &loader.dtype(dtype).decode_on(decode_on));
+                let since = Instant::now();
+                while Arc::strong_count(&token) > 1 && since.elapsed() < Duration::from_secs(20) {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                assert_eq!(Arc::strong_count(&token), 1, "the loader still holds its source");
+                seen
+            };
+            println!("{decode_on:?}, {dtype:?}: {:?}", sweep(run));
+        }
+    }
+}
+
+#[test]
+fn every_call_of_the_driver_fails_once_while_a_decoder_answers() {
+    let pictures = pictures(true);
+    let swept = sweep(|sim| {
+        let (mut batches, mut errors) = (Vec::new(), Vec::new());
+        let decoder = match open_decoder(sim, |options| options.decode_on(DecodeOn::Gpu)) {
+            Ok(decoder) => decoder,
+            Err(e) => return (batches, vec![e]),
+        };
+        let mut take = |answer: Result<Held<Sim>>| match answer {
+            Ok(batch) => {
+                batch.shared.consumer.finish();
+                batches.push(arrived(&batch, None));
+            }
+            // Its place among the answers.
+            Err(e) => {
+                batches.push(Vec::new());
+                errors.push(e);
+            }
+        };
+        for requests in [3, 1] {
+            let asked: Vec<_> =
+                pictures.chunks(8).take(requests).map(|request| decoder.submit(request.to_vec())).collect();
+            asked.into_iter().for_each(|answer| take(answer.and_then(|answer| answer.wait())));
+        }
+        (batches, errors)
+    });
+    println!("decoder: {swept:?}");
+}

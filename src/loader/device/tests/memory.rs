@@ -1,0 +1,58 @@
+//! Memory that workers keep for pictures that the device decodes.
+
+use super::*;
+use crate::batch::Memory;
+use crate::engine::{Parts, kept_after, taken_again};
+
+/// A JPEG of noise, about 3 MB.
+fn noise() -> Vec<u8> {
+    let mut rng = Rng::new(1, 1, 1);
+    let rgb: Vec<u8> = (0..1000 * 1000 * 3).map(|_| rng.next_u64() as u8).collect();
+    let mut noise = Vec::new();
+    Encoder::new(&mut noise, 98).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
+    noise
+}
+
+/// Opens `loader` for a device that decodes.
+fn open(loader: Loader) -> Parts {
+    let host = loader.pictures.written(Layout::Nhwc).unwrap();
+    let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
+    let device = Device { records: false, retouches: false, decoding: Some(room) };
+    loader.open(host, Some(device), false, |_, _| 0).unwrap()
+}
+
+#[test]
+fn encoded_bytes_that_are_left_to_the_device_stay_within_a_workers_share() {
+    let noise = noise();
+    assert!(noise.len() > 2 << 20);
+    let sample = |n: u64| OwnedSample::new("x").field("jpg", if n < 4 { noise.clone() } else { jpeg(n, F_1_1, 80) });
+    let loader = Loader::source(Samples::new((0..64).map(sample).collect())).batch_size(64).workers(1).prefetch(1);
+    let loader = loader.augment(Augment::resize(224, 224));
+    let ample = open(loader.clone());
+    let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
+    for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
+        let slot = Slots::make(&parts.schemas, Memory::heap(parts.schemas.bytes()).unwrap());
+        let (left, kept, share) = kept_after(parts.recipe, parts.run, slot, 4);
+        // As many pictures as fit into the batch together.
+        assert!(left > 1, "{left} pictures are left to the device");
+        assert!(kept <= share && share <= most, "{kept} bytes are kept, a worker's share is {share}");
+    }
+}
+
+#[test]
+fn a_picture_that_is_decoded_again_is_admitted_with_its_encoded_bytes() {
+    let noise = noise();
+    let bytes = noise.len();
+    let samples = vec![OwnedSample::new("x").field("jpg", noise).label(0)];
+    let loader = Loader::source(Samples::new(samples)).batch_size(1).workers(1).prefetch(1);
+    let loader = loader.augment(Augment::resize(224, 224));
+    let ample = open(loader.clone());
+    let scarce = open(loader.memory_limit(ample.memory.host_bytes + (3 << 20)));
+    for (parts, is_taken) in [(ample, false), (scarce, true)] {
+        let slot = Slots::make(&parts.schemas, Memory::heap(parts.schemas.bytes()).unwrap());
+        let taken = taken_again(parts.recipe, parts.run, slot);
+        // The pixels, and a buffer of the source, which may have grown to twice its content.
+        let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
+        assert!((least..=most).contains(&taken), "{taken} bytes were taken for {bytes} encoded ones");
+    }
+}

@@ -1,0 +1,216 @@
+//! Pictures that the device cannot decode go back to the workers.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use super::*;
+use crate::engine::Fault;
+use crate::error::Error;
+use crate::source::{Sample, Source};
+
+/// Pictures of which every fifth contains an invalid code.
+fn damaged() -> Vec<Vec<u8>> {
+    let mut pictures = pictures(false);
+    for picture in pictures.iter_mut().skip(4).step_by(5) {
+        let at = picture.len() * 2 / 3;
+        picture[at..at + 12].copy_from_slice(&[0xff, 0].repeat(6));
+    }
+    pictures
+}
+
+/// A source that records how often each sample is read in an epoch, and by which thread. Pictures
+/// that the device leaves to the host are read twice.
+struct Reads {
+    samples: Samples,
+    /// Behaviour of a second read.
+    second: Second,
+    /// Number of reads of each sample, and the threads of all second reads.
+    state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Second {
+    Reads,
+    Waits(Duration),
+    Fails,
+}
+
+impl Reads {
+    fn new(second: Second) -> Arc<Self> {
+        let samples = damaged().into_iter().enumerate();
+        let sample = |(n, bytes)| OwnedSample::new(format!("{n}")).field("jpg", bytes).label(n as i64 % 7);
+        Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second, state: Mutex::default() })
+    }
+
+    /// Samples that were read twice, and the threads that read them again.
+    fn again(&self) -> (Vec<usize>, Vec<String>) {
+        let mut state = self.state.lock().unwrap();
+        let mut twice: Vec<usize> = state.0.drain().filter(|read| read.1 > 1).map(|read| read.0).collect();
+        twice.sort_unstable();
+        (twice, std::mem::take(&mut state.1))
+    }
+}
+
+impl Source for Reads {
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let mut state = self.state.lock().unwrap();
+        let reads = state.0.entry(index).or_default();
+        *reads += 1;
+        if *reads > 1 {
+            state.1.push(std::thread::current().name().unwrap_or_default().to_owned());
+            drop(state);
+            match self.second {
+                Second::Reads => {}
+                Second::Waits(time) => std::thread::sleep(time),
+                Second::Fails => return Err(Error::in_source("the disk is gone")),
+            }
+        }
+        self.samples.read(index, scratch)
+    }
+}
+
+fn reading(source: &Arc<Reads>) -> Loader {
+    Loader::source(source.clone()).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::resize(32, 32))
+}
+
+type Opened = (Batches<Held<Sim>>, Sim);
+
+fn open(loader: Loader) -> Opened {
+    let sim = Sim::new(Mistake::None, 20);
+    let consumer = sim.stream().unwrap();
+    // Reads of a second epoch would look like reads of samples that the device left to the host.
+    let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
+    let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
+    (Batches::new(ring, &shared), sim)
+}
+
+/// The batches of an epoch from `first` on, up to an error.
+fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
+    let mut batches = Vec::new();
+    for batch in opened.epoch_from(epoch, first) {
+        match batch {
+            Ok(batch) => batches.push(pixels(sim, &batch)),
+            Err(e) => return (batches, Some(e)),
+        }
+    }
+    (batches, None)
+}
+
+#[test]
+fn damaged_pictures_are_decoded_by_workers() {
+    let source = Reads::new(Second::Reads);
+    let (batches, error) = epoch(&mut open(reading(&source)), 0, 0);
+    let (twice, threads) = source.again();
+    assert!(error.is_none() && twice.len() > 3, "{twice:?} were damaged");
+    assert!(batches == on_host(reading(&source), 0), "in order, and to the bit");
+    assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
+}
+
+/// JPEGs of all kinds with changed bytes, which become invalid codes, coefficients after the last
+/// of their block, restart markers, or other valid codes.
+fn with_noise() -> Samples {
+    let mut rng = Rng::new(11, 0, 0);
+    let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
+        let start = jpeg.windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
+        for _ in 0..1 + rng.below(3) {
+            let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+            jpeg[at] = rng.below(256) as u8;
+        }
+        OwnedSample::new(format!("{n}")).field("jpg", jpeg).label(0)
+    };
+    let all = (0..8).flat_map(|_| pictures(false)).enumerate();
+    Samples::new(all.map(sample).collect())
+}
+
+#[test]
+fn damage_counts_alike_wherever_a_picture_is_decoded() {
+    let loader = || Loader::source(with_noise()).batch_size(8).workers(2).augment(Augment::resize(32, 32)).epochs(0);
+    let mut host = loader().host().unwrap();
+    let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().images().bytes().to_vec()).collect();
+    let mut opened = open(loader());
+    let (found, error) = epoch(&mut opened, 0, 0);
+    assert!(error.is_none() && found == expected, "{error:?}");
+    let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
+    assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
+    // Coefficients after the last of a block: the device leaves such pictures to workers, who count
+    // none.
+    let samples = with_noise();
+    let noticed = (0..samples.len()).filter(|&n| {
+        let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));
+        matches!(sample.unwrap(), Condition::Tolerated(_))
+    });
+    assert!(noticed.count() as u64 > expected + 4);
+}
+
+#[test]
+fn a_sample_that_cannot_be_read_again_fails_alone() {
+    let source = Reads::new(Second::Fails);
+    let skipping = reading(&source).on_error(OnError::Skip { max_skipped: 48 });
+    let mut opened = open(skipping);
+    let (batches, error) = epoch(&mut opened, 0, 0);
+    assert!(error.is_none() && batches.len() == 6, "the epoch goes on: {error:?}");
+    let (twice, _) = source.again();
+    let faults: Vec<Fault> = opened.0.faults();
+    let mut failed: Vec<String> = faults.iter().map(|fault| fault.error.to_string()).collect();
+    failed.sort();
+    assert!(!twice.is_empty() && failed.len() == twice.len(), "{twice:?} were read again, {failed:?} failed");
+    assert!(failed.iter().all(|error| error.contains("the disk is gone")), "{failed:?}");
+    drop(opened);
+
+    // With the other policy, the first of them is an error after the batches before it.
+    let (before, error) = epoch(&mut open(reading(&source)), 0, 0);
+    assert!(error.unwrap().to_string().contains("the disk is gone"));
+    source.again();
+    assert!(before == on_host(reading(&source), 0)[..before.len()]);
+}
+
+/// Other pictures are copied, epochs are abandoned and loaders are dropped while workers decode a
+/// damaged picture.
+#[test]
+fn an_epoch_may_be_left_while_workers_decode_again() {
+    let source = Reads::new(Second::Waits(Duration::from_millis(3)));
+    let expected = on_host(reading(&Reads::new(Second::Reads)), 7);
+    for turn in 0..12 {
+        let mut opened = open(reading(&source));
+        for short in 0..4 {
+            let mut epoch = opened.0.epoch(short);
+            for _ in 0..(turn + short) % 4 {
+                epoch.next().unwrap().unwrap();
+            }
+            std::thread::sleep(Duration::from_micros(turn * 400));
+        }
+        // Half of the loaders are dropped now.
+        if turn % 2 == 0 {
+            let (batches, error) = epoch(&mut opened, 7, 0);
+            assert!(error.is_none() && batches == expected, "turn {turn}");
+        }
+        source.again();
+    }
+}
+
+#[test]
+fn a_request_of_damaged_pictures_leaves_the_copy_thread_to_others() {
+    let damaged: Vec<Vec<u8>> = damaged().into_iter().skip(4).step_by(5).take(8).collect();
+    let sim = Sim::new(Mistake::None, 20);
+    let decoder = decoder(&sim);
+    let expected = |pictures: &[Vec<u8>]| {
+        let loader = Loader { sampling: Default::default(), ..loader(pictures) };
+        on_host(loader.augment(Augment::eval(40, 36)), 0).concat()
+    };
+    let sound = pictures(false)[..8].to_vec();
+    let asked = [&damaged, &sound, &damaged, &damaged, &sound];
+    for _ in 0..4 {
+        let answers: Vec<_> = asked.iter().map(|request| decoder.submit((*request).clone()).unwrap()).collect();
+        for (answer, request) in answers.into_iter().zip(asked) {
+            let batch = answer.wait().unwrap();
+            assert!(
+                pixels(&sim, &batch) == expected(request)
+                    && (0..8).all(|place| batch.slot().info.error(place).is_none())
+            );
+        }
+    }
+}

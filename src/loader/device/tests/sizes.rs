@@ -1,0 +1,89 @@
+//! Images have another size from an epoch on, on the device as on the host.
+
+use super::*;
+use crate::field::Image;
+use crate::source::Place;
+use crate::transform::{Mix, RandomErasing};
+
+/// The augmentation of each epoch: sizes that grow, shrink, and return.
+fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
+    let of = |augment: Augment| edit(augment.flip(0.5));
+    let augment = of(Augment::train(20)).from_epoch(1, of(Augment::train(32)));
+    augment.from_epoch(2, of(Augment::resize(50, 17))).from_epoch(3, of(Augment::train(20)))
+}
+
+/// The arrays of the batches of four epochs in one run on the simulated device, and the number of
+/// pictures that it decoded.
+fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
+    let sim = Sim::new(Mistake::None, 20);
+    let consumer = sim.stream().unwrap();
+    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+    let batches = on.shared.schedule.num_batches(0);
+    let first = Place { epoch: 0, batch: 0 };
+    on.ring.start(Course { first, batches, again: false, epochs: 4 });
+    let mut found = Vec::new();
+    while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+        let batch = batch.unwrap();
+        found.push(names.iter().map(|name| pixels_of(&sim, &batch, Some(name))).collect());
+    }
+    (found, on.shared.run.counters.stats().decoded_on_device)
+}
+
+fn on_host(loader: Loader, names: &[&str]) -> Vec<Vec<Vec<u8>>> {
+    let mut batches = loader.host().unwrap();
+    let arrays = |batch: Result<crate::HostBatch>| {
+        let batch = batch.unwrap();
+        names.iter().map(|name| batch.field(name).unwrap().bytes().to_vec()).collect()
+    };
+    (0..4).flat_map(|epoch| batches.epoch(epoch).map(arrays).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn each_epoch_has_its_size_on_the_device() {
+    for damaged in [false, true] {
+        let pictures = pictures(damaged);
+        let jitter = || ColorJitter::new().brightness(0.4).hue(0.1);
+        let jittered = |augment: Augment| augment.jitter(jitter()).blur(3, (0.5, 1.0), 0.5);
+        let plain = loader(&pictures).augment(sized(|augment| augment));
+        let viewed = loader(&pictures).augment(sized(|augment| augment));
+        let view = sized(|augment| augment.vertical_flip(0.5)).from_epoch(9, Augment::train(8));
+        let viewed = viewed.field("view", Image::new().augment(view));
+        let effects = loader(&pictures).augment(sized(jittered));
+        for (loader, names, is_converted) in
+            [(plain, &["image"][..], false), (viewed, &["image", "view"], false), (effects, &["image"], true)]
+        {
+            let mut expected = on_host(loader.clone(), names);
+            assert_eq!(expected.len(), 24);
+            if is_converted {
+                expected.iter_mut().flatten().flatten().for_each(|byte| *byte = converted(*byte, 0));
+            }
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                let (found, left) = run(loader.clone().decode_on(decode_on), names);
+                assert!(found == expected, "{decode_on:?}, damaged {damaged}, {names:?}");
+                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} pictures");
+            }
+        }
+    }
+}
+
+#[test]
+fn device_memory_has_room_for_the_largest_size() {
+    let pictures = pictures(false);
+    let plan = |augment: Augment| {
+        let loader = loader(&pictures).dtype(Dtype::F32).augment(augment.mix(Mix::mixup(0.2)));
+        let loader = loader.soft_labels(7, 0.0).decode_on(DecodeOn::Gpu);
+        let sim = Sim::new(Mistake::None, 20);
+        let on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+        let plan = on.shared.memory;
+        [plan.device_bytes, plan.staging_bytes, plan.host_bytes]
+    };
+    let plans = [20, 32].map(|side| plan(Augment::train(side).erase(RandomErasing::new(0.5))));
+    let erased = sized(|augment| augment.erase(RandomErasing::new(0.5)));
+    let grown = plan(erased);
+    let wide = plan(Augment::resize(50, 17).erase(RandomErasing::new(0.5)));
+    for (i, grown) in grown.into_iter().enumerate() {
+        // The scratch of an axis is that of the widest image, so a sum may exceed each of them.
+        let largest = plans.iter().chain([&wide]).map(|plan| plan[i]).max().unwrap();
+        assert!(grown >= largest && grown <= largest + (64 << 10), "{grown} bytes, and {largest} of the largest");
+    }
+}

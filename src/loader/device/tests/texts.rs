@@ -1,0 +1,30 @@
+//! Texts stay on the host and arrive with the batch on the device that has their samples.
+
+use super::*;
+use crate::field::Text;
+
+#[test]
+fn texts_of_a_batch_on_a_device_are_those_of_its_samples() {
+    let sample = |(n, bytes): (usize, Vec<u8>)| {
+        let sample = OwnedSample::new(format!("{n}")).field("jpg", bytes);
+        sample.field("caption.txt", format!("caption {n}").into_bytes())
+    };
+    let samples = pictures(true).into_iter().enumerate().map(sample).collect();
+    let loader = Loader::source(Samples::new(samples)).batch_size(8).shuffle(3).workers(2).prefetch(2);
+    let loader = loader.without("label").augment(Augment::train(32)).field("caption", Text::new());
+    for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
+        let sim = Sim::new(Mistake::None, 20);
+        let loader = loader.clone().decode_on(decode_on);
+        let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+        on.start(0, 0);
+        let mut found = 0;
+        while let Some(batch) = on.ring.next(&mut || Some(Duration::from_millis(100))) {
+            let batch = batch.unwrap();
+            let info = &batch.slot().info;
+            let texts: Vec<&str> = info.texts("caption").unwrap().collect();
+            assert_eq!(texts, info.ids().map(|id| format!("caption {id}")).collect::<Vec<_>>());
+            found += texts.len();
+        }
+        assert_eq!(found, 48);
+    }
+}
