@@ -31,7 +31,8 @@ const OPTIONS: [&str; 17] = [
 ];
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 44] = [
+const NAMES: [(&str, &str); 45] = [
+    ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
