@@ -28,21 +28,32 @@ impl<'py> Described<'py> {
         self.value(name)
     }
 
-    fn text(&self, name: &str) -> PyResult<Option<String>> {
-        self.value(name)
-    }
-
-    fn shape(&self, name: &str) -> PyResult<Vec<usize>> {
-        self.value(name)
-    }
-
     fn dtype(&self) -> PyResult<Dtype> {
         dtype(&self.get("dtype")?)
     }
+}
 
-    fn pairs(&self) -> PyResult<Vec<(usize, usize)>> {
-        self.value("flip_pairs")
-    }
+/// Calls setters of a kind with the described values of the same names: a `value`, `some` value
+/// unless it is None, or the `flag`s that are set.
+macro_rules! with {
+    ($kind:expr, $of:expr; $($how:ident $setter:ident),+ $(,)?) => {{
+        let mut kind = $kind;
+        $(with!(@ $how kind, $of, $setter);)+
+        kind
+    }};
+    (@ value $kind:ident, $of:expr, $setter:ident) => {
+        $kind = $kind.$setter($of.value(stringify!($setter))?)
+    };
+    (@ some $kind:ident, $of:expr, $setter:ident) => {
+        if let Some(value) = $of.value(stringify!($setter))? {
+            $kind = $kind.$setter(value);
+        }
+    };
+    (@ flag $kind:ident, $of:expr, $setter:ident) => {
+        if $of.is_set(stringify!($setter))? {
+            $kind = $kind.$setter();
+        }
+    };
 }
 
 /// Creates a field from its description by `warpfeed._fields`: the name of the kind, and its
@@ -50,29 +61,25 @@ impl<'py> Described<'py> {
 pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
     let described = Described(kind.call_method0("_describe")?.extract()?);
     Ok(match described.get("kind")?.extract::<&str>()? {
-        "numbers" => Numbers::new(described.dtype()?, described.shape("shape")?).into(),
+        "numbers" => Numbers::new(described.dtype()?, described.value::<Vec<usize>>("shape")?).into(),
         "rows" => rows(&described)?.into(),
-        "image" => match described.text("of")? {
-            Some(name) => Image::of(name).into(),
-            None => Image::new().into(),
-        },
+        "image" => described.value::<Option<String>>("of")?.map_or_else(Image::new, Image::of).into(),
         "label" => Label::new().into(),
         "geometry" => Geometry::new().into(),
         "mask" => mask(&described)?.into(),
         "map" => map(&described)?.into(),
         "points" => {
-            let mut points = Points::new(described.value("count")?).flip_pairs(described.pairs()?);
-            if described.is_set("visibility")? {
-                points = points.visibility();
-            }
-            points.into()
+            with!(Points::new(described.value("count")?).flip_pairs(described.value::<Vec<_>>("flip_pairs")?), described; flag visibility).into()
         }
         "boxes" => boxes(&described)?.into(),
-        "text" => match described.text("of")? {
+        "text" => match described.value::<Option<String>>("of")? {
             Some(name) => Text::new().of(name).into(),
             None => Text::new().into(),
         },
-        "tokens" => tokens(&described)?.into(),
+        "tokens" => {
+            let tokens = Tokens::new(described.dtype()?, described.value("length")?);
+            with!(tokens, described; some end, some vocabulary).into()
+        }
         "multi_hot" => multi_hot(&described)?.into(),
         other => return Err(PyTypeError::new_err(format!("no kind of field {other:?}"))),
     })
@@ -81,11 +88,10 @@ pub(crate) fn field(kind: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
 fn rows(described: &Described<'_>) -> PyResult<Rows> {
     let most = described.value("most")?;
     if described.is_set("plain")? {
-        let rows = Rows::bytes(most);
-        return Ok(if described.is_set("truncated")? { rows.truncated() } else { rows });
+        return Ok(with!(Rows::bytes(most), described; flag truncated));
     }
     let dtype = described.dtype()?;
-    let mut rows = Rows::new(dtype, described.shape("row")?, most);
+    let mut rows = Rows::new(dtype, described.value::<Vec<usize>>("row")?, most);
     let padding = described.get("padding")?;
     if !padding.is_none() {
         rows = match dtype {
@@ -99,19 +105,13 @@ fn rows(described: &Described<'_>) -> PyResult<Rows> {
             _ => return Err(PyTypeError::new_err("rows: a padding of integers, f32 or f64")),
         };
     }
-    Ok(if described.is_set("truncated")? { rows.truncated() } else { rows })
+    Ok(with!(rows, described; flag truncated))
 }
 
 fn mask(described: &Described<'_>) -> PyResult<Mask> {
-    let mut mask = Mask::new(described.dtype()?).fill(described.value("fill")?);
-    if let Some(name) = described.text("of")? {
+    let mut mask = Mask::new(described.dtype()?);
+    if let Some(name) = described.value::<Option<String>>("of")? {
         mask = mask.of(name);
-    }
-    if let Some(classes) = described.value("classes")? {
-        mask = mask.classes(classes);
-    }
-    if let Some(value) = described.value("ignore")? {
-        mask = mask.ignore(value);
     }
     let values: Vec<(i64, i64)> = described.value("map")?;
     if !values.is_empty() {
@@ -121,7 +121,7 @@ fn mask(described: &Described<'_>) -> PyResult<Mask> {
     if !colors.is_empty() {
         mask = mask.colors(colors);
     }
-    Ok(mask)
+    Ok(with!(mask, described; value fill, some classes, some ignore))
 }
 
 fn map(described: &Described<'_>) -> PyResult<Map> {
@@ -131,13 +131,12 @@ fn map(described: &Described<'_>) -> PyResult<Map> {
         None => Map::new(),
     };
     let layout = word("layout", &described.get("layout")?, &[("nhwc", Layout::Nhwc), ("nchw", Layout::Nchw)])?;
-    let map = match described.text("of")? {
+    let map = match described.value::<Option<String>>("of")? {
         Some(name) => map.of(name),
         None if described.is_set("picture")? => map.picture(),
         None => map,
     };
-    let map = map.fill(described.value("fill")?).layout(layout);
-    Ok(if described.is_set("nearest")? { map.nearest() } else { map })
+    Ok(with!(map.layout(layout), described; value fill, flag nearest))
 }
 
 fn box_format(described: &Described<'_>, option: &str) -> PyResult<BoxFormat> {
@@ -146,53 +145,26 @@ fn box_format(described: &Described<'_>, option: &str) -> PyResult<BoxFormat> {
 }
 
 fn boxes(described: &Described<'_>) -> PyResult<Boxes> {
-    let mut boxes = Boxes::new(described.value("most")?)
-        .from(box_format(described, "from_")?)
-        .to(box_format(described, "to")?)
-        .min_visible(described.value("min_visible")?)
-        .min_size(described.value("min_size")?);
+    let mut boxes =
+        Boxes::new(described.value("most")?).from(box_format(described, "from_")?).to(box_format(described, "to")?);
     for (name, of) in described.value::<Vec<(String, Bound<'_, PyAny>)>>("columns")? {
         boxes = boxes.column(name, dtype(&of)?);
     }
-    if let Some(count) = described.value("points")? {
-        boxes = boxes.points(count);
-    }
-    let pairs = described.pairs()?;
+    let pairs: Vec<(usize, usize)> = described.value("flip_pairs")?;
     if !pairs.is_empty() {
         boxes = boxes.flip_pairs(pairs);
     }
-    if described.is_set("relative")? {
-        boxes = boxes.relative();
-    }
-    if described.is_set("to_relative")? {
-        boxes = boxes.to_relative();
-    }
-    if described.is_set("masks")? {
-        boxes = boxes.masks();
-    }
-    Ok(if described.is_set("truncated")? { boxes.truncated() } else { boxes })
-}
-
-fn tokens(described: &Described<'_>) -> PyResult<Tokens> {
-    let mut tokens = Tokens::new(described.dtype()?, described.value("length")?);
-    if let Some(end) = described.value("end")? {
-        tokens = tokens.end(end);
-    }
-    if let Some(vocabulary) = described.value("vocabulary")? {
-        tokens = tokens.vocabulary(vocabulary);
-    }
-    Ok(tokens)
+    Ok(with!(
+        boxes, described;
+        value min_visible, value min_size, some points, flag relative, flag to_relative, flag masks, flag truncated,
+    ))
 }
 
 fn multi_hot(described: &Described<'_>) -> PyResult<MultiHot> {
     let classes = described.get("classes")?;
-    let mut hot = match classes.extract::<usize>() {
+    let hot = match classes.extract::<usize>() {
         Ok(count) => MultiHot::numbered(count),
         Err(_) => MultiHot::new(classes.extract::<Vec<String>>()?),
     };
-    hot = hot.dtype(described.dtype()?);
-    if let Some(separator) = described.value("separator")? {
-        hot = hot.separator(separator);
-    }
-    Ok(hot)
+    Ok(with!(hot.dtype(described.dtype()?), described; some separator))
 }

@@ -191,21 +191,15 @@ fn numbers<T>(value: &Bound<'_, PyAny>, number: fn([u8; 8]) -> T) -> PyResult<Ve
 
 fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     Ok(match name {
-        "batch_size" | "max_batch" => loader.batch_size(value.extract()?),
-        "global_batch_size" => loader.global_batch_size(value.extract()?),
+        "max_batch" => loader.batch_size(value.extract()?),
         "last_batch" => {
             let known = [("keep", LastBatch::Keep), ("drop", LastBatch::Drop), ("pad", LastBatch::Pad)];
             loader.last_batch(word(name, value, &known)?)
         }
-        "epochs" => loader.epochs(value.extract()?),
-        "local_world_size" => loader.local_world_size(value.extract()?),
         "rank" => {
             let (rank, world_size) = value.extract()?;
             loader.rank(rank, world_size)
         }
-        "seed" => loader.seed(value.extract()?),
-        "shuffle" => loader.shuffle(value.extract()?),
-        "shuffle_window" => loader.shuffle_window(value.extract()?),
         "subset" => loader.subset(numbers(value, u64::from_ne_bytes)?),
         "buckets" => {
             let (lengths, bounds): (Bound<'_, PyAny>, Vec<u32>) = value.extract()?;
@@ -217,16 +211,10 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "by_class_name" if value.extract()? => loader.by_class_name(),
         "keep_labels" if value.extract()? => loader.keep_labels(),
         "balanced" | "by_class_name" | "keep_labels" => loader,
-        "repeat" => loader.repeat(value.extract()?),
-        "num_workers" => loader.workers(value.extract()?),
-        "prefetch" => loader.prefetch(value.extract()?),
-        "pin_memory" => loader.pinned(value.extract()?),
         "decode_on" => {
             let known = [("cpu", DecodeOn::Cpu), ("gpu", DecodeOn::Gpu), ("auto", DecodeOn::Auto)];
             loader.decode_on(word(name, value, &known)?)
         }
-        "decode_share" => loader.decode_share(value.extract()?),
-        "mmap" => loader.mmap(value.extract()?),
         "classes" => loader.classes(value.extract::<Vec<String>>()?),
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
         "dtype" => loader.dtype(dtype(value)?),
@@ -236,7 +224,6 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             loader.normalize(Normalize { mean, std })
         }
         "transform" => loader.transform(Called(value.cast::<Function>()?.get().0.clone())),
-        "transform_moves_pixels" => loader.transform_moves_pixels(value.extract()?),
         "augment" => loader.augment(augment(value)?),
         "views" => {
             let views = value.extract::<Vec<Bound<'_, PyAny>>>()?;
@@ -259,26 +246,45 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             let (classes, smoothing): (Option<usize>, f32) = value.extract()?;
             loader.soft_labels(classes, smoothing)
         }
-        "unlabelled" => loader.unlabelled(value.extract()?),
         "max_skipped" => loader.on_error(OnError::Skip { max_skipped: value.extract()? }),
-        "retries" => loader.retries(value.extract()?),
-        "background" => loader.background(value.extract()?),
-        "to_8_bits" => loader.to_8_bits(value.extract()?),
-        "channels" => loader.channels(value.extract()?),
-        "strict" => loader.strict(value.extract()?),
         "timeout" => loader
             .timeout(Duration::try_from_secs_f64(value.extract()?).map_err(|e| PyValueError::new_err(e.to_string()))?),
-        "memory_limit" => loader.memory_limit(value.extract()?),
-        "max_pixels" => loader.max_pixels(value.extract()?),
-        "max_sample_bytes" => loader.max_sample_bytes(value.extract()?),
         "trace" => {
             let (path, (wait, warmup, active, repeat)): (PathBuf, _) = value.extract()?;
             loader.trace(path, Schedule { wait, warmup, active, repeat })
         }
         "resume" => loader.resume(checkpoint(value.extract()?)?),
-        other => return Err(PyTypeError::new_err(format!("no option {other:?}"))),
+        other => return plain(loader, other, value),
     })
 }
+
+/// Defines [`plain`] of the rows of [`warpfeed::plain_options`].
+macro_rules! plain {
+    ($($setter:ident $(= $keyword:literal)?)*) => {
+        /// Sets an option that is one value.
+        fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
+            $(if name == keyword!($setter $(= $keyword)?) {
+                return Ok(loader.$setter(value.extract()?));
+            })*
+            Err(PyTypeError::new_err(format!("no option {name:?}")))
+        }
+
+        /// Setters of such options with their keywords.
+        pub(crate) const PLAIN: &[(&str, &str)] = &[$((stringify!($setter), keyword!($setter $(= $keyword)?)),)*];
+    };
+}
+
+/// The keyword of a row.
+macro_rules! keyword {
+    ($setter:ident) => {
+        stringify!($setter)
+    };
+    ($setter:ident = $keyword:literal) => {
+        $keyword
+    };
+}
+
+warpfeed::plain_options!(plain);
 
 /// A state as `state_dict` gives it.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {

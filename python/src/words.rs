@@ -7,48 +7,32 @@
 
 use warpfeed_cli::respell;
 
-/// Setters that are keyword arguments of the same name.
-const OPTIONS: [&str; 36] = [
+use crate::options::PLAIN;
+
+/// Setters that are keyword arguments of the same name, except those that are one value.
+const OPTIONS: [&str; 17] = [
     "balanced",
-    "batch_size",
     "by_class_name",
-    "channels",
     "classes",
     "classes_file",
-    "decode_share",
     "distributed",
     "force",
-    "global_batch_size",
     "index",
     "keep_bad",
     "keep_labels",
-    "local_world_size",
-    "max_pixels",
     "max_queued",
-    "max_sample_bytes",
-    "memory_limit",
-    "mmap",
     "normalize",
-    "prefetch",
-    "repeat",
-    "retries",
-    "seed",
     "shard_samples",
     "shard_size",
-    "shuffle",
-    "shuffle_window",
     "soft_labels",
-    "strict",
-    "to_8_bits",
-    "transform_moves_pixels",
     "truncated",
-    "unlabelled",
     "weights",
     "without",
-]; // fmt: skip
+];
 
 /// Other names, with the longer ones first.
-const NAMES: [(&str, &str); 44] = [
+const NAMES: [(&str, &str); 45] = [
+    ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
     (".decode_on(DecodeOn::Auto)", "decode_on=\"auto\""),
@@ -98,11 +82,8 @@ const NAMES: [(&str, &str); 44] = [
 /// A message of the crate for users of Python.
 pub(crate) fn in_python(message: &str) -> String {
     respell(message, &NAMES, |name, value| {
-        let option = match name {
-            "pinned" => "pin_memory",
-            "workers" => "num_workers",
-            name => OPTIONS.contains(&name).then_some(name)?,
-        };
+        let plain = PLAIN.iter().find(|(setter, _)| *setter == name).map(|(_, keyword)| *keyword);
+        let option = plain.or_else(|| OPTIONS.contains(&name).then_some(name))?;
         let value = match value {
             "" | "true" => "True".to_owned(),
             "false" => "False".to_owned(),

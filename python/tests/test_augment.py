@@ -571,3 +571,21 @@ def test_a_mosaic_has_the_pictures_and_boxes_of_four_samples_until_it_ends() -> 
         assert (batch["image"] == bare["image"]).all() and "label" not in bare
     with pytest.raises(ConfigError, match="scale of 2 to 1"):
         Loader(Coloured(), augment=plain.mosaic(scale=(2.0, 1.0)), **options)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_does_not_resume_with_another_augmentation(mini: str, name: str) -> None:
+    base, call = METHODS[name]
+    more: dict[str, Any] = {"batch_size": 8, "shuffle": 3, "without": ["label"]}
+    if name == "mix":
+        more = {"batch_size": 8, "shuffle": 3, "soft_labels": (4, 0.1)}
+    if name == "zoom_out":
+        more["fields"] = {"boxes": Boxes(1)}
+    if name == "copy_paste":
+        more["fields"] = {"boxes": Boxes(2, masks=True)}
+    state = Loader(mini, augment=call(base), **more).state_dict()
+    assert Loader(mini, augment=call(base), resume=state, **more).state_dict() == state
+    with pytest.raises(ConfigError, match='the augmentation differs in step .*remove "augment" from the state'):
+        Loader(mini, augment=base, resume=state, **more)
+    del state["augment"]
+    assert Loader(mini, augment=base, resume=state, **more).epoch == 0

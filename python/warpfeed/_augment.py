@@ -6,6 +6,7 @@ can be pickled. The values are checked when a loader opens.
 
 from __future__ import annotations
 
+import json
 import operator
 from numbers import Real
 from typing import Any, Literal, Sequence, Union, overload
@@ -86,6 +87,10 @@ class _Calls:
     def _with(self, name: str, *args: Any) -> Any:
         return self._make((*self._calls, (name, args)))
 
+    def _data(self) -> Any:
+        """The options by name, as the native part reads them."""
+        return {name: args[0] if len(args) == 1 else args for name, args in self._calls}
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} does not change; its methods return a new one")
 
@@ -101,6 +106,17 @@ class _Calls:
     def __repr__(self) -> str:
         calls = (f".{name}({', '.join(map(repr, args))})" for name, args in self._calls)
         return (type(self).__name__ + "".join(calls)).replace(".new(", "(", 1)
+
+
+def _step(name: str, args: tuple[Any, ...]) -> dict[str, Any]:
+    """A call as the native part reads it: the arguments in their order, or the options that are the argument."""
+    options = len(args) == 1 and isinstance(args[0], _Calls)
+    return {name: args[0]._data() if options else args}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has in place of `value`."""
+    return value._data() if isinstance(value, _Calls) else operator.index(value)
 
 
 def _make(cls: type[_Calls], calls: tuple[tuple[str, tuple[Any, ...]], ...]) -> _Calls:
@@ -152,6 +168,15 @@ class RandomErasing(_Calls):
         """The rectangle's ratio of sides; 0.3 to 3.3 by default."""
         return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
 
+    def _data(self) -> Any:
+        data: dict[str, Any] = {}
+        for name, args in self._calls:
+            if name in ("noise", "random_colour"):
+                data["fill"] = {"noise" if name == "noise" else "colour": args[0]}
+            else:
+                data["probability" if name == "new" else name] = args[0] if name == "new" else args
+        return data
+
     def value(self, red: float, green: float, blue: float) -> RandomErasing:
         """The fill value after normalisation; 0 by default."""
         return self._with("value", float(red), float(green), float(blue))  # type: ignore[no-any-return]
@@ -196,6 +221,12 @@ class Mix(_Calls):
         """Uses MixUp for half of the batches and CutMix for the others."""
         return cls._make((("either", (float(mixup_alpha), float(cutmix_alpha))),))  # type: ignore[no-any-return]
 
+    def _data(self) -> Any:
+        data = super()._data()
+        if "either" in data:
+            data["mixup"], data["cutmix"] = data.pop("either")
+        return data
+
     def probability(self, probability: float) -> Mix:
         """Share of the batches that are mixed; 1 by default."""
         return self._with("probability", float(probability))  # type: ignore[no-any-return]
@@ -221,6 +252,14 @@ class Augment(_Calls):
             ".pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for segmentation "
             ".random_resize; or .preset(name, side)"
         )
+
+    def _data(self) -> Any:
+        return [_step(*call) for call in self._calls]
+
+    @staticmethod
+    def _step(name: str, args: tuple[Any, ...]) -> str:
+        """A call as JSON, for the native part."""
+        return json.dumps(_step(name, args), default=_plain, allow_nan=False)
 
     @classmethod
     def train(cls, size: Size) -> Augment:

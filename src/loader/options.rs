@@ -16,6 +16,40 @@ use crate::source::TableOptions;
 use crate::source::{Source, Store, Stores};
 use crate::transform::Augment;
 
+/// Calls the macro `$with` with the options that are one value: the setter, and the keyword of the
+/// Python package where that differs.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! plain_options {
+    ($with:ident) => {
+        $with! {
+            background
+            batch_size
+            channels
+            decode_share
+            epochs
+            global_batch_size
+            local_world_size
+            max_pixels
+            max_sample_bytes
+            memory_limit
+            mmap
+            pinned = "pin_memory"
+            prefetch
+            repeat
+            retries
+            seed
+            shuffle
+            shuffle_window
+            strict
+            to_8_bits
+            transform_moves_pixels
+            unlabelled
+            workers = "num_workers"
+        }
+    };
+}
+
 /// The options of a data loader.
 ///
 /// A setter takes the loader by value and returns it. Setters do not fail. Options are checked when

@@ -91,6 +91,11 @@ impl Recipe {
         &self.fields[header.form]
     }
 
+    /// The augmentations of all images.
+    pub(crate) fn augments(&self) -> impl Iterator<Item = &Augment> {
+        self.any_fields().augments(&self.augment)
+    }
+
     /// The fields, where the size of images does not matter.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]

@@ -1,7 +1,8 @@
 use crate::decode::{Rect, Size};
 
 /// What a random crop shows outside the picture: torchvision's `padding_mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Border {
     /// The [fill colour](crate::Augment::fill).

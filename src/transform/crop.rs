@@ -96,28 +96,13 @@ impl Crop {
                 Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
-            Crop::Exact if size != output => {
-                return Err(Error::new(
-                    ErrorKind::Transform,
-                    format!(
-                        "the picture is {}x{}, but Augment::pass_through says {}x{}",
-                        size.width, size.height, output.width, output.height
-                    ),
-                ));
-            }
+            Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through says", output, "")),
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, whole, output, all),
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
                 if !fits && !shrink {
-                    let (found, room) = (size, output);
-                    return Err(Error::new(
-                        ErrorKind::Transform,
-                        format!(
-                            "the picture is {}x{}, and Augment::own_size has room for {}x{}: make room, or add \
-                             Augment::shrink_larger",
-                            found.width, found.height, room.width, room.height
-                        ),
-                    ));
+                    const HINT: &str = ": make room, or add Augment::shrink_larger";
+                    return Err(unlike(size, "and Augment::own_size has room for", output, HINT));
                 }
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
                 Plan::resized_crop(size, whole, output, Rect::full(shown))
@@ -143,10 +128,22 @@ impl Crop {
         Ok(plan.by(by))
     }
 
+    /// Whether the picture may leave a part of the output uncovered.
+    pub(super) fn leaves_room(&self) -> bool {
+        matches!(self, Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
+            || self.keeps_corner()
+    }
+
     /// Whether the picture stays in the upper left corner of the output when it is mirrored.
     pub(super) fn keeps_corner(&self) -> bool {
         matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
     }
+}
+
+/// The error for a picture that does not have the size that the user says.
+fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
+    let text = format!("the picture is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
+    Error::new(ErrorKind::Transform, text)
 }
 
 fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {

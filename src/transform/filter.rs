@@ -4,7 +4,8 @@
 /// picture shrinks. [`Augment::antialias`](crate::Augment::antialias) turns that off. Antialiased
 /// bilinear is the fastest, and the only one that a device can run. With any other, workers decode
 /// and resize all pictures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Filter {
     /// A triangle: Pillow's and torchvision's `BILINEAR`, up to one level of rounding. It resizes

@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
@@ -7,7 +9,8 @@ use crate::order::Rng;
 /// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, as torchvision rolls the
 /// batch by one. All samples of a batch share one weight. The numbers are drawn from (seed, epoch,
 /// batch), so they do not depend on workers or samples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default = "Mix::never", deny_unknown_fields)]
 pub struct Mix {
     mixup: Option<f64>,
     cutmix: Option<f64>,
@@ -15,6 +18,10 @@ pub struct Mix {
 }
 
 impl Mix {
+    fn never() -> Self {
+        Mix { mixup: None, cutmix: None, probability: 1.0 }
+    }
+
     /// Adds two images with weights. The weight is drawn from Beta(`alpha`, `alpha`). Zhang et al.,
     /// "mixup: Beyond Empirical Risk Minimization" (2017). ImageNet recipes use 0.2.
     pub fn mixup(alpha: f64) -> Self {

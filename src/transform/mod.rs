@@ -1,8 +1,9 @@
 //! Transforms the decoded part of a picture into an image of the batch's size.
 //!
-//! 1. `augment`: [`Augment`], the options: crop, flip, and the rest.
-//! 2. `steps`, `tiles`, `presets`: its setters that add operations or mosaics, and recipes of
-//!    others.
+//! 1. `augment`: [`Augment`], a list of steps: crop, flip, and the rest. `step`: a step as data.
+//!    `settings`: what the steps add up to. `asked`: what a loader asks of them.
+//! 2. `tiles`, `presets`: its setters for mosaics, and recipes of others. Setters that add an
+//!    operation are in `ops`.
 //! 3. `crop`: the part of a picture that becomes the output, and its place there.
 //! 4. `border`: [`Border`], what a random crop shows outside the picture.
 //! 5. `geometry`: positions of crops, drawn and rounded as torchvision does.
@@ -25,6 +26,7 @@
 //! A sample's random numbers come from one [`Rng`](crate::order::Rng) in a fixed order: first
 //! [`Augment::plan`], then the user's transforms.
 
+mod asked;
 mod augment;
 mod border;
 mod crop;
@@ -40,7 +42,8 @@ mod plan;
 mod presets;
 mod record;
 mod resize;
-mod steps;
+mod settings;
+mod step;
 mod tiles;
 #[allow(clippy::module_inception)]
 mod transform;
@@ -66,6 +69,7 @@ pub use plan::{Clipped, Plan};
 pub(crate) use record::{Record, record};
 pub(crate) use resize::Planes;
 pub use resize::Resizer;
+pub use step::Step;
 pub(crate) use tiles::Join;
 pub use transform::Transform;
 pub use view::ImageMut;

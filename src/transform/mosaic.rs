@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
@@ -24,7 +26,8 @@ pub(crate) const TILES: usize = 4;
 /// from the samples of the epoch, so they stay within a [subset](crate::Loader::subset) and have
 /// the weights of a weighted order. They are a function of (seed, epoch, sample), so they do not
 /// depend on workers, ranks or the batch size.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Mosaic {
     probability: f64,
     scale: [f64; 2],

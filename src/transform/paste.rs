@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::order::Rng;
 
@@ -16,7 +18,8 @@ const MAX_MARGIN: u32 = 64;
 ///
 /// Objects are those of a field of [`Boxes`](crate::field::Boxes) with
 /// [masks](crate::field::Boxes::masks).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CopyPaste {
     probability: f64,
     margin: u32,

@@ -3,9 +3,10 @@
 use crate::transform::Augment;
 use crate::transform::Mix;
 use crate::transform::ops::{AutoAugment, ColorJitter, Interpolation, Policy, RandomErasing};
+use crate::transform::step::Setting;
 
 /// Names of the presets, for [`Augment::preset`].
-const NAMES: [&str; 16] = [
+pub(super) const NAMES: [&str; 16] = [
     "classification",
     "classification-eval",
     "classification-ra",
@@ -84,11 +85,7 @@ impl Augment {
             }
             "detection-ssdlite" => Self::iou_crop(side, side).flip(0.5),
             "segmentation" => Self::random_resize(side, scaled(13, 24), scaled(13, 6)).flip(0.5),
-            unknown => {
-                let mut none = train;
-                none.unknown = Some(format!("no preset {unknown:?}; the presets are {}", NAMES.join(", ")));
-                none
-            }
+            unknown => Self::begin(Setting::Preset { name: unknown.to_owned(), side }),
         }
     }
 
@@ -105,7 +102,7 @@ impl Augment {
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
-        let kernel = (self.output.height / 10).min(63) | 1;
+        let kernel = (self.settings.output.height / 10).min(63) | 1;
         self.jitter(jitter).grayscale(0.2).blur(kernel, (0.1, 2.0), 0.5)
     }
 

@@ -7,6 +7,7 @@ use crate::transform::augment::check_area;
 use crate::transform::mosaic::{Mosaic, TILES, Tiling};
 use crate::transform::ops::Drawn;
 use crate::transform::paste::{CopyPaste, Pasting};
+use crate::transform::step::Setting;
 use crate::transform::{Augment, Plan};
 
 impl Augment {
@@ -31,9 +32,8 @@ impl Augment {
     /// # augment.check().unwrap();
     /// ```
     #[must_use]
-    pub fn mosaic(mut self, mosaic: Mosaic) -> Self {
-        self.mosaic = Some(mosaic);
-        self
+    pub fn mosaic(self, mosaic: Mosaic) -> Self {
+        self.then(Setting::Mosaic(mosaic))
     }
 
     /// The plan of picture number `tile` of a mosaic, which has `size` pixels. All pictures of a
@@ -43,9 +43,9 @@ impl Augment {
     /// If the picture is empty.
     pub(crate) fn plan_tile(&self, (tiling, tile): (&Tiling, usize), size: Size, rng: &mut Rng) -> Result<Plan> {
         check_area(size)?;
-        let mut plan = tiling.plan(tile, size, self.output, self.resampling());
+        let mut plan = tiling.plan(tile, size, self.settings.output, self.settings.resampling());
         self.flip_plan(&mut plan, rng);
-        plan.drawn = Drawn::new(&self.ops, self.output, rng);
+        plan.drawn = Drawn::new(&self.settings.ops, self.settings.output, rng);
         Ok(plan)
     }
 
@@ -78,21 +78,20 @@ impl Augment {
     /// # augment.check().unwrap();
     /// ```
     #[must_use]
-    pub fn copy_paste(mut self, copy_paste: CopyPaste) -> Self {
-        self.copy_paste = Some(copy_paste);
-        self
+    pub fn copy_paste(self, copy_paste: CopyPaste) -> Self {
+        self.then(Setting::CopyPaste(copy_paste))
     }
 
     /// How the image of a sample with this seed, variant and number joins several pictures, in an
     /// epoch of `len` samples. `None` if it shows one picture.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
-        let tiles = || Some(Join::Tiles(self.mosaic.as_ref()?.draw(sample, len)?));
-        tiles().or_else(|| Some(Join::Paste(self.copy_paste.as_ref()?.draw(sample, len)?)))
+        let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
+        tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
     }
 
     /// Largest number of pictures that an image of this epoch joins.
     pub(crate) fn most_pictures(&self) -> usize {
-        match (&self.mosaic, &self.copy_paste) {
+        match (&self.settings.mosaic, &self.settings.copy_paste) {
             (Some(_), _) => TILES,
             (None, Some(_)) => 2,
             (None, None) => 1,
@@ -106,12 +105,12 @@ impl Augment {
 
     /// Whether samples may become mosaics in some epoch.
     pub(crate) fn ever_tiles(&self) -> bool {
-        self.all().any(|augment| augment.mosaic.is_some())
+        self.all().any(|augment| augment.settings.mosaic.is_some())
     }
 
     /// Whether objects may be pasted in some epoch.
     pub(crate) fn ever_pastes(&self) -> bool {
-        self.all().any(|augment| augment.copy_paste.is_some())
+        self.all().any(|augment| augment.settings.copy_paste.is_some())
     }
 
     /// Names of the steps that join pictures in some epoch.
@@ -121,13 +120,13 @@ impl Augment {
     }
 
     pub(super) fn check_joins(&self) -> Result<()> {
-        if let Some(mosaic) = &self.mosaic {
+        if let Some(mosaic) = &self.settings.mosaic {
             mosaic.check()?;
         }
-        if let Some(copy_paste) = &self.copy_paste {
+        if let Some(copy_paste) = &self.settings.copy_paste {
             copy_paste.check()?;
         }
-        if self.mosaic.is_some() && self.copy_paste.is_some() {
+        if self.settings.mosaic.is_some() && self.settings.copy_paste.is_some() {
             return Err(Error::config("mosaic and copy_paste in one epoch: an image has one of them"));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Promise: a run resumes after the last delivered batch, from any point, on another number of
-//! workers or ranks, after `kill -9`; and is refused for another data set, seed, batch size or
-//! order.
+//! workers or ranks, after `kill -9`; and is refused for another data set, seed, batch size,
+//! order or augmentation.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use warpfeed::order::{Order, Rng};
 use warpfeed::source::{Memory, OwnedSample};
-use warpfeed::{Checkpoint, ErrorKind, HostBatch, LastBatch, Loader, Result};
+use warpfeed::{Augment, Checkpoint, ErrorKind, HostBatch, LastBatch, Loader, Result};
 
 const EPOCHS: u64 = 3;
 
@@ -216,6 +216,36 @@ impl Order for Stateful {
     fn index(&self, _: u64, position: u64) -> u64 {
         (position + self.shift.load(Relaxed)) % 100
     }
+}
+
+#[test]
+fn another_augmentation_is_refused_with_the_step_that_differs() {
+    let samples = Memory::new((0..20).map(|i| OwnedSample::new(format!("{i}")).field("img", [])).collect());
+    let loader = |augment: Augment| Loader::source(samples.clone()).without("label").batch_size(4).augment(augment);
+    let train = || Augment::train(32).scale(0.25, 1.0).solarize(128.0, 0.2);
+    let state = loader(train()).host().unwrap().checkpoint();
+    let resumed = |loader: Loader| loader.resume(state.clone()).host();
+    let refused = |augment: Augment, words: &str| {
+        let e = resumed(loader(augment)).unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
+    };
+    refused(train().flip(0.2), "in step 4: the checkpoint has no more steps, this loader has flip(probability=0.2)");
+    refused(
+        Augment::train(32).scale(0.2, 1.0).solarize(128.0, 0.2),
+        "in step 2: the checkpoint has scale(low=0.25, high=1.0), this loader has scale(low=0.2, high=1.0)",
+    );
+    refused(
+        Augment::train(32).scale(0.25, 1.0).solarize(127.0, 0.2),
+        "the checkpoint has solarize(threshold=128.0, probability=0.2), this loader has solarize(threshold=127.0",
+    );
+    refused(train().from_epoch(9, Augment::eval(40, 32)), "this loader has from_epoch(epoch=9, augment=[{eval={");
+    let e = resumed(loader(train()).views(vec![train(), train()])).unwrap_err();
+    assert!(e.cause().contains("the checkpoint has 1 images, this loader has 2"), "{e}");
+    // The same pixels, written differently.
+    assert!(
+        resumed(loader(Augment::train(32).flip(0.5).scale(0.1, 0.2).scale(0.25, 1.0).solarize(128.0, 0.2))).is_ok()
+    );
+    assert!(loader(Augment::eval(40, 32)).resume(state.clone().any_augment()).host().is_ok());
 }
 
 #[test]

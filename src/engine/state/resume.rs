@@ -5,6 +5,7 @@ use crate::order::{Order, Schedule};
 use crate::recipe::Recipe;
 use crate::source::{Hash, Place, retried};
 use crate::trace::Counters;
+use crate::transform::{Augment, Step};
 
 /// The version of [`Checkpoint`] that this build writes and reads.
 const VERSION: u32 = 1;
@@ -31,8 +32,12 @@ const POSITIONS: u64 = 256;
 /// compared only inside an epoch, and the eight samples are samples of the source. Restore the
 /// state before the loader, so that the order returns what it returned when the epoch began.
 ///
+/// It also holds the steps of the augmentation of each image. A loader whose augmentation does
+/// something else is refused, unless [`any_augment`](Checkpoint::any_augment) allows it.
+///
 /// Three changes are not detected: new bytes under the same key, weights that differ very little,
-/// and options for steps after reading, such as [`augment`](crate::Loader::augment).
+/// and other options for steps after reading, such as a [`transform`](crate::Loader::transform) of
+/// your own, which is code, or [`normalize`](crate::Loader::normalize).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]
 pub struct Checkpoint {
@@ -49,6 +54,8 @@ pub struct Checkpoint {
     /// Whether the order may depend on state. The probes are then those of the source.
     stateful: bool,
     probes: Vec<Probe>,
+    /// The augmentations of all images, as JSON. `None` if they are not compared.
+    augment: Option<String>,
 }
 
 /// Sample at one position of epoch 0, or of the source.
@@ -76,6 +83,7 @@ impl Checkpoint {
             order: None,
             stateful: false,
             probes: Vec::new(),
+            augment: None,
         }
     }
 
@@ -109,7 +117,17 @@ impl Checkpoint {
             order,
             stateful,
             probes,
+            // Numbers and names always become JSON.
+            augment: serde_json::to_string(&recipe.augments().collect::<Vec<_>>()).ok(),
         }
+    }
+
+    /// Lets a loader with another augmentation continue.
+    /// [`Augment::from_epoch`](crate::Augment::from_epoch) plans a change from the beginning.
+    #[must_use]
+    pub fn any_augment(mut self) -> Self {
+        self.augment = None;
+        self
     }
 
     /// Position at which a loader of `recipe` and `schedule` continues, if the checkpoint fits it.
@@ -172,7 +190,32 @@ impl Checkpoint {
             };
             return Err(Error::config(format!("resume: the order of epoch {epoch} differs from the saved one{hint}")));
         }
+        self.check_augments(&recipe.augments().collect::<Vec<_>>())?;
         Ok(Place { epoch, batch: self.batch })
+    }
+
+    /// Refuses other augmentations than the saved ones, and names the first step that differs.
+    fn check_augments(&self, now: &[&Augment]) -> Result<()> {
+        const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
+        let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation {cause}; {HINT}")));
+        let Some(saved) = &self.augment else { return Ok(()) };
+        let saved: Vec<Augment> = match serde_json::from_str(saved) {
+            Ok(saved) => saved,
+            Err(e) => return refuse(format!("of the checkpoint cannot be read: {e}")),
+        };
+        if saved.len() != now.len() {
+            return refuse(format!(
+                "differs: the checkpoint has {} images, this loader has {}",
+                saved.len(),
+                now.len()
+            ));
+        }
+        let Some((saved, now)) = saved.iter().zip(now).find(|(saved, now)| saved != *now) else { return Ok(()) };
+        let (saved, now) = (saved.steps(), now.steps());
+        let same = saved.iter().zip(now).take_while(|(saved, now)| saved == now).count();
+        let shown = |steps: &[Step]| steps.get(same).map_or_else(|| "no more steps".to_owned(), Step::to_string);
+        let step = same + 1;
+        refuse(format!("differs in step {step}: the checkpoint has {}, this loader has {}", shown(saved), shown(now)))
     }
 }
 

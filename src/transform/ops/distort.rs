@@ -1,10 +1,13 @@
+use serde::{Deserialize, Serialize};
+
 use super::operation::{Operation, check_probability};
 use super::registry::Drawn;
-use super::tint::Tint;
+use super::tint::{Tint, permutation};
 use super::tone::Tone;
 use crate::decode::Size;
 use crate::error::Result;
 use crate::order::Rng;
+use crate::transform::Augment;
 use crate::transform::geometry::Interval;
 
 const BRIGHTNESS: Interval = [0.875, 1.125];
@@ -14,9 +17,20 @@ const HUE: Interval = [-0.05, 0.05];
 
 /// torchvision's `RandomPhotometricDistort` with its default ranges: each effect has its own
 /// decision.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Distort {
     pub(crate) probability: f64,
+}
+
+impl Augment {
+    /// Changes brightness, contrast, saturation, hue and the order of the channels, each with this
+    /// probability: torchvision's `RandomPhotometricDistort(p=probability)` with its default
+    /// ranges.
+    #[must_use]
+    pub fn photometric_distort(self, probability: f64) -> Self {
+        self.with(Distort { probability })
+    }
 }
 
 /// The values that were drawn for one sample.
@@ -80,13 +94,7 @@ impl Operation for Distort {
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
         let (saturation, hue) = (factor(SATURATION), factor(HUE));
         let contrast_first = rng.chance(0.5);
-        let channels = rng.chance(self.probability).then(|| {
-            let mut channels = [0, 1, 2];
-            for last in (1..3).rev() {
-                channels.swap(last, rng.below(last as u64 + 1) as usize);
-            }
-            channels
-        });
+        let channels = rng.chance(self.probability).then(|| permutation(rng));
         Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(to);
     }
 }

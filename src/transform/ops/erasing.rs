@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 use super::erase::Erase;
 use super::noise::Noise;
 use super::operation::{Operation, check_probability};
@@ -5,6 +7,7 @@ use super::registry::Drawn;
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
+use crate::transform::Augment;
 use crate::transform::geometry::Interval;
 use crate::transform::mix::normal;
 
@@ -14,7 +17,8 @@ use crate::transform::mix::normal;
 /// A rectangle is filled with probability `p`. Its area is uniform in `scale` (0.02 to 0.33) times
 /// the image's area, and its height / width is log-uniform in `ratio` (0.3 to 3.3). It is drawn up
 /// to ten times, until it is smaller than the image. If all ten tries fail, nothing is filled.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default = "RandomErasing::never", deny_unknown_fields)]
 pub struct RandomErasing {
     probability: f64,
     scale: Interval,
@@ -24,14 +28,28 @@ pub struct RandomErasing {
 }
 
 /// What a rectangle is filled with, with a standard deviation around `value`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Fill {
     Value,
     Colour(f32),
     Noise(f32),
 }
 
+impl Augment {
+    /// Fills a random rectangle of the image after normalisation; off by default. A second call
+    /// replaces the first.
+    #[must_use]
+    pub fn erase(self, erasing: RandomErasing) -> Self {
+        self.with(erasing)
+    }
+}
+
 impl RandomErasing {
+    fn never() -> Self {
+        Self::new(0.0)
+    }
+
     /// Erases with probability `probability` and fills with 0, the mean colour after normalisation.
     pub fn new(probability: f64) -> Self {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
@@ -133,7 +151,7 @@ impl Operation for RandomErasing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry::OnValues;
+    use super::super::OnValues;
     use super::*;
 
     fn drawn(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {

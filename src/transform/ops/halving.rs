@@ -7,7 +7,7 @@ use crate::decode::Size;
 use crate::error::Result;
 use crate::order::Rng;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Halve;
 
 impl Operation for Halve {

@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 use super::operation::{Operation, check_probability};
 use super::registry::Drawn;
 use super::tint::Tint;
@@ -5,6 +7,7 @@ use super::tone::Tone;
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
+use crate::transform::Augment;
 use crate::transform::geometry::Interval;
 
 /// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Brightness, contrast,
@@ -14,18 +17,27 @@ use crate::transform::geometry::Interval;
 /// The jitter follows the resize, so its cost does not depend on the picture's size. Each effect
 /// rounds as torchvision does. Results may differ from torchvision by one level, because its sums
 /// of 32-bit floats may round differently.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
+    brightness: Option<f64>,
+    contrast: Option<f64>,
+    saturation: Option<f64>,
+    hue: Option<f64>,
     probability: f64,
-    brightness: Option<Interval>,
-    contrast: Option<Interval>,
-    saturation: Option<Interval>,
-    hue: Option<Interval>,
+}
+
+impl Augment {
+    /// Jitters the colours after the resize; off by default. A second call adds a second jitter.
+    #[must_use]
+    pub fn jitter(self, jitter: ColorJitter) -> Self {
+        self.with(jitter)
+    }
 }
 
 impl Default for ColorJitter {
     fn default() -> Self {
-        ColorJitter { probability: 1.0, brightness: None, contrast: None, saturation: None, hue: None }
+        ColorJitter { brightness: None, contrast: None, saturation: None, hue: None, probability: 1.0 }
     }
 }
 
@@ -45,7 +57,7 @@ impl ColorJitter {
     /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives black, 1 the image.
     #[must_use]
     pub fn brightness(mut self, amount: f64) -> Self {
-        self.brightness = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
+        self.brightness = Some(amount);
         self
     }
 
@@ -53,14 +65,14 @@ impl ColorJitter {
     /// grey, 1 the image.
     #[must_use]
     pub fn contrast(mut self, amount: f64) -> Self {
-        self.contrast = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
+        self.contrast = Some(amount);
         self
     }
 
     /// Draws a factor uniform in `max(0, 1 - amount)` to `1 + amount`: 0 gives greys, 1 the image.
     #[must_use]
     pub fn saturation(mut self, amount: f64) -> Self {
-        self.saturation = Some([(1.0 - amount).max(0.0), 1.0 + amount]);
+        self.saturation = Some(amount);
         self
     }
 
@@ -68,8 +80,17 @@ impl ColorJitter {
     /// circle, 0.5. This effect is the slowest of the four.
     #[must_use]
     pub fn hue(mut self, amount: f64) -> Self {
-        self.hue = Some([-amount, amount]);
+        self.hue = Some(amount);
         self
+    }
+}
+
+impl ColorJitter {
+    /// The intervals of the factors of brightness, contrast, saturation and hue.
+    fn intervals(&self) -> [Option<Interval>; 4] {
+        let factor = |amount: Option<f64>| amount.map(|amount| [(1.0 - amount).max(0.0), 1.0 + amount]);
+        let hue = self.hue.map(|amount| [-amount, amount]);
+        [factor(self.brightness), factor(self.contrast), factor(self.saturation), hue]
     }
 }
 
@@ -79,13 +100,8 @@ impl Operation for ColorJitter {
     }
 
     fn check(&self) -> Result<()> {
-        let effects = [
-            ("brightness", self.brightness, f64::MAX),
-            ("contrast", self.contrast, f64::MAX),
-            ("saturation", self.saturation, f64::MAX),
-            ("hue", self.hue, 0.5),
-        ];
-        for (name, interval, limit) in effects {
+        let effects = [("brightness", f64::MAX), ("contrast", f64::MAX), ("saturation", f64::MAX), ("hue", 0.5)];
+        for ((name, limit), interval) in effects.into_iter().zip(self.intervals()) {
             if let Some([low, high]) = interval
                 && !(low <= high && high <= limit)
             {
@@ -100,7 +116,7 @@ impl Operation for ColorJitter {
     }
 
     fn most(&self) -> usize {
-        [self.brightness, self.contrast, self.saturation, self.hue].iter().flatten().count()
+        self.intervals().iter().flatten().count()
     }
 
     /// Draws one number for the decision if the probability is not 1, then three numbers for the
@@ -113,8 +129,7 @@ impl Operation for ColorJitter {
         for last in (1..4).rev() {
             order.swap(last, rng.below(last as u64 + 1) as usize);
         }
-        let factors = [self.brightness, self.contrast, self.saturation, self.hue]
-            .map(|interval| interval.map(|[low, high]| rng.range(low, high)));
+        let factors = self.intervals().map(|interval| interval.map(|[low, high]| rng.range(low, high)));
         for effect in order {
             let Some(factor) = factors[effect] else { continue };
             match effect {
@@ -129,8 +144,8 @@ impl Operation for ColorJitter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OnPixels;
     use super::super::effect::Scratch;
-    use super::super::registry::OnPixels;
     use super::*;
     use crate::transform::ImageMut;
 

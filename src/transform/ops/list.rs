@@ -1,20 +1,18 @@
-//! The list of operations. All other code uses them through this list, without their names.
+//! The list of operations. All other code uses them through this list, without their names. Its
+//! rows are in the [module](super).
 
-#[cfg(test)]
-use super::halving;
-use super::operation::Operation;
+use super::Op;
 use super::registry::{Drawn, EFFECTS_ON_PIXELS};
-use super::{distort, erasing, jitter, policy, sometimes};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
 
 macro_rules! operations {
-    ($($(#[$oon:meta])* $omod:ident::$op:ident),+ $(,)?) => {
+    ($($(#[$oon:meta])* $name:literal $omod:ident::$op:ident),+ $(,)?) => {
         /// An operation with its options.
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         pub(crate) enum Op {
-            $($(#[$oon])* $op($omod::$op),)+
+            $($(#[$oon])* #[serde(rename = $name)] $op($omod::$op),)+
         }
 
         $($(#[$oon])* impl From<$omod::$op> for Op {
@@ -24,6 +22,9 @@ macro_rules! operations {
         })+
 
         impl Op {
+            /// Names of the operations.
+            pub(crate) const NAMES: &[&str] = &[$($(#[$oon])* $name,)+];
+
             /// Whether the operation changes values, not pixels.
             pub(crate) fn is_on_values(&self) -> bool {
                 match self {
@@ -54,7 +55,7 @@ macro_rules! operations {
             }
 
             /// Maximum number of effects, like [`Operation::most`].
-            fn most(&self) -> usize {
+            pub(super) fn most(&self) -> usize {
                 match self {
                     $($(#[$oon])* Op::$op(op) => op.most(),)+
                 }
@@ -67,7 +68,7 @@ macro_rules! operations {
                 }
             }
 
-            fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
+            pub(super) fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
                 match self {
                     $($(#[$oon])* Op::$op(op) => op.draw(output, rng, to),)+
                 }
@@ -76,14 +77,7 @@ macro_rules! operations {
     };
 }
 
-operations! {
-        jitter::ColorJitter,
-        distort::Distort,
-        erasing::RandomErasing,
-        sometimes::Sometimes,
-        policy::Policy,
-        #[cfg(test)] halving::Halve,
-}
+pub(super) use operations;
 
 impl Drawn {
     /// Draws the effects of a sample whose image has size `output`.

@@ -1,14 +1,13 @@
-//! The list of effects. All other code uses them through this list, without their names.
+//! The list of effects. All other code uses them through this list, without their names. Its rows
+//! are in the [module](super).
 
 use std::cell::RefCell;
 
 use arrayvec::ArrayVec;
 
-use super::effect::{PixelEffect, Scratch, ValueEffect};
-#[cfg(test)]
-use super::halve;
+use super::effect::Scratch;
 use super::warp::Warp;
-use super::{blend, blur, erase, noise, sharpen, tint, tone, warp};
+use super::{OnPixels, OnValues, erase};
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
@@ -17,15 +16,15 @@ pub(crate) const EFFECTS_ON_PIXELS: usize = 16;
 /// Maximum number of effects on values of a sample.
 pub(crate) const EFFECTS_ON_VALUES: usize = 3;
 /// Words of an effect's record.
-const WORDS: usize = 11;
+pub(super) const WORDS: usize = 11;
 
 record! {
     /// An effect of any operation.
     pub(crate) struct Effect align 16 {
         /// The record of the effect.
-        words: [u32; WORDS],
+        pub(super) words: [u32; WORDS],
         /// Number of the operation among those that run in the same place, from 1 on.
-        code: u32,
+        pub(super) code: u32,
     }
 }
 
@@ -33,7 +32,7 @@ impl Effect {
     /// No effect.
     pub(crate) const NONE: Effect = Effect { words: [0; WORDS], code: 0 };
 
-    fn new(code: u32, record: &impl Record) -> Self {
+    pub(super) fn new(code: u32, record: &impl Record) -> Self {
         let mut effect = Effect { code, ..Effect::NONE };
         record.put(&mut effect.words);
         effect
@@ -114,7 +113,7 @@ macro_rules! effects {
             }
 
             /// The new value of a pixel of the area.
-            fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
+            pub(super) fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
                 match self {
                     $(OnValues::$veffect(effect) => effect.value(x, y, old),)+
                 }
@@ -179,21 +178,7 @@ macro_rules! effects {
     };
 }
 
-effects! {
-    pixels {
-        tone::Tone,
-        tint::Tint,
-        sharpen::Sharpen,
-        blur::Blur,
-        warp::Warp,
-        blend::Blend,
-        #[cfg(test)] halve::Halved,
-    }
-    values {
-        erase::Erase,
-        noise::Noise,
-    }
-}
+pub(super) use effects;
 
 /// The effects that were drawn for one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -1,6 +1,8 @@
 use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
 use super::effect::{PixelEffect, Scratch};
+use super::operation::sometimes;
 use super::wide::{below, level, wide};
+use crate::order::Rng;
 use crate::transform::{ImageMut, record};
 
 record! {
@@ -49,6 +51,30 @@ impl Tint {
     pub(super) fn permuted([r, g, b]: [u32; 3]) -> Self {
         Tint { kind: Self::PERMUTED, by: [0.0; 2], channels: r | g << 2 | b << 4 }
     }
+}
+
+/// A random order of the channels. Draws two numbers.
+pub(super) fn permutation(rng: &mut Rng) -> [u32; 3] {
+    let mut channels = [0, 1, 2];
+    for last in (1..3).rev() {
+        channels.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+    channels
+}
+
+sometimes! {
+    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
+    grayscale: Greyscale {},
+    |_| None,
+    |_, _| Tint::greyscale(),
+}
+
+sometimes! {
+    /// Exchanges the colour channels at random with this probability: torchvision's
+    /// `RandomChannelPermutation`.
+    permute_channels: PermuteChannels {},
+    |_| None,
+    |_, rng| Tint::permuted(permutation(rng)),
 }
 
 impl PixelEffect for Tint {

@@ -20,7 +20,7 @@ record! {
 }
 
 /// How a geometric operation reads positions between pixels, and outside the image.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sampling {
     pub(crate) bilinear: bool,
     /// The colour of positions outside the image. `None` is black, and torchvision's `fill=None`.

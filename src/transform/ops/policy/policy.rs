@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 use super::kind::Chosen;
 use super::space::{self, Space};
 use super::tables::{self, Table};
@@ -5,15 +7,18 @@ use super::timm::{self, Recipe};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
+use crate::transform::Augment;
 use crate::transform::mix::dirichlet;
+use crate::transform::ops::affine::Interpolation;
 use crate::transform::ops::blend::Blend;
 use crate::transform::ops::operation::Operation;
 use crate::transform::ops::registry::{Drawn, EFFECTS_ON_PIXELS};
-use crate::transform::ops::sometimes::Interpolation;
+
 use crate::transform::ops::warp::Sampling;
 
 /// A published policy of AutoAugment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum AutoAugment {
     /// The policy for ImageNet.
@@ -48,23 +53,85 @@ impl AutoAugment {
 /// let augment = Augment::train(224).policy(policy);
 /// # augment.check().unwrap();
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Policy {
     form: Form,
     /// Number of magnitudes.
     bins: u32,
     sampling: Sampling,
     /// A setter that the policy does not have.
+    #[serde(skip)]
     misuse: Option<&'static str>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Form {
     Rand { effects: u32, magnitude: u32 },
     Trivial,
     Auto(AutoAugment),
     Mix { severity: u32, chains: u32, depth: Option<u32>, alpha: f64, all: bool },
-    Timm { text: String, recipe: std::result::Result<Recipe, String> },
+    Timm(Timm),
+}
+
+/// A policy in timm's grammar, which is written as its text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+struct Timm {
+    text: String,
+    recipe: std::result::Result<Recipe, String>,
+}
+
+impl From<String> for Timm {
+    fn from(text: String) -> Self {
+        Timm { recipe: Recipe::parse(&text), text }
+    }
+}
+
+impl From<Timm> for String {
+    fn from(timm: Timm) -> Self {
+        timm.text
+    }
+}
+
+impl Augment {
+    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default.
+    /// Several policies run one after the other.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.with(policy)
+    }
+
+    /// torchvision's `RandAugment`: [`Policy::rand_augment`].
+    #[must_use]
+    pub fn rand_augment(self, effects: u32, magnitude: u32) -> Self {
+        self.with(Policy::rand_augment(effects, magnitude))
+    }
+
+    /// torchvision's `TrivialAugmentWide`: [`Policy::trivial_augment_wide`].
+    #[must_use]
+    pub fn trivial_augment_wide(self) -> Self {
+        self.with(Policy::trivial_augment_wide())
+    }
+
+    /// torchvision's `AutoAugment`: [`Policy::auto_augment`].
+    #[must_use]
+    pub fn auto_augment(self, policy: AutoAugment) -> Self {
+        self.with(Policy::auto_augment(policy))
+    }
+
+    /// torchvision's `AugMix`: [`Policy::aug_mix`].
+    #[must_use]
+    pub fn aug_mix(self) -> Self {
+        self.with(Policy::aug_mix())
+    }
+
+    /// A policy in timm's grammar, such as `rand-m9-mstd0.5-inc1`: [`Policy::timm`].
+    #[must_use]
+    pub fn timm(self, policy: &str) -> Self {
+        self.with(Policy::timm(policy))
+    }
 }
 
 impl Policy {
@@ -111,8 +178,7 @@ impl Policy {
     /// border with the fill colour; and the blur is a Gaussian, of which Pillow's is an
     /// approximation. The fill colour is ImageNet's mean, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
-        let form = Form::Timm { text: text.to_owned(), recipe: Recipe::parse(text) };
-        Self::new(form, 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
+        Self::new(Form::Timm(text.to_owned().into()), 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
     }
 
     /// Number of magnitudes of [`rand_augment`](Policy::rand_augment) and
@@ -184,7 +250,7 @@ impl Policy {
                     }
                 }
             }
-            Form::Timm { recipe, .. } => {
+            Form::Timm(Timm { recipe, .. }) => {
                 if let Ok(recipe) = recipe {
                     recipe.choose(rng, to);
                 }
@@ -219,7 +285,7 @@ impl Operation for Policy {
 
     fn without_device_code(&self) -> Option<&'static str> {
         match self.form {
-            Form::Mix { .. } | Form::Timm { recipe: Ok(Recipe { mix: Some(_), .. }), .. } => Some("AugMix"),
+            Form::Mix { .. } | Form::Timm(Timm { recipe: Ok(Recipe { mix: Some(_), .. }), .. }) => Some("AugMix"),
             _ => None,
         }
     }
@@ -259,7 +325,7 @@ impl Operation for Policy {
                 }
                 refuse(format!("aug_mix: alpha of {alpha}: needs a positive number"))
             }
-            Form::Timm { text, recipe } => match recipe {
+            Form::Timm(Timm { text, recipe }) => match recipe {
                 Ok(_) => Ok(()),
                 Err(cause) => refuse(format!("timm({text:?}): {cause}")),
             },
@@ -274,9 +340,9 @@ impl Operation for Policy {
             Form::Trivial => 1,
             Form::Auto(_) => 2,
             Form::Mix { chains, depth, .. } => mixed(*chains, *depth),
-            Form::Timm { recipe: Ok(Recipe { mix: Some((chains, depth, _)), .. }), .. } => mixed(*chains, *depth),
-            Form::Timm { recipe: Ok(recipe), .. } => recipe.most(),
-            Form::Timm { .. } => 0,
+            Form::Timm(Timm { recipe: Ok(Recipe { mix: Some((chains, depth, _)), .. }), .. }) => mixed(*chains, *depth),
+            Form::Timm(Timm { recipe: Ok(recipe), .. }) => recipe.most(),
+            Form::Timm(Timm { .. }) => 0,
         }
     }
 
@@ -294,14 +360,16 @@ impl Operation for Policy {
                     }
                 });
             }
-            Form::Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. } => {
+            Form::Timm(Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. }) => {
                 self.mix(*chains, *alpha, to, rng, |rng, to| {
                     for _ in 0..depth_of(*depth, rng) {
                         recipe.one(rng, &mut |kind, by| timm::push(kind, by, output, sampling, to));
                     }
                 });
             }
-            Form::Timm { .. } => self.choose(output, rng, &mut |kind, by| timm::push(kind, by, output, sampling, to)),
+            Form::Timm(Timm { .. }) => {
+                self.choose(output, rng, &mut |kind, by| timm::push(kind, by, output, sampling, to))
+            }
             _ => self.choose(output, rng, &mut |kind, by| space::push(kind, by, output, sampling, to)),
         }
     }

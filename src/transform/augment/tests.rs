@@ -1,0 +1,255 @@
+use super::*;
+use crate::decode::Rect;
+use crate::transform::ops::Op;
+use crate::transform::{ColorJitter, Policy, RandomAffine, RandomErasing};
+
+fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
+    augment.check().unwrap();
+    augment.plan(Size::new(size.0, size.1), &mut Rng::new(0, 0, 0)).unwrap()
+}
+
+#[test]
+fn evaluation_takes_the_window_of_the_resized_picture() {
+    let plan = plan(&Augment::eval(256, 224), (500, 375));
+    let s = 375.0 / 256.0;
+    assert_eq!(plan.window.y, 16.0 * s);
+    assert_eq!(plan.window.height, 224.0 * s);
+    assert_eq!(plan.window.x, 58.0 * 500.0 / 341.0);
+    assert!(plan.region.fits(Size::new(500, 375)));
+    assert!(plan.region.width < 500 && plan.region.height < 375, "only what the filter reads: {:?}", plan.region);
+}
+
+#[test]
+fn a_crop_larger_than_the_picture_names_both_sizes() {
+    let e = Augment::center_crop(224).plan(Size::new(300, 200), &mut Rng::new(0, 0, 0)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Transform);
+    assert_eq!(e.cause(), "a centre crop of 224x224 is larger than the picture of 300x200");
+}
+
+#[test]
+fn another_size_than_exact_is_an_error() {
+    assert_eq!(plan(&Augment::pass_through(32, 16), (32, 16)).region, Rect::new(0, 0, 32, 16));
+    let e = Augment::pass_through(32, 16).plan(Size::new(16, 32), &mut Rng::new(0, 0, 0)).unwrap_err();
+    assert_eq!(e.cause(), "the picture is 16x32, but Augment::pass_through says 32x16");
+}
+
+#[test]
+fn a_picture_keeps_its_size_or_is_refused_or_shrunk() {
+    let own = || Augment::own_size(40, 30);
+    let part = |augment: &Augment, size| {
+        let plan = plan(augment, size);
+        (plan.crop, plan.shown(), plan.output)
+    };
+    let all = |width, height| Rect::new(0, 0, width, height);
+    let output = Size::new(40, 30);
+    for size in [(40, 30), (7, 30), (40, 1), (12, 9)] {
+        let unchanged = (all(size.0, size.1), all(size.0, size.1), output);
+        assert_eq!(part(&own(), size), unchanged);
+        assert_eq!(part(&own().shrink_larger(), size), unchanged);
+        assert_eq!(part(&own().flip(1.0).vertical_flip(1.0), size), unchanged);
+    }
+    let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
+    assert_eq!(
+        e.cause(),
+        "the picture is 41x9, and Augment::own_size has room for 40x30: make room, or add Augment::shrink_larger"
+    );
+    assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
+    assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let refused = |augment: Augment, word: &str| {
+        let e = augment.check().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(word), "{e}");
+    };
+    refused(Augment::train(0), "0x0");
+    refused(Augment::train(224).scale(0.5, 0.1), "scale of 0.5 to 0.1");
+    refused(Augment::train(224).scale(0.0, 1.0), "scale");
+    refused(Augment::train(224).ratio(2.0, f64::NAN), "ratio");
+    refused(Augment::train(224).flip(1.5), "flip of 1.5");
+    refused(Augment::eval(200, 224), "shorter side of 200");
+    refused(Augment::eval(256, 224).ratio(1.0, 1.0), "ratio needs the random crop");
+    refused(Augment::train(224).fill([114; 3]), "fill needs letterbox, scale_jitter, random_crop");
+    refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
+    refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
+    refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) for crops of 32x32");
+    refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
+    refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
+    refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
+    refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
+    refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
+    refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
+    refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out of 1.5: a probability");
+    refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out of 0.5 to 4: needs 1 <= low");
+    refused(Augment::train(32).photometric_distort(2.0), "photometric_distort: 2 is not a probability");
+    refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
+    refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
+    refused(Augment::shortest_size(&[], 640), "sides of []");
+    refused(Augment::shortest_size(&[480, 700], 640), "sides of [480, 700]: needs 1 to 640");
+    refused(Augment::shortest_size(&[480], 640).output(640, 639), "output of 640x640, not 640x639");
+    refused(
+        Augment::preset("classification-v3", 224),
+        "no preset \"classification-v3\"; the presets are classification,",
+    );
+    refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation of NaN");
+    Augment::train(224).output(320, 160).check().unwrap();
+}
+
+#[test]
+fn a_later_epoch_has_its_own_augmentation() {
+    let mixed = Augment::train(32).mix(Mix::mixup(0.2));
+    let weak = Augment::train(32).rand_augment(1, 3);
+    let plain = Augment::resize(32, 32);
+    let augment = mixed.clone().from_epoch(3, weak.clone()).from_epoch(7, plain.clone());
+    augment.check().unwrap();
+    for epoch in 0..10 {
+        let expected = if epoch < 3 {
+            &augment
+        } else if epoch < 7 {
+            &weak
+        } else {
+            &plain
+        };
+        assert_eq!(augment.at_epoch(epoch), expected);
+        assert_eq!(augment.mixing(5, epoch, 2), mixed.mixing(5, epoch, 2).filter(|_| epoch < 3));
+    }
+    assert!(augment.mixes() && augment.changes_pixels() && augment.effects_memory() == weak.effects_memory());
+    let refused = |augment: Augment, words: &str| {
+        let e = augment.check().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
+    };
+    refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
+    refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
+    refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: an output of 0x0");
+    refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that changes itself");
+    refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
+}
+
+#[test]
+fn a_mirrored_picture_stays_in_the_upper_left_corner() {
+    for augment in
+        [Augment::random_resize(40, 10, 20), Augment::shortest_size(&[10, 20], 40), Augment::own_size(60, 40)]
+    {
+        let augment = augment.flip(0.5).vertical_flip(0.5);
+        for sample in 0..60 {
+            let plan = augment.plan(Size::new(50, 30), &mut Rng::new(1, 0, sample)).unwrap();
+            assert!(plan.shown().size() != plan.output && (plan.shown().x, plan.shown().y) == (0, 0), "{plan:?}");
+            assert_eq!(plan.target.fits(plan.output), plan.column(0).is_some() && plan.row(0).is_some());
+        }
+    }
+}
+
+#[test]
+fn each_call_adds_its_effects_after_those_before() {
+    let jitter = |by: f64| ColorJitter::new().brightness(by);
+    let codes = |augment: Augment| -> Vec<_> {
+        plan(&augment, (24, 24)).drawn.pixels.iter().map(std::mem::discriminant).collect()
+    };
+    let train = || Augment::train(24);
+    let (tone, blur) = (codes(train().jitter(jitter(0.1)))[0], codes(train().blur(3, (1.0, 1.0), 1.0))[0]);
+    assert_eq!(codes(train().jitter(jitter(0.1)).blur(3, (1.0, 1.0), 1.0).jitter(jitter(0.2))), [tone, blur, tone]);
+    let ops = |augment: Augment| augment.settings.ops.len();
+    assert_eq!(ops(train().rand_augment(2, 9).aug_mix()), 2);
+    assert_eq!(ops(train().simclr().jitter(jitter(0.1))), 4);
+    let last = train().jitter(jitter(0.1)).blur(3, (0.1, 2.0), 1.0).three_augment().settings.ops.pop();
+    assert_eq!(last, train().three_augment().settings.ops.pop());
+    // A sample has one rectangle at most.
+    let erasing = |p| RandomErasing::new(p);
+    assert_eq!(train().erase(erasing(0.1)).erase(erasing(0.5)), train().erase(erasing(0.5)));
+}
+
+#[test]
+fn annotations_follow_no_chain_of_aug_mix() {
+    let affine = || RandomAffine::new().rotate(-60.0, 60.0);
+    let (plain, mut moved) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
+    for policy in [Policy::aug_mix(), Policy::timm("augmix-m5-w3-d2")] {
+        for sample in 0..20 {
+            let mut rng = Rng::new(1, 0, sample);
+            let mixed = Augment::resize(40, 30).policy(policy.clone());
+            let plan = mixed.plan(Size::new(80, 60), &mut rng).unwrap();
+            moved += plan.drawn.pixels.iter().filter(|e| matches!(e, crate::transform::ops::OnPixels::Warp(_))).count();
+            assert!(!plan.is_warped() && plan.point(20.0, 10.0) == (10.0, 5.0) && plan.pixel(3, 2) == Some((6, 4)));
+            assert_eq!(plan.clip_box([8.0, 4.0, 20.0, 30.0]).unwrap().corners, [4.0, 2.0, 10.0, 15.0]);
+        }
+        let both = plan(&Augment::resize(40, 30).affine(affine()).policy(policy), (80, 60));
+        assert!(both.is_warped() && both.point(20.0, 10.0) == plain.point(20.0, 10.0));
+    }
+    assert!(moved > 20, "{moved}");
+}
+
+#[test]
+fn flips_come_with_their_probability() {
+    let augment = Augment::train(8).flip(0.25).vertical_flip(0.5);
+    let plans = (0..4000).map(|i| augment.plan(Size::new(64, 48), &mut Rng::new(7, 0, i)).unwrap());
+    let (flips, verticals) = plans.fold((0, 0), |(a, b), p| (a + u32::from(p.flip), b + u32::from(p.vertical_flip)));
+    assert!((900..1100).contains(&flips), "{flips} of 4000 at 0.25");
+    assert!((1880..2120).contains(&verticals), "{verticals} of 4000 at 0.5");
+}
+
+/// Each function of [`Augment`], as Python calls it: the arguments in their order.
+const CALLS: &str = r#"
+    {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
+    {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
+    {"letterbox": [[24, 32]]} {"scale_jitter": [32, 0.1, 2]} {"iou_crop": [[24, 32]]} {"train": [32]}
+    {"preset": ["classification-v2", 32]}
+    {"output": [[24, 40]]} {"scale": [0.2, 0.9]} {"ratio": [0.5, 2]} {"flip": [0.25]} {"vertical_flip": [0.25]}
+    {"shrink_larger": []} {"zoom_out": [0.5, 1, 4]} {"fill": [1, 2, 3]} {"padding": [4]} {"border": ["reflect"]}
+    {"pad_if_needed": []} {"interpolation": ["bicubic"]} {"antialias": [false]} {"from_epoch": [3, [{"train": [32]}]]}
+    {"mix": {"cutmix": 1, "probability": 0.5}} {"mosaic": [0.5, [0.5, 1.5], 0.1]} {"copy_paste": [0.5, 3]}
+    {"jitter": {"brightness": 0.4, "hue": 0.1}} {"photometric_distort": [0.5]}
+    {"erase": {"probability": 0.2, "value": [0.1, 0, 0], "fill": {"noise": 0.7}}} {"rotate": [30]}
+    {"affine": [[-10, 10], null, [0.5, 1.5], null, [-5, 5], "bilinear", [1, 2, 3]]} {"perspective": [0.5, 0.4]}
+    {"grayscale": [0.1]} {"invert": [0.1]} {"posterize": [3, 0.1]} {"solarize": [128.5, 0.1]} {"equalize": [0.1]}
+    {"autocontrast": [0.1]} {"sharpness": [2, 0.1]} {"permute_channels": [0.1]} {"blur": [5, [0.1, 2], 0.5]}
+    {"rand_augment": [2, 9, 31, "bilinear", [1, 2, 3]]} {"trivial_augment_wide": [31, "nearest", null]}
+    {"auto_augment": ["cifar10", "nearest", null]} {"aug_mix": [3, 2, null, "bilinear", null]}
+    {"timm": ["rand-m9-mstd0.5", "bilinear", [9, 9, 9]]} {"three_augment": []} {"simclr": []} {"dino": [0.1, 0.2]}
+"#;
+
+#[test]
+fn an_augmentation_is_its_steps_as_data() {
+    let calls = serde_json::Deserializer::from_str(CALLS).into_iter::<serde_json::Value>().map(Result::unwrap);
+    let begins =
+        ["train", "eval", "center_crop", "random_", "shortest", "resize", "pass", "own", "letter", "scale_j", "iou"];
+    let mut seen = 0;
+    for call in calls {
+        let text = call.to_string();
+        let begun = text.contains("preset") || begins.iter().any(|name| text.starts_with(&format!("{{\"{name}")));
+        let base = if text.contains("zoom_out") { "iou_crop" } else { "letterbox" };
+        let list = if begun { format!("[{text}]") } else { format!("[{{\"{base}\": [[32, 32]]}}, {text}]") };
+        let made: Augment = serde_json::from_str(&list).unwrap_or_else(|e| panic!("{list}: {e}"));
+        let written = serde_json::to_string(&made).unwrap();
+        let again: Augment = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{written}: {e}"));
+        assert!(again == made && again.steps() == made.steps(), "{list} {written}");
+        assert_eq!(again.to_string(), made.to_string());
+        assert!(begun || made != Augment::letterbox(32, 32), "{list} does nothing");
+        seen += 1;
+    }
+    // With a name here for each of them, a new operation has a call above.
+    let missing = Op::NAMES.iter().filter(|name| !CALLS.contains(&format!("\"{name}\":")) && **name != "halve");
+    assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies have calls of their own");
+    assert_eq!(seen, 53);
+}
+
+#[test]
+fn a_step_prints_as_a_call_and_a_wrong_one_is_named() {
+    let augment = Augment::train(32).output(40, 30).blur(5, (0.1, 2.0), 0.5).timm("rand-m9");
+    assert_eq!(
+        augment.to_string(),
+        "Augment.train(side=32).output(size={height=30, width=40}).blur(kernel=5, sigma=[0.1,2.0], probability=0.5)\
+         .policy(form={timm=\"rand-m9\"}, bins=10, sampling={bilinear=true, fill=[124,116,104]})"
+    );
+    let refused = |json: &str, words: &str| {
+        let e = serde_json::from_str::<Augment>(json).unwrap_err().to_string();
+        assert!(e.contains(words), "{json}: {e}");
+    };
+    refused("[]", "no steps; begin with one such as train");
+    refused(r#"[{"flip": [0.5]}]"#, "flip(probability=0.5) needs a beginning");
+    refused(r#"[{"train": [32]}, {"eval": [40, 32]}]"#, "eval(shorter=40, side=32) begins an augmentation");
+    refused(r#"[{"train": [32]}, {"flop": [0.5]}]"#, "unknown variant `flop`");
+    refused(r#"[{"train": [32]}, {"flip": ["x"]}]"#, "invalid type: string \"x\", expected f64");
+    refused(r#"[{"train": [32]}, {"flip": {"p": 0.5}}]"#, "unknown field `p`, expected `probability`");
+    refused(r#"[{"train": [32]}, {"solarize": {"p": 0.5}}]"#, "unknown field `p`, expected `threshold`");
+    refused(r#"[{"train": [32]}, {"interpolation": ["area"]}]"#, "unknown variant `area`, expected one of `bilinear`");
+}

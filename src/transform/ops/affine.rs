@@ -1,0 +1,244 @@
+use serde::{Deserialize, Serialize};
+
+use super::operation::{Operation, check_probability};
+use super::registry::Drawn;
+use super::warp::{Affine, Sampling, Warp};
+use crate::decode::Size;
+use crate::error::{Error, Result};
+use crate::order::Rng;
+use crate::transform::Augment;
+use crate::transform::geometry::Interval;
+
+/// How [`RandomAffine`] and others read positions between pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interpolation {
+    /// The nearest pixel.
+    #[default]
+    Nearest,
+    /// Weighted sum of the four pixels around the position.
+    Bilinear,
+}
+
+/// Random rotation, translation, scale and shear about the image's middle: torchvision's
+/// `RandomAffine` and `RandomRotation` (transforms v2). The image keeps its size. Parts that are
+/// not set do not change it.
+///
+/// Masks, boxes, points and maps of the sample follow.
+///
+/// ```
+/// use warpfeed::Augment;
+/// use warpfeed::transform::{Interpolation, RandomAffine};
+///
+/// let affine = RandomAffine::new().rotate(-15.0, 15.0).shear_x(-10.0, 10.0).interpolation(Interpolation::Bilinear);
+/// let augment = Augment::train(224).affine(affine);
+/// # augment.check().unwrap();
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomAffine {
+    rotate: Option<Interval>,
+    translate: Option<[f64; 2]>,
+    scale: Option<Interval>,
+    shear_x: Option<Interval>,
+    shear_y: Option<Interval>,
+    interpolation: Interpolation,
+    fill: [u8; 3],
+}
+
+impl Augment {
+    /// Rotates, moves, scales and shears: torchvision's `RandomAffine`.
+    #[must_use]
+    pub fn affine(self, affine: RandomAffine) -> Self {
+        self.with(affine)
+    }
+
+    /// Rotates by an angle uniform in `-degrees` to `degrees`, to the nearest pixel, with black
+    /// corners: torchvision's `RandomRotation(degrees)`. [`affine`](Augment::affine) has more
+    /// options.
+    #[must_use]
+    pub fn rotate(self, degrees: f64) -> Self {
+        self.affine(RandomAffine::new().rotate(-degrees, degrees))
+    }
+
+    /// Moves the corners inwards at random, up to `scale` times half of the sides, with bilinear
+    /// interpolation: torchvision's `RandomPerspective(scale, probability)`.
+    #[must_use]
+    pub fn perspective(self, scale: f64, probability: f64) -> Self {
+        self.with(Perspective { scale, probability })
+    }
+}
+
+impl Default for RandomAffine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RandomAffine {
+    /// Changes nothing yet.
+    pub fn new() -> Self {
+        let interpolation = Interpolation::Nearest;
+        RandomAffine {
+            rotate: None,
+            translate: None,
+            scale: None,
+            shear_x: None,
+            shear_y: None,
+            interpolation,
+            fill: [0; 3],
+        }
+    }
+
+    /// Rotates by an angle uniform in `low` to `high`, in degrees, clockwise.
+    #[must_use]
+    pub fn rotate(mut self, low: f64, high: f64) -> Self {
+        self.rotate = Some([low, high]);
+        self
+    }
+
+    /// Moves by a whole number of pixels, up to these shares of the width and the height.
+    #[must_use]
+    pub fn translate(mut self, across: f64, down: f64) -> Self {
+        self.translate = Some([across, down]);
+        self
+    }
+
+    /// Scales by a factor uniform in `low` to `high`.
+    #[must_use]
+    pub fn scale(mut self, low: f64, high: f64) -> Self {
+        self.scale = Some([low, high]);
+        self
+    }
+
+    /// Shears along the rows by an angle uniform in `low` to `high`, in degrees.
+    #[must_use]
+    pub fn shear_x(mut self, low: f64, high: f64) -> Self {
+        self.shear_x = Some([low, high]);
+        self
+    }
+
+    /// Shears along the columns by an angle uniform in `low` to `high`, in degrees.
+    #[must_use]
+    pub fn shear_y(mut self, low: f64, high: f64) -> Self {
+        self.shear_y = Some([low, high]);
+        self
+    }
+
+    /// How positions between pixels are read; [`Interpolation::Nearest`] by default.
+    #[must_use]
+    pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
+        self.interpolation = interpolation;
+        self
+    }
+
+    /// Red, green and blue of what lies outside the image; black by default.
+    #[must_use]
+    pub fn fill(mut self, colour: [u8; 3]) -> Self {
+        self.fill = colour;
+        self
+    }
+
+    fn check_options(&self) -> Result<()> {
+        let interval = |name: &str, interval: Option<Interval>, least: f64, most: f64| match interval {
+            Some([low, high]) if !(least <= low && low <= high && high <= most) => {
+                Err(Error::config(format!("affine: {name} of {low} to {high}: needs {least} <= low <= high <= {most}")))
+            }
+            _ => Ok(()),
+        };
+        interval("rotate", self.rotate, -360.0, 360.0)?;
+        interval("scale", self.scale, 0.01, 100.0)?;
+        interval("shear_x", self.shear_x, -89.0, 89.0)?;
+        interval("shear_y", self.shear_y, -89.0, 89.0)?;
+        match self.translate {
+            Some(shares) if !shares.iter().all(|share| (0.0..=1.0).contains(share)) => {
+                let [across, down] = shares;
+                Err(Error::config(format!("affine: translate of {across} and {down}: needs shares of 0 to 1")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn warp(&self, size: Size, rng: &mut Rng) -> Warp {
+        let mut affine = Affine::NONE;
+        let mut drawn = |interval: Option<Interval>, to: &mut f64| {
+            if let Some([low, high]) = interval {
+                *to = rng.range(low, high);
+            }
+        };
+        drawn(self.rotate, &mut affine.angle);
+        if let Some([across, down]) = self.translate {
+            let most = [across * f64::from(size.width), down * f64::from(size.height)];
+            for (most, to) in most.into_iter().zip(&mut affine.translate) {
+                drawn(Some([-most, most]), to);
+                *to = to.round_ties_even();
+            }
+        }
+        drawn(self.scale, &mut affine.scale);
+        [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, to)| drawn(shear, to));
+        // torchvision's functions have no fill colour by default, but its classes have black.
+        let bilinear = self.interpolation == Interpolation::Bilinear;
+        Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
+    }
+}
+
+/// Moves each corner of an image inwards by a whole number of pixels, up to `scale` times half of
+/// the sides, like torchvision's `RandomPerspective.make_params`.
+fn perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
+    let (width, height) = (f64::from(size.width), f64::from(size.height));
+    let most = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;
+    let from = [[0.0, 0.0], [width - 1.0, 0.0], [width - 1.0, height - 1.0], [0.0, height - 1.0]];
+    let to = from.map(|[x, y]| {
+        let mut inwards = |from: f64, side: u32| {
+            let by = rng.below(most(side)) as f64;
+            if from == 0.0 { by } else { from - by }
+        };
+        [inwards(x, size.width), inwards(y, size.height)]
+    });
+    Warp::perspective(from, to, size, sampling)
+}
+
+/// [`Augment::perspective`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Perspective {
+    scale: f64,
+    probability: f64,
+}
+
+impl Operation for RandomAffine {
+    fn changes_colours(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn check(&self) -> Result<()> {
+        self.check_options()
+    }
+
+    fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
+        to.push(self.warp(output, rng));
+    }
+}
+
+impl Operation for Perspective {
+    fn changes_colours(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(0.0..=1.0).contains(&self.scale) {
+            return Err(Error::config(format!("perspective: a scale of {}; it must be 0 to 1", self.scale)));
+        }
+        check_probability("perspective", self.probability)
+    }
+
+    /// Draws one number for the decision if the probability is not 1, then those of the corners.
+    fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
+        let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
+        if (self.probability >= 1.0 || rng.chance(self.probability))
+            && let Some(warp) = perspective(output, self.scale, sampling, rng)
+        {
+            to.push(warp);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+use crate::decode::Size;
+use crate::transform::crop::Crop;
+use crate::transform::filter::Resampling;
+use crate::transform::ops::Op;
+use crate::transform::step::{Setting, Sides};
+use crate::transform::zoom::Zoom;
+use crate::transform::{Augment, Border, CopyPaste, Filter, Mix, Mosaic};
+
+/// What the steps of an [`Augment`] add up to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Settings {
+    pub(super) crop: Crop,
+    pub(super) output: Size,
+    pub(super) fill: [u8; 3],
+    interpolation: Filter,
+    antialias: bool,
+    pub(super) flip: f64,
+    pub(super) vertical_flip: f64,
+    pub(super) ops: Vec<Op>,
+    pub(super) mix: Option<Mix>,
+    pub(super) mosaic: Option<Mosaic>,
+    pub(super) copy_paste: Option<CopyPaste>,
+    /// Augmentations of later epochs, each with its first epoch.
+    pub(super) later: Vec<(u64, Augment)>,
+    /// A setter that was called on an unsupported crop, and the crops that it supports.
+    pub(super) misuse: Option<(&'static str, &'static str)>,
+    /// The name of a preset that does not exist.
+    pub(super) unknown: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            crop: Crop::Exact,
+            output: Size::new(0, 0),
+            fill: [0; 3],
+            interpolation: Filter::Bilinear,
+            antialias: true,
+            flip: 0.0,
+            vertical_flip: 0.0,
+            ops: Vec::new(),
+            mix: None,
+            mosaic: None,
+            copy_paste: None,
+            later: Vec::new(),
+            misuse: None,
+            unknown: None,
+        }
+    }
+}
+
+impl Setting {
+    /// Whether an augmentation begins with it.
+    pub(super) fn begins(&self) -> bool {
+        self.beginning().is_some()
+    }
+
+    /// The crop and the size of the output of an augmentation that begins with it.
+    fn beginning(&self) -> Option<(Crop, Sides)> {
+        let square = |side: u32| Sides { height: side, width: side };
+        let random = || Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] };
+        Some(match *self {
+            Setting::Train { side } | Setting::Preset { side, .. } => (random(), square(side)),
+            Setting::Eval { shorter, side } => (Crop::Shorter(shorter), square(side)),
+            Setting::CenterCrop { side } => (Crop::Center, square(side)),
+            Setting::RandomCrop { side } => {
+                (Crop::Padded { padding: 0, border: Border::Constant, if_needed: false }, square(side))
+            }
+            Setting::RandomResize { side, low, high } => (Crop::Resized([low, high]), square(side)),
+            Setting::ShortestSize { ref sides, longest } => {
+                (Crop::Shortest { sides: sides.clone(), longest }, square(longest))
+            }
+            Setting::Resize { size } => (Crop::Stretch, size),
+            Setting::PassThrough { size } => (Crop::Exact, size),
+            Setting::OwnSize { size } => (Crop::Own { shrink: false }, size),
+            Setting::Letterbox { size } => (Crop::Letterbox, size),
+            Setting::ScaleJitter { side, low, high } => (Crop::Jitter([low, high]), square(side)),
+            Setting::IouCrop { size } => (Crop::Iou(None), size),
+            _ => return None,
+        })
+    }
+
+    /// The name of a setter that not every crop supports, and the crops that do.
+    fn needs(&self) -> (&'static str, &'static str) {
+        match self {
+            Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
+            Setting::ZoomOut { .. } => ("zoom_out", "Augment::iou_crop"),
+            Setting::Padding { .. } => ("padding", "Augment::random_crop"),
+            Setting::Border { .. } => ("border", "Augment::random_crop"),
+            Setting::PadIfNeeded {} => ("pad_if_needed", "Augment::random_crop"),
+            Setting::Scale { .. } => ("scale", "the random crop of Augment::train"),
+            Setting::Ratio { .. } => ("ratio", "the random crop of Augment::train"),
+            _ => (
+                "fill",
+                "letterbox, scale_jitter, random_crop, random_resize, shortest_size, own_size, zoom_out or mosaic",
+            ),
+        }
+    }
+}
+
+impl Settings {
+    /// Applies a step.
+    pub(super) fn set(&mut self, setting: &Setting) {
+        match (setting, &mut self.crop) {
+            (Setting::ShrinkLarger {}, Crop::Own { shrink }) => *shrink = true,
+            (&Setting::ZoomOut { probability, low, high }, Crop::Iou(zoom)) => {
+                *zoom = Some(Zoom { probability, sides: [low, high] });
+            }
+            (&Setting::Padding { pixels }, Crop::Padded { padding, .. }) => *padding = pixels,
+            (&Setting::Border { shows }, Crop::Padded { border, .. }) => *border = shows,
+            (Setting::PadIfNeeded {}, Crop::Padded { if_needed, .. }) => *if_needed = true,
+            (&Setting::Scale { low, high }, Crop::Random { scale, .. }) => *scale = [low, high],
+            (&Setting::Ratio { low, high }, Crop::Random { ratio, .. }) => *ratio = [low, high],
+            (&Setting::Fill { red, green, blue }, crop) if crop.leaves_room() || self.mosaic.is_some() => {
+                self.fill = [red, green, blue];
+            }
+            (&Setting::Interpolation { filter }, _) => self.interpolation = filter,
+            (&Setting::Antialias { on }, _) => self.antialias = on,
+            (Setting::FromEpoch { epoch, augment }, _) => self.later.push((*epoch, augment.clone())),
+            (Setting::Output { size }, _) => self.output = Size::new(size.width, size.height),
+            (&Setting::Flip { probability }, _) => self.flip = probability,
+            (&Setting::VerticalFlip { probability }, _) => self.vertical_flip = probability,
+            (Setting::Mix(mix), _) => self.mix = Some(mix.clone()),
+            (Setting::Mosaic(mosaic), _) => self.mosaic = Some(mosaic.clone()),
+            (Setting::CopyPaste(copy_paste), _) => self.copy_paste = Some(copy_paste.clone()),
+            (setting, _) => match setting.beginning() {
+                Some((crop, Sides { height, width })) => self.begin(setting, crop, Size::new(width, height)),
+                None => self.misuse = Some(setting.needs()),
+            },
+        }
+    }
+
+    fn begin(&mut self, setting: &Setting, crop: Crop, output: Size) {
+        (self.crop, self.output) = (crop, output);
+        match setting {
+            Setting::Train { .. } => self.flip = 0.5,
+            // The others became other steps.
+            Setting::Preset { name, .. } => self.unknown = Some(name.clone()),
+            _ => {}
+        }
+    }
+
+    /// Adds an operation. A sample has one rectangle at most, so an operation on values replaces
+    /// another one of its kind.
+    pub(super) fn add(&mut self, op: &Op) {
+        let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
+        self.ops.retain(|other| !(op.is_on_values() && is_same(other)));
+        self.ops.push(op.clone());
+    }
+
+    /// The filter of the resize.
+    pub(super) fn resampling(&self) -> Resampling {
+        Resampling { filter: self.interpolation, antialias: self.antialias }
+    }
+}
