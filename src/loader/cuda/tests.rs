@@ -32,6 +32,7 @@ mod memory;
 mod ranks;
 mod repairs;
 mod sizes;
+mod split;
 mod stored;
 mod texts;
 
