@@ -156,23 +156,7 @@ impl Evidence<'_> {
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
         if blocked >= 0.1 && self.delayed() < DELAYED {
-            let interval = ratio(stats.seconds, stats.batches as f64);
-            let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
-            let lines = vec![
-                waits.clone(),
-                format!(
-                    "workers are busy {} % of the time; {} % of the time all {} slots were full or being filled",
-                    percent(*busy),
-                    percent(blocked),
-                    stats.slots
-                ),
-                format!(
-                    "steps or samples take unequal times: prefetch({}) in place of {} would even them out",
-                    stats.prefetch + more,
-                    stats.prefetch
-                ),
-            ];
-            return (Limit::Slots, "limited by too few batches ahead".into(), lines);
+            return self.slots_bound(blocked);
         }
         let lines = vec![
             waits.clone(),
@@ -184,6 +168,28 @@ impl Evidence<'_> {
             "a trace (`Loader::trace`) shows which thread waits for which".into(),
         ];
         (Limit::Unclear, "no single cause".into(), lines)
+    }
+
+    /// The slots were taken for the share `blocked` of the time.
+    fn slots_bound(&self, blocked: f64) -> Judgement {
+        let Evidence { stats, busy, waits, .. } = self;
+        let interval = ratio(stats.seconds, stats.batches as f64);
+        let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
+        let lines = vec![
+            waits.clone(),
+            format!(
+                "workers are busy {} % of the time; {} % of the time all {} slots were full or being filled",
+                percent(*busy),
+                percent(blocked),
+                stats.slots
+            ),
+            format!(
+                "steps or samples take unequal times: prefetch({}) in place of {} would even them out",
+                stats.prefetch + more,
+                stats.prefetch
+            ),
+        ];
+        (Limit::Slots, "limited by too few batches ahead".into(), lines)
     }
 
     /// Maximum speed-up of the loop.
