@@ -3,7 +3,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::epoch::Epoch;
 use crate::batch::{BatchInfo, Course, Delivered, Feed};
 use crate::engine::settings::{MemoryPlan, Settings};
 use crate::engine::state::{self, Checkpoint, Fault, Monitor, Shared};
@@ -87,40 +86,6 @@ impl<B> Batches<B> {
     fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let here = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
-    }
-
-    /// The batches of epoch `epoch`, in order. Workers start at once, and continue while the
-    /// consumer works.
-    ///
-    /// ```no_run
-    /// # let mut batches = warpfeed::Loader::new("train").host()?;
-    /// for batch in batches.epoch(0) {
-    ///     let batch = batch?;
-    /// }
-    /// # Ok::<(), warpfeed::Error>(())
-    /// ```
-    ///
-    /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
-    /// early ends the epoch and discards the batches made ahead.
-    ///
-    /// While the last batches of an epoch are on their way, workers prepare the first batches of
-    /// the next one, so that the epochs follow each other without a gap. If the program asked for
-    /// one epoch twice, they prepare that epoch again. They fill the slots that are free, and not
-    /// more. If the program asks for another epoch, these batches are discarded.
-    /// [`Loader::epochs`](crate::Loader::epochs) limits what is prepared ahead.
-    ///
-    /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
-    /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
-    /// the saved epoch or a later one has begun.
-    pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
-        self.begin(epoch);
-        Epoch { batches: self }
-    }
-
-    /// The batches of epoch `epoch` from number `first` on. Earlier batches cost nothing.
-    pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
-        self.begin_from(epoch, first);
-        Epoch { batches: self }
     }
 
     /// Number of the batch with which [`epoch(epoch)`](Batches::epoch) begins: 0, or the saved
@@ -425,13 +390,13 @@ impl<B> Batches<B> {
     /// batch that was not delivered. A batch is delivered once `next` has returned it, so save the
     /// checkpoint together with the model that was trained on that batch.
     ///
-    /// The first call reads eight samples. Later calls read nothing. An [`Epoch`]
+    /// The first call reads eight samples. Later calls read nothing. An [`Epoch`](crate::Epoch)
     /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
     pub fn checkpoint(&self) -> Checkpoint {
         self.monitor.checkpoint()
     }
 
-    /// Number of batches in `epoch`; [`Epoch::len`] counts those that an epoch in progress has yet to
+    /// Number of batches in `epoch`; [`Epoch::len`](crate::Epoch::len) counts those that an epoch in progress has yet to
     /// deliver.
     ///
     /// # Panics

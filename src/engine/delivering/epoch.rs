@@ -7,6 +7,42 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::source::Place;
 
+impl<B> Batches<B> {
+    /// The batches of epoch `epoch`, in order. Workers start at once, and continue while the
+    /// consumer works.
+    ///
+    /// ```no_run
+    /// # let mut batches = warpfeed::Loader::new("train").host()?;
+    /// for batch in batches.epoch(0) {
+    ///     let batch = batch?;
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
+    /// early ends the epoch and discards the batches made ahead.
+    ///
+    /// While the last batches of an epoch are on their way, workers prepare the first batches of
+    /// the next one, so that the epochs follow each other without a gap. If the program asked for
+    /// one epoch twice, they prepare that epoch again. They fill the slots that are free, and not
+    /// more. If the program asks for another epoch, these batches are discarded.
+    /// [`Loader::epochs`](crate::Loader::epochs) limits what is prepared ahead.
+    ///
+    /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
+    /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
+    /// the saved epoch or a later one has begun.
+    pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
+        self.begin(epoch);
+        Epoch { batches: self }
+    }
+
+    /// The batches of epoch `epoch` from number `first` on. Earlier batches cost nothing.
+    pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
+        self.begin_from(epoch, first);
+        Epoch { batches: self }
+    }
+}
+
 /// The batches of one epoch; see [`Batches::epoch`].
 ///
 /// A program that goes on after an error receives the next batch, or the same one again:
