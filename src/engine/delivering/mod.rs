@@ -7,8 +7,10 @@
 //!    for failed samples.
 //! 2. `upload`: full slots on their way to a device.
 //! 3. `batches`: [`Batches`], the open loader; `epoch`: [`Epoch`], one pass; `epochs`: [`Epochs`],
-//!    an owned loader; `replay`: [`Replay`], a few batches again and again.
+//!    an owned loader; `replay`: [`Replay`], a few batches again and again;
+//!    `about`: the numbers of the loader.
 
+mod about;
 mod batches;
 mod engine;
 mod epoch;
