@@ -68,6 +68,9 @@ impl Plane {
     }
 }
 
+/// The DC and the AC table of each component of a scan, where it needs them.
+type Tables = [(Option<Lookup>, Option<Lookup>); 4];
+
 impl Coefficients {
     /// One plane per component of the frame.
     pub(crate) fn planes(&self) -> &[Plane] {
@@ -180,14 +183,12 @@ impl Coefficients {
         Ok(())
     }
 
-    /// Decodes scan number `number`, whose header is in `header`, and returns the position of its
-    /// end.
-    fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
+    /// The tables of the components of a scan, and whether bits of a coefficient come in another order
+    /// than T.81 requires (G.1.1.1). Takes over the quantisation tables.
+    fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
-        let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let mut tables = [const { (None, None) }; 4];
-        // Whether bits of a coefficient come in another order than T.81 requires (G.1.1.1).
         let mut disordered = false;
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
             let plane = &mut self.planes[usize::from(component.index)];
@@ -215,7 +216,16 @@ impl Coefficients {
                 slot.1 = Some(Lookup::new(&spec, true).map_err(|e| named(e.to_string()))?);
             }
         }
+        Ok((tables, disordered))
+    }
 
+    /// Decodes scan number `number`, whose header is in `header`, and returns the position of its
+    /// end.
+    fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
+        let (frame, scan) = (&header.frame, &header.scan);
+        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
+        let mode = Mode::of(frame.coding, scan).map_err(named)?;
+        let (tables, disordered) = self.tables(bytes, header, mode)?;
         // A scan of one component has one block per MCU, and omits the blocks that only pad the
         // frame's MCUs.
         let single = scan.components().len() == 1;

@@ -101,6 +101,30 @@ pub(crate) enum Refusal {
     Never,
 }
 
+/// Whether the scan has all components in the order of the frame.
+fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
+    let components = jpeg.header.scan.components();
+    components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.parts().len())
+}
+
+/// The machine's pattern for the tables of a picture.
+fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
+    let Jpeg { bytes, header, layout, .. } = jpeg;
+    let mut tables = ArrayVec::<_, MOST_PARTS>::new();
+    for component in header.scan.components() {
+        let dc = header.huffman(bytes, false, component.dc).map_err(|_| Refusal::Never)?;
+        let ac = header.huffman(bytes, true, component.ac).map_err(|_| Refusal::Never)?;
+        tables.push((dc, ac));
+    }
+    let mut specs = ArrayVec::<_, 10>::new();
+    for (part, (dc, ac)) in layout.parts().iter().zip(&tables) {
+        for _ in 0..part.h * part.v {
+            specs.try_push((dc, ac)).map_err(|_| Refusal::Never)?;
+        }
+    }
+    machine.pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)
+}
+
 impl Transit {
     /// Prepares a picture: finds and copies the segments that `region` of the stored picture needs.
     pub(crate) fn begin(
@@ -112,8 +136,7 @@ impl Transit {
     ) -> Result<(), Refusal> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (frame, scan) = (&header.frame, &header.scan);
-        let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
-        if frame.coding == Coding::Progressive || !in_order || layout.blocks > 10 {
+        if frame.coding == Coding::Progressive || !is_in_order(jpeg) || layout.blocks > 10 {
             return Err(Refusal::Never);
         }
         let mut quant = [[0; 64]; MOST_PARTS];
@@ -134,19 +157,7 @@ impl Transit {
         let pieces = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
 
-        let mut tables = ArrayVec::<_, MOST_PARTS>::new();
-        for component in scan.components() {
-            let dc = header.huffman(bytes, false, component.dc).map_err(|_| Refusal::Never)?;
-            let ac = header.huffman(bytes, true, component.ac).map_err(|_| Refusal::Never)?;
-            tables.push((dc, ac));
-        }
-        let mut specs = ArrayVec::<_, 10>::new();
-        for (part, (dc, ac)) in layout.parts().iter().zip(&tables) {
-            for _ in 0..part.h * part.v {
-                specs.try_push((dc, ac)).map_err(|_| Refusal::Never)?;
-            }
-        }
-        let pattern = machine.pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)?;
+        let pattern = pattern(machine, jpeg)?;
         let Some(slot) = machine.reserve(data.len(), BANDS * band_blocks) else {
             machine.release(pattern);
             return Err(Refusal::Never);

@@ -54,15 +54,16 @@ pub(crate) use self::held::Held;
 pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::{Form, FullSlot, Shared};
 
+use self::flight::{Flight, Staging};
 use self::shared::{Message, POLL, Slot, Start, TICK};
-use self::thread::{Flight, Staging, Thread};
-use self::timing::Timing;
+use self::thread::Thread;
 use super::Gpu;
 use super::spec::Spec;
 use crate::batch::{BatchInfo, Course, Feed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace;
 
+mod flight;
 mod gauge;
 mod held;
 mod on_time;
@@ -97,6 +98,12 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     delivers: PhantomData<fn() -> B>,
 }
 
+/// A device slot at `offset` for batches of `batch` samples.
+fn slot<G: Gpu>(gpu: &G, offset: usize, batch: usize) -> Result<Slot<G>> {
+    let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
+    Ok(Slot { offset, info, ready, released, waited: None, handed_over: false, taken_back: false })
+}
+
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     /// Allocates the device memory and starts the thread. Batches have one of `specs`, by the number
     /// of their form.
@@ -119,16 +126,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let (free, freed) = bounded(plan.slots);
         let (sender, messages) = bounded(plan.slots + 2);
         for i in 0..plan.slots {
-            let slot = Slot {
-                offset: i * plan.slot_bytes,
-                info: BatchInfo::new(batch),
-                ready: gpu.event()?,
-                released: gpu.event()?,
-                waited: None,
-                handed_over: false,
-                taken_back: false,
-            };
-            free.send(Box::new(slot)).expect("the receiver is alive");
+            free.send(Box::new(slot(&gpu, i * plan.slot_bytes, batch)?)).expect("the receiver is alive");
         }
         let staging = (0..plan.staging).map(|i| {
             let offset = plan.slots * plan.slot_bytes + i * plan.staging_bytes;
@@ -163,34 +161,48 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             convert,
             staging,
             turn: 0,
-            flight: Flight {
-                in_flight: VecDeque::new(),
-                events: Vec::new(),
-                faults: Vec::new(),
-                timing: Timing::new(times),
-            },
+            flight: Flight::new(times),
             queue: VecDeque::new(),
         };
         let thread = std::thread::Builder::new()
             .name("warpfeed-copy".into())
             .spawn(move || thread.run())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the copy thread: {e}")))?;
-        let thread = Some(thread);
-        let starts = Some(starts);
-        let delivers = PhantomData;
         Ok(Ring {
             shared,
-            starts,
+            starts: Some(starts),
             messages,
-            thread,
+            thread: Some(thread),
             ended,
             run: 0,
             open: false,
             timeout,
             given_up: None,
             asked,
-            delivers,
+            delivers: PhantomData,
         })
+    }
+
+    /// The reason why no batch can arrive, if the consumer holds all slots after it `waited`.
+    fn hold_up(&self, waited: Duration) -> Option<Error> {
+        let held = self.shared.counters.held.load(Ordering::Relaxed);
+        let deferred = self.shared.deferred.lock().expect("nothing panics while holding it").len();
+        if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
+            let cause = format!(
+                "no batch can be copied: a stream is being captured into a CUDA graph, and until then {deferred} slots that \
+                 another framework had cannot be marked; end the capture before asking for more, or raise prefetch"
+            );
+            return Some(Error::new(ErrorKind::Capturing, cause));
+        }
+        if held == self.shared.plan.slots && waited > self.timeout {
+            let waited = waited.as_secs_f64();
+            let cause = format!(
+                "no batch can be copied: all {held} slots on the device are held by batches that are still alive, for \
+                 {waited:.0} s; drop them before asking for more, or raise prefetch"
+            );
+            return Some(Error::new(ErrorKind::Timeout, cause));
+        }
+        None
     }
 
     /// Counts of batches and bytes.
@@ -313,22 +325,8 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                         self.shared.fail(&e);
                         return Some(Err(e));
                     }
-                    let held = self.shared.counters.held.load(Ordering::Relaxed);
-                    let deferred = self.shared.deferred.lock().expect("nothing panics while holding it").len();
-                    if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
-                        let cause = format!(
-                            "no batch can be copied: a stream is being captured into a CUDA graph, and until then {deferred} slots that \
-                             another framework had cannot be marked; end the capture before asking for more, or raise prefetch"
-                        );
-                        return Some(Err(Error::new(ErrorKind::Capturing, cause)));
-                    }
-                    if held == self.shared.plan.slots && waited > self.timeout {
-                        let waited = waited.as_secs_f64();
-                        let cause = format!(
-                            "no batch can be copied: all {held} slots on the device are held by batches that are still alive, for \
-                             {waited:.0} s; drop them before asking for more, or raise prefetch"
-                        );
-                        return Some(Err(Error::new(ErrorKind::Timeout, cause)));
+                    if let Some(e) = self.hold_up(waited) {
+                        return Some(Err(e));
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {

@@ -83,15 +83,32 @@ impl Member {
     }
 }
 
-/// Work that the host leaves to a device.
+/// Where the steps of a picture run that the host could run: there, on a device, or here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Device {
-    /// Whether each image has one record per sample with the device's operations.
+pub(crate) struct Split {
+    /// Whether batches go to a device. It then normalises, casts, transposes and mixes the images.
+    pub(crate) there: bool,
+    /// Room for pictures that the device decodes and resizes, if it does.
+    pub(crate) decode: Option<Room>,
+    /// Whether the device runs effects on pixels, for samples whose effects it supports. It then
+    /// has records.
+    pub(crate) retouch: bool,
+    /// Whether each image has one record per sample with its operations. The device runs effects
+    /// on values from them, and so does the host if it mixes.
     pub(crate) records: bool,
-    /// Whether the device runs effects on pixels. It then has records.
-    pub(crate) retouches: bool,
-    /// Room for pictures that the device decodes, if it decodes any.
-    pub(crate) decoding: Option<Room>,
+}
+
+impl Split {
+    /// All steps run on the host. A mixed image is written when the batch is full, so its effects
+    /// on values wait until then.
+    pub(crate) fn host(augment: &Augment) -> Self {
+        Split { there: false, decode: None, retouch: false, records: augment.mixes() && augment.changes_values() }
+    }
+
+    /// Whether the device runs the effects on values.
+    pub(crate) fn values(&self) -> bool {
+        self.there && self.records
+    }
 }
 
 /// Room for a picture that a device decodes, per sample.
@@ -115,7 +132,7 @@ impl Fields {
         label: Label,
         format: Written,
         (augment, epoch): (&Augment, u64),
-        device: Option<Device>,
+        split: Split,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let size = augment.at_epoch(epoch).output_size();
         let label = label.joined(augment.joins().next());
@@ -132,28 +149,7 @@ impl Fields {
             let span = arrays.len();
             if let Maker::Picture(of) = kind.maker() {
                 let image = Image::described(of, kind.augment());
-                if let Some(view) = image.own() {
-                    check_view(name, view, augment)?;
-                }
-                let size = image.own().map_or(size, |own| own.at_epoch(epoch).output_size());
-                let own = image.arrays(name, size)?;
-                arrays.extend(own.into_iter().map(|field| format.array(field)));
-                if image.own().is_none() && made.followed.is_none() {
-                    made.followed = Some(made.images.len());
-                }
-                let writer = Writer::new(size, format.dtype, format.layout, format.normalize)?;
-                let grey = format.channels == 1;
-                made.images.push(ImageField {
-                    image,
-                    name: name.clone(),
-                    span,
-                    records: None,
-                    retouched_there: device.is_some_and(|device| device.retouches),
-                    decoding: None,
-                    mixed_here: device.is_none(),
-                    grey,
-                    writer: if grey { writer.of_one_channel() } else { writer },
-                });
+                made.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
             let (kind, role) = match kind.maker() {
@@ -180,39 +176,69 @@ impl Fields {
         if arrays.is_empty() && made.members().next().is_none() {
             return Err(Error::config("every field is left out by without; a batch needs at least one"));
         }
-        // A mixed image is written when the batch is full, so its effects on values wait until
-        // then.
-        let waiting = augment.mixes() && augment.changes_values();
-        if device.map_or(waiting, |device| device.records) {
-            for image in &mut made.images {
-                image.records = Some(arrays.len());
-                let record = Field { name: String::new(), dtype: Dtype::U8, shape: vec![SampleOps::BYTES] };
-                arrays.push((record, Role::Records { of: image.span }));
-            }
+        made.add_records(&mut arrays, split);
+        arrays.extend(made.label.and_then(|label| label.soft_array()));
+        made.check_names(&arrays)?;
+        // A device computes its own rows of shares, so they need not cross the bus.
+        if split.there {
+            arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
-        if let Some(Room { bytes, blocks }) = device.and_then(|device| device.decoding) {
-            let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
-            for image in &mut made.images {
+        Ok((made, arrays))
+    }
+
+    /// Adds the image `name`, and its array in a batch of `epoch`.
+    fn add_image(
+        &mut self,
+        name: &str,
+        image: Image,
+        arrays: &mut Vec<(Field, Role)>,
+        format: Written,
+        (augment, epoch): (&Augment, u64),
+        split: Split,
+    ) -> Result<()> {
+        if let Some(view) = image.own() {
+            check_view(name, view, augment)?;
+        } else if self.followed.is_none() {
+            self.followed = Some(self.images.len());
+        }
+        let size = image.own().unwrap_or(augment).at_epoch(epoch).output_size();
+        let (span, grey) = (arrays.len(), format.channels == 1);
+        arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field)));
+        let writer = Writer::new(size, format.dtype, format.layout, format.normalize)?;
+        let writer = if grey { writer.of_one_channel() } else { writer };
+        let name = name.to_owned();
+        self.images.push(ImageField { image, name, span, records: None, decoding: None, split, grey, writer });
+        Ok(())
+    }
+
+    /// Adds the arrays of records that the images have by `split`, and the encoded pictures.
+    fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
+        let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
+        for image in self.images.iter_mut().filter(|_| split.records) {
+            image.records = Some(arrays.len());
+            arrays.push((hidden(SampleOps::BYTES), Role::Records { of: image.span }));
+        }
+        if let Some(Room { bytes, blocks }) = split.decode {
+            for image in &mut self.images {
                 image.decoding = Some(arrays.len());
                 arrays.push((hidden(DecodeOps::BYTES), Role::Decoding { of: image.span }));
             }
             arrays.push((hidden(bytes), Role::Encoded { blocks }));
         }
-        arrays.extend(made.label.and_then(|label| label.soft_array()));
+    }
+
+    /// Checks that no two fields have one name.
+    fn check_names(&self, arrays: &[(Field, Role)]) -> Result<()> {
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
         // A field without an array is a text.
-        let texts = made.members().filter(|member| member.arrays == 0).map(|member| &member.name);
+        let texts = self.members().filter(|member| member.arrays == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = twice.map(|(_, (field, _))| &field.name).or(text) {
             return Err(Error::config(format!("duplicate field {name:?}")));
         }
-        // A device computes its own rows of shares, so they need not cross the bus.
-        if device.is_some() {
-            arrays.retain(|(_, role)| *role != Role::SoftLabels);
-        }
-        Ok((made, arrays))
+        Ok(())
     }
 
     /// Checks that the fields and the augmentation go together. `moved` says whether the user's own
@@ -391,7 +417,7 @@ impl Fields {
     /// Mixes the images, if the host does that and this batch is mixed.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing else { return Ok(()) };
-        self.images.iter().filter(|image| image.mixed_here).try_for_each(|image| image.mix(&mixing, full, scratch))
+        self.images.iter().filter(|image| !image.split.there).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
     /// Writes the parts that depend on the whole batch.

@@ -1,4 +1,4 @@
-use super::{Input, Kind, Maker, Place};
+use super::{Input, Kind, Maker, Place, Split};
 use crate::batch::{
     self, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps, Unwritten, Writer,
 };
@@ -150,12 +150,9 @@ pub(crate) struct ImageField {
     pub(super) span: usize,
     /// The span of its records. A device, or the host when it mixes, runs the effects on values.
     pub(super) records: Option<usize>,
-    /// Whether the device also runs the effects on pixels, for samples whose effects it supports.
-    pub(super) retouched_there: bool,
     /// The span of its records for decoding on a device.
     pub(super) decoding: Option<usize>,
-    /// Whether the host mixes.
-    pub(super) mixed_here: bool,
+    pub(super) split: Split,
     /// Whether the image has one channel, made of the finished RGB.
     pub(super) grey: bool,
     pub(super) writer: Writer,
@@ -165,7 +162,7 @@ impl ImageField {
     /// Whether the image is converted only when the batch is full, because mixing comes before
     /// rounding. Until then it is stored as `u8` HWC in its place, which has room for any dtype.
     fn waits(&self, row: &Row<'_>) -> bool {
-        self.mixed_here && row.header().mixing.is_some()
+        !self.split.there && row.header().mixing.is_some()
     }
 
     /// Turns decoded pixels into the finished `u8` image. Writes it to the batch if that stores
@@ -238,7 +235,7 @@ impl ImageField {
 
     /// Whether the device runs the effects on pixels.
     fn is_retouched_there(&self, plan: &Plan) -> bool {
-        self.retouched_there && plan.drawn.is_for_devices()
+        self.split.retouch && plan.drawn.is_for_devices()
     }
 
     /// The image and its name.
@@ -305,8 +302,7 @@ impl ImageField {
         if self.waits(row) {
             return Ok(());
         }
-        let to_device = self.records.is_some() && !self.mixed_here;
-        let effects = if to_device { &[][..] } else { &plan.drawn.values[..] };
+        let effects = if self.split.values() { &[][..] } else { &plan.drawn.values[..] };
         if self.writer.is_copy() {
             self.writer.change(effects, row.bytes(self.span))?;
         } else {

@@ -77,7 +77,7 @@ pub use boxes::Boxes;
 pub use corners::{BoxFormat, BoxReader};
 #[cfg(feature = "_device")]
 pub(crate) use fields::Room;
-pub(crate) use fields::{Device, Fields, Member};
+pub(crate) use fields::{Fields, Member, Split};
 pub use geometry::Geometry;
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};

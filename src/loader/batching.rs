@@ -113,17 +113,6 @@ impl Loader {
         self
     }
 
-    /// Sets the seed of the shuffle and of all augmentation; 0 by default.
-    ///
-    /// ```
-    /// # use warpfeed::{Augment, Loader};
-    /// let in_order = Loader::new("train").augment(Augment::train(224)).seed(42);
-    /// ```
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.pictures.seed = seed;
-        self
-    }
-
     /// Resumes another run at the exact batch, in constant time.
     ///
     /// ```no_run
@@ -157,4 +146,14 @@ impl Loader {
         self.resume = Some(state);
         self
     }
+}
+
+shared_setters! {
+    /// Sets the seed of the shuffle and of all augmentation; 0 by default.
+    ///
+    /// ```
+    /// # use warpfeed::{Augment, Loader};
+    /// let in_order = Loader::new("train").augment(Augment::train(224)).seed(42);
+    /// ```
+    pub fn seed(mut self, seed: u64) -> Self { self.pictures.seed = seed; }
 }

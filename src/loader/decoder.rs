@@ -6,8 +6,7 @@ use super::Loader;
 use super::input::Input;
 use super::pictures::PictureOptions;
 use super::share::Share;
-use crate::batch::{Delivered, Dtype, HostBatch, Layout, Normalize};
-use crate::decode::Codec;
+use crate::batch::{Delivered, HostBatch};
 use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -16,7 +15,6 @@ use crate::field::{Geometry, Image};
 use crate::order::Rank;
 use crate::source::Source;
 use crate::trace;
-use crate::transform::{Augment, Transform};
 
 /// Number of requests in progress by default.
 const AHEAD: usize = 3;
@@ -40,7 +38,7 @@ const AHEAD: usize = 3;
 #[must_use = "a decoder does nothing until it is opened with `host` or `cuda`"]
 #[derive(Debug, Clone)]
 pub struct DecoderBuilder {
-    pictures: PictureOptions,
+    pub(super) pictures: PictureOptions,
     batch_size: usize,
     max_queued: usize,
     geometry: bool,
@@ -219,42 +217,6 @@ impl DecoderBuilder {
         self.pictures.trace = Some((path.as_ref().to_owned(), schedule));
         self
     }
-}
-
-/// Defines options that [`Loader`] documents.
-macro_rules! as_for_a_loader {
-    ($($name:ident($value:ident: $type:ty) |$options:ident| $set:expr;)*) => {
-        /// Options that [`Loader`] has too, with the same meaning.
-        impl DecoderBuilder {
-            $(
-                #[doc = concat!("As [`Loader::", stringify!($name), "`].")]
-                pub fn $name(mut self, $value: $type) -> Self {
-                    let $options = &mut self.pictures;
-                    $set;
-                    self
-                }
-            )*
-        }
-    };
-}
-
-as_for_a_loader! {
-    augment(augment: Augment) |o| o.augment = augment;
-    transform(transform: impl Transform + 'static) |o| o.transforms.push(Arc::new(transform));
-    normalize(normalize: Normalize) |o| o.normalize = Some(normalize);
-    dtype(dtype: Dtype) |o| o.dtype = Some(dtype);
-    layout(layout: Layout) |o| o.layout = layout;
-    codec(codec: impl Codec + 'static) |o| o.codecs = o.codecs.clone().with(codec);
-    max_pixels(pixels: u64) |o| o.codecs = o.codecs.clone().max_pixels(pixels);
-    channels(channels: usize) |o| o.channels = channels;
-    background(colour: [u8; 3]) |o| o.codecs = o.codecs.clone().background(colour);
-    to_8_bits(converts: bool) |o| o.codecs = o.codecs.clone().to_8_bits(converts);
-    strict(strict: bool) |o| o.strict = strict;
-    seed(seed: u64) |o| o.seed = seed;
-    workers(threads: usize) |o| o.workers = threads;
-    pinned(pinned: bool) |o| o.pinned = pinned;
-    decode_share(share: f64) |o| o.decode_share = share;
-    memory_limit(bytes: usize) |o| o.memory_limit = Some(bytes);
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::batch::{Dtype, Layout, Normalize, Schema, Schemas, Slots, Writer};
 use crate::device::{DeviceBatch, Gpu, Held, Ring, Shares, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{Device, FieldKind, Maker, Room, Written};
+use crate::field::{FieldKind, Maker, Room, Split, Written};
 use crate::transform::Augment;
 
 /// Mean room per picture for the data that a device decodes. Crops of usual photographs take about
@@ -37,44 +37,15 @@ impl Loader {
         let format = this.pictures.written(this.pictures.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
         Writer::new(this.pictures.augment.output_size(), dtype, layout, normalize)?;
-        let PictureOptions { augment, transforms, decode_on, .. } = &this.pictures;
-        let decode_on = decode_on.unwrap_or_default();
-        // User transforms come after all other pixel effects, and run on the host.
-        let own = !transforms.is_empty();
-        let kinds = this.fields()?;
-        let pictures = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_)));
-        let augments: Vec<&Augment> = pictures.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
-        let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
-        host_only.dedup();
-        if own && decode_on != DecodeOn::Cpu {
-            tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
-        } else if !host_only.is_empty() && decode_on != DecodeOn::Cpu {
-            let names = host_only.join(", ");
-            tracing::warn!("the workers decode the pictures that {names} changes, because only the host can run it");
-        }
-        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
-        if !own && !resizes && decode_on != DecodeOn::Cpu {
-            tracing::warn!(
-                "the workers decode all pictures, because a device resizes only with Filter::Bilinear and antialiasing"
-            );
-        }
-        let leaves = !own && resizes && decode_on != DecodeOn::Cpu;
-        let retouches = !own && augments.iter().any(|augment| augment.changes_pixels());
-        // If images stay bytes, the host runs the effects on values where it writes the image.
-        // Otherwise the device runs them after normalisation.
-        let in_place = dtype == Dtype::U8 && !leaves;
-        let values = augments.iter().any(|augment| augment.changes_values());
-        let records = retouches || augment.mixes() || (values && !in_place);
-        let target = Target { dtype, layout, normalize, retouched: retouches };
+        let split = this.split_for(dtype)?;
+        let target = Target { dtype, layout, normalize, retouched: split.retouch };
         let shares = this.shares()?;
         let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let times = if this.asked.is_some() { LEAST_ROOM.div_ceil(this.batch.of_all(1)?.max(1) as usize) } else { 1 };
-        let decoding = leaves.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS });
         let is_asked = this.asked.is_some();
-        let mut parts = this.open(host, Some(Device { records, retouches, decoding }), true, beside)?;
+        let mut parts = this.open(host, split, beside)?;
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
@@ -107,6 +78,44 @@ impl Loader {
 }
 
 impl Loader {
+    /// Where the steps of pictures run that the user receives as `dtype`. Warns about steps that
+    /// keep pictures from being decoded on the device.
+    fn split_for(&self, dtype: Dtype) -> Result<Split> {
+        let PictureOptions { augment, transforms, decode_on, .. } = &self.pictures;
+        let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
+        // User transforms come after all other pixel effects, and run on the host.
+        let own = !transforms.is_empty();
+        let kinds = self.fields()?;
+        let pictures = kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), Maker::Picture(_)));
+        let augments: Vec<&Augment> = pictures.map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
+        let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
+        host_only.dedup();
+        if own && wanted {
+            tracing::warn!("the workers decode all pictures, because a transform of your own runs on the host");
+        } else if !host_only.is_empty() && wanted {
+            let names = host_only.join(", ");
+            tracing::warn!("the workers decode the pictures that {names} changes, because only the host can run it");
+        }
+        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
+        if !own && !resizes && wanted {
+            tracing::warn!(
+                "the workers decode all pictures, because a device resizes only with Filter::Bilinear and antialiasing"
+            );
+        }
+        let decode = !own && resizes && wanted;
+        let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
+        // If images stay bytes, the host runs the effects on values where it writes the image.
+        // Otherwise the device runs them after normalisation.
+        let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
+        let times = if self.asked.is_some() { LEAST_ROOM.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
+        Ok(Split {
+            there: true,
+            decode: decode.then_some(Room { bytes: times * ENCODED_BYTES, blocks: times * BLOCKS }),
+            retouch,
+            records: retouch || augment.mixes() || values,
+        })
+    }
+
     /// Rows of class shares that the device computes from the labels.
     fn shares(&self) -> Result<Option<Shares>> {
         let label = self.label();

@@ -41,46 +41,6 @@ impl Loader {
         self
     }
 
-    /// Sets whether damage in a picture is an error of its sample; off by default.
-    ///
-    /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning. By default a
-    /// loader counts such pictures in [`Stats::damaged`](crate::Stats::damaged) and names each sample
-    /// once in the log, as a warning. It sees only the damage that decoding meets: damage outside the crop, damage that
-    /// leaves valid codes, and data that is left over at the end of a segment are neither counted
-    /// nor named.
-    ///
-    /// A strict loader first reads all of each picture, as [`check`](crate::decode::check) and
-    /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every
-    /// crop, and wherever the picture is decoded. Workers do this reading, also for pictures that a
-    /// device decodes. It takes longer than decoding the whole picture, so photographs take two to
-    /// three times as long. For a large data set run `warpfeed verify --strict` once instead.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let loader = Loader::new("train").strict(true);
-    /// ```
-    ///
-    /// The [`decode`](crate::decode) module lists what counts as damage.
-    /// [`on_error`](Loader::on_error) sets the policy for such a sample.
-    pub fn strict(mut self, strict: bool) -> Self {
-        self.pictures.strict = strict;
-        self
-    }
-
-    /// Limits the pixels that a picture's header may claim; 2^28 (16,384 by 16,384) by default. A
-    /// picture that claims more fails, and no memory is allocated for it.
-    ///
-    /// The limit holds for every codec, including your own.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let loader = Loader::new("train").max_pixels(50_000_000);
-    /// ```
-    pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.pictures.codecs = self.pictures.codecs.max_pixels(pixels);
-        self
-    }
-
     /// Limits the bytes of all stored fields of a sample together; 2^31 by default. A larger sample
     /// fails before it is decoded.
     ///
@@ -109,6 +69,42 @@ impl Loader {
         self.pictures.timeout = timeout;
         self
     }
+}
+
+shared_setters! {
+    /// Sets whether damage in a picture is an error of its sample; off by default.
+    ///
+    /// Decoding continues past damage inside a JPEG, as libjpeg does with a warning. By default a
+    /// loader counts such pictures in [`Stats::damaged`](crate::Stats::damaged) and names each sample
+    /// once in the log, as a warning. It sees only the damage that decoding meets: damage outside the crop, damage that
+    /// leaves valid codes, and data that is left over at the end of a segment are neither counted
+    /// nor named.
+    ///
+    /// A strict loader first reads all of each picture, as [`check`](crate::decode::check) and
+    /// `warpfeed verify` do, and refuses it for damage anywhere. The result is the same for every
+    /// crop, and wherever the picture is decoded. Workers do this reading, also for pictures that a
+    /// device decodes. It takes longer than decoding the whole picture, so photographs take two to
+    /// three times as long. For a large data set run `warpfeed verify --strict` once instead.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").strict(true);
+    /// ```
+    ///
+    /// The [`decode`](crate::decode) module lists what counts as damage.
+    /// [`on_error`](Loader::on_error) sets the policy for such a sample.
+    pub fn strict(mut self, strict: bool) -> Self { self.pictures.strict = strict; }
+
+    /// Limits the pixels that a picture's header may claim; 2^28 (16,384 by 16,384) by default. A
+    /// picture that claims more fails, and no memory is allocated for it.
+    ///
+    /// The limit holds for every codec, including your own.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").max_pixels(50_000_000);
+    /// ```
+    pub fn max_pixels(mut self, pixels: u64) -> Self { self.pictures.codecs = self.pictures.codecs.max_pixels(pixels); }
 
     /// Limits the bytes that the loader holds, on host and device together: slots and workers'
     /// scratch; see [`MemoryPlan`](crate::MemoryPlan).
@@ -125,8 +121,5 @@ impl Loader {
     /// Without a limit, opening fails if the plan needs more host memory than is available on the
     /// machine or in the container's cgroup (Linux only). Workers' scratch is then at most half of
     /// what the slots leave. Setting a limit replaces this check.
-    pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.pictures.memory_limit = Some(bytes);
-        self
-    }
+    pub fn memory_limit(mut self, bytes: usize) -> Self { self.pictures.memory_limit = Some(bytes); }
 }

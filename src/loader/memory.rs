@@ -69,8 +69,8 @@ impl Room {
         }
     }
 
-    /// Bytes of all host slots, and the scratch that remains for workers, if both fit.
-    pub(super) fn grant(self, demand: &Demand<'_>) -> Result<(usize, ScratchPlan)> {
+    /// The scratch that remains for workers beside all host slots, if both fit.
+    pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
         let Some(need) = self.need(demand, schemas, prefetch.most).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
@@ -78,9 +78,7 @@ impl Room {
         let left = self.bytes() - need;
         // Leaves memory for the program, unless the user set a limit.
         let left = if let Room::Available(_) = self { left / 2 } else { left };
-        let fixed = scratch.needed();
-        let host = Settings::slots_for(prefetch.most) * schemas.bytes();
-        Ok((host, scratch.within(left.saturating_add(fixed))))
+        Ok(scratch.within(left.saturating_add(scratch.needed())))
     }
 
     /// Bytes needed for batches of `schemas` at this prefetch; `None` on overflow.

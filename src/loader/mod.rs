@@ -11,6 +11,24 @@
 //! 4. `memory`: available memory, and the loader's share of it; `processors`: the number of
 //!    processors that it may use.
 
+/// Defines setters of a [`Loader`], and the same of a [`DecoderBuilder`]. Each sets a field and returns
+/// `self`.
+macro_rules! shared_setters {
+    ($($(#[$meta:meta])* pub fn $name:ident(mut $this:ident, $arg:ident: $type:ty) -> Self $set:block)*) => {
+        impl super::Loader {
+            $($(#[$meta])* pub fn $name(mut $this, $arg: $type) -> Self { $set $this })*
+        }
+
+        /// Options that [`Loader`](crate::Loader) has too, with the same meaning.
+        impl super::DecoderBuilder {
+            $(
+                #[doc = concat!("As [`Loader::", stringify!($name), "`](crate::Loader::", stringify!($name), ").")]
+                pub fn $name(mut $this, $arg: $type) -> Self { $set $this }
+            )*
+        }
+    };
+}
+
 // First, so that the documentation of `Loader` begins with `new`.
 mod options;
 

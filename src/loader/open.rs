@@ -5,7 +5,7 @@ use super::fields::check_images;
 use super::memory::{Demand, Room, host_memory};
 use super::pictures::PictureOptions;
 use super::{Loader, known, listed, processors};
-use crate::batch::{HostBatch, Schemas, Slots};
+use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MOST_READERS, MOST_WORKERS, MemoryPlan, OnError, Parts,
     Run, Scratch, ScratchPlan, Settings, Shared, some_batches,
@@ -13,10 +13,10 @@ use crate::engine::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
-use crate::field::{Device, FieldKind, Fields, Pasted, Written};
-use crate::order::Schedule;
+use crate::field::{FieldKind, Fields, Pasted, Split, Written};
+use crate::order::{Order, Rank, Schedule};
 use crate::recipe::{Damaged, Recipe, image_room};
-use crate::source;
+use crate::source::{self, Source};
 use crate::trace::{self, Trace};
 use crate::transform::{Augment, Forms};
 
@@ -41,8 +41,8 @@ impl Loader {
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let this = self.with_classes()?;
         let PictureOptions { layout, pinned, .. } = this.pictures;
-        let format = this.pictures.written(layout)?;
-        let mut parts = this.open(format, None, pinned, |_, _| 0)?;
+        let (format, split) = (this.pictures.written(layout)?, Split::host(&this.pictures.augment));
+        let mut parts = this.open(format, split, |_, _| 0)?;
         let (memory, keeper) = host_memory(parts.schemas.bytes(), parts.memory.slots, pinned, parts.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
         let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schemas.bytes();
@@ -76,46 +76,73 @@ impl Loader {
         })
     }
 
-    /// Checks the options and opens the source. The host writes images in `format`, into memory
-    /// that is `pinned` or not. `device` is `None` for batches that stay on the host. `beside`
-    /// gives the memory, in bytes, that a prefetch takes in addition to the slots.
+    /// Checks the options and opens the source. The host writes images in `format`, and `split`
+    /// says what it leaves to a device. `beside` gives the memory, in bytes, that a prefetch takes
+    /// in addition to the slots.
     pub(super) fn open(
         self,
         format: Written,
-        device: Option<Device>,
-        pinned: bool,
+        split: Split,
         beside: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<Parts> {
-        source::check_retries(self.retries)?;
-        let PictureOptions { seed, decode_share: share, .. } = self.pictures;
-        if !(0.0..=1.0).contains(&share) {
+        let opened = Checked::new(self, format, split)?.open()?;
+        let granted = opened.grant(&beside)?;
+        opened.parts(granted)
+    }
+}
+
+/// A loader whose options agree with each other, with its fields.
+struct Checked {
+    loader: Loader,
+    format: Written,
+    split: Split,
+    rank: Rank,
+    global_batch: u64,
+    kinds: Vec<(String, FieldKind)>,
+    forms: Forms,
+    /// The fields of each form of the batches, and their arrays.
+    fields: Vec<Fields>,
+    arrays: Vec<Vec<(Field, Role)>>,
+}
+
+impl Checked {
+    fn new(loader: Loader, format: Written, split: Split) -> Result<Self> {
+        source::check_retries(loader.retries)?;
+        let PictureOptions { augment, decode_share: share, local_world_size, .. } = &loader.pictures;
+        if !(0.0..=1.0).contains(share) {
             return Err(Error::config(format!("decode_share({share}): a share of the device's time must be 0 to 1")));
         }
-        let rank = self.place.rank(self.pictures.local_world_size)?;
-        let global_batch = self.batch.of_all(rank.world_size)?;
-        self.pictures.augment.check()?;
-        if device.is_some() && format.channels == 1 {
+        let rank = loader.place.rank(*local_world_size)?;
+        let global_batch = loader.batch.of_all(rank.world_size)?;
+        augment.check()?;
+        if split.there && format.channels == 1 {
             return Err(Error::config("channels(1) on a device, which makes images of 3: use .host() for images of 1"));
         }
-        let (mut kinds, augment) = (self.fields()?, &self.pictures.augment);
-        let views = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment());
-        let forms = Forms::of([augment].into_iter().chain(views));
-        let moved = self.pictures.moves_pixels && !self.pictures.transforms.is_empty();
-        let label = self.label();
-        let make = |kinds: &[(String, FieldKind)], augment: &Augment| {
-            let made = forms.epochs().map(|epoch| Fields::new(kinds, label, format, (augment, epoch), device));
-            let (fields, arrays): (Vec<_>, Vec<_>) = made.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-            fields[0].check(augment, moved)?;
-            Ok::<_, Error>((fields, arrays))
-        };
-        let (mut fields, mut arrays) = make(&kinds, augment)?;
-        let image = self.spare_image();
+        let kinds = loader.fields()?;
+        let forms =
+            Forms::of([augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())));
+        let (fields, arrays) = (Vec::new(), Vec::new());
+        let mut checked = Checked { loader, format, split, rank, global_batch, kinds, forms, fields, arrays };
+        checked.make()?;
+        Ok(checked)
+    }
 
-        let (options, path) = (self.source_options()?, self.input.path().map(Path::to_owned));
-        let pictures = self.pictures;
-        let (source, mixture) = match self.opened {
+    /// Makes the fields.
+    fn make(&mut self) -> Result<()> {
+        let PictureOptions { augment, moves_pixels, transforms, .. } = &self.loader.pictures;
+        let label = self.loader.label();
+        let of = |epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
+        let made = self.forms.epochs().map(of).collect::<Result<Vec<_>>>()?;
+        (self.fields, self.arrays) = made.into_iter().unzip();
+        self.fields[0].check(augment, *moves_pixels && !transforms.is_empty())
+    }
+
+    /// Opens the source and its order.
+    fn open(mut self) -> Result<Opened> {
+        let (options, path) = (self.loader.source_options()?, self.loader.input.path().map(Path::to_owned));
+        let (source, mixture) = match self.loader.opened.take() {
             Some(opened) => opened,
-            None => self.input.open(&options, self.sampling.join()?)?,
+            None => self.loader.input.clone().open(&options, self.loader.sampling.join()?)?,
         };
         if mixture.is_none() && !options.numbers() {
             listed::compare(path.as_deref(), &*source);
@@ -123,18 +150,19 @@ impl Loader {
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
-        if image && source.has_pictures() == Some(false) {
+        if self.loader.spare_image() && source.has_pictures() == Some(false) {
             tracing::info!("the data set has no pictures, so the batches have no field \"image\"");
-            kinds.retain(|(name, _)| name != "image");
-            check_images(&kinds, &pictures)?;
-            (fields, arrays) = make(&kinds, &pictures.augment)?;
+            self.kinds.retain(|(name, _)| name != "image");
+            check_images(&self.kinds, &self.loader.pictures)?;
+            self.make()?;
         }
         let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
-        known::check_names(&kinds, &*source).map_err(named)?;
-        fields[0].check_labels(&*source)?;
-        let reads = known::names_read(&kinds).and_then(|names| source.only(&names)).unwrap_or_else(|| source.clone());
-        let processors = processors::processors(&rank);
-        let workers = match pictures.workers {
+        known::check_names(&self.kinds, &*source).map_err(named)?;
+        self.fields[0].check_labels(&*source)?;
+        let reads =
+            known::names_read(&self.kinds).and_then(|names| source.only(&names)).unwrap_or_else(|| source.clone());
+        let processors = processors::processors(&self.rank);
+        let workers = match self.loader.pictures.workers {
             0 => processors.min(MOST_WORKERS),
             n if n > MOST_WORKERS => {
                 return Err(Error::config(format!(
@@ -143,91 +171,111 @@ impl Loader {
             }
             n => n,
         };
-        let order = self.sampling.open(&*source, mixture, seed, global_batch, workers, self.retries)?;
-        let schedule = Schedule::new(order.clone(), global_batch, self.last, rank);
+        let Loader { sampling, pictures, retries, last, .. } = &self.loader;
+        let order = sampling.clone().open(&*source, mixture, pictures.seed, self.global_batch, workers, *retries)?;
+        let schedule = Schedule::new(order.clone(), self.global_batch, *last, self.rank);
         some_batches(&schedule)?;
-        let schemas = Schemas::new(schedule.places() as usize, arrays)?;
-        let room = Room::of(pictures.memory_limit);
+        let schemas = Schemas::new(schedule.places() as usize, std::mem::take(&mut self.arrays))?;
+        Ok(Opened { checked: self, source, reads, order, schedule, schemas, processors, workers })
+    }
+}
+
+/// An open data set with its order.
+struct Opened {
+    checked: Checked,
+    source: Arc<dyn Source>,
+    reads: Arc<dyn Source>,
+    order: Arc<dyn Order>,
+    schedule: Schedule,
+    schemas: Schemas,
+    processors: usize,
+    workers: usize,
+}
+
+/// The memory of a loader.
+struct Granted {
+    prefetch: Bounds,
+    scratch: ScratchPlan,
+}
+
+impl Opened {
+    /// Plans the memory.
+    ///
+    /// # Errors
+    /// If it exceeds the limit, or what is available.
+    fn grant(&self, beside: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
+        let Checked { loader: Loader { pictures, asked, .. }, format, split, fields, .. } = &self.checked;
+        let (schemas, room) = (&self.schemas, Room::of(pictures.memory_limit));
         // An image, the memory of its effects and of pasted objects, and for mixing by workers a
         // copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
-        let mixing = if pictures.augment.mixes() && device.is_none() { image * format.dtype.bytes() } else { 0 };
+        let mixing = if pictures.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
         let effects = fields[0].augments(&pictures.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
         let pasted = pictures.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
         let transforms = pictures.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
-        let images = image_room(&fields, !pictures.transforms.is_empty());
-        let scratch = ScratchPlan::ample(workers, processors, images + effects + mixing + pasted)
+        let images = image_room(fields, !pictures.transforms.is_empty());
+        let scratch = ScratchPlan::ample(self.workers, self.processors, images + effects + mixing + pasted)
             .with_transforms(transforms)
-            .with_source(room.for_source(reads.ahead_bytes()));
+            .with_source(room.for_source(self.reads.ahead_bytes()));
         // The pictures of requests are already in memory.
-        let scratch = if self.asked.is_some() { scratch.without_readers() } else { scratch };
+        let scratch = if asked.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match pictures.prefetch {
-            0 => room.automatic_prefetch(pinned, &schemas, &scratch, &beside),
+            0 => room.automatic_prefetch(split.there || pictures.pinned, schemas, &scratch, beside),
             n => Bounds::exactly(n),
         };
-        let demand = Demand { schemas: &schemas, prefetch, scratch, beside: &beside };
-        let (host_bytes, scratch) = room.grant(&demand)?;
+        let scratch = room.grant(&Demand { schemas, prefetch, scratch, beside })?;
+        Ok(Granted { prefetch, scratch })
+    }
+
+    /// The loader, ready to allocate its memory and to start its threads.
+    fn parts(self, granted: Granted) -> Result<Parts> {
+        let Opened { checked, source, reads, order, schedule, schemas, processors, workers } = self;
+        let Checked { loader, split, fields, forms, .. } = checked;
+        let Granted { prefetch, scratch } = granted;
+        let PictureOptions { decode_on, decode_share, seed, timeout, .. } = loader.pictures;
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
+        let is_asked = loader.asked.is_some();
         let recipe = Recipe {
             source,
             reads,
-            codecs: pictures.codecs,
-            augment: pictures.augment,
+            codecs: loader.pictures.codecs,
+            augment: loader.pictures.augment,
             order,
-            transforms: pictures.transforms,
-            moves_pixels: pictures.moves_pixels,
+            transforms: loader.pictures.transforms,
+            moves_pixels: loader.pictures.moves_pixels,
             fields,
             forms,
-            annotated: self.annotated,
+            annotated: loader.annotated,
             seed,
-            retries: self.retries,
-            sample_bytes: pictures.max_sample_bytes,
-            strict: pictures.strict,
+            retries: loader.retries,
+            sample_bytes: loader.pictures.max_sample_bytes,
+            strict: loader.pictures.strict,
             damaged: Damaged::default(),
-            blank: self.asked.is_some(),
-            stand_in: self.asked.is_none() && matches!(self.on_error, OnError::Skip { .. }),
+            blank: is_asked,
+            stand_in: !is_asked && matches!(loader.on_error, OnError::Skip { .. }),
         };
         let settings = Settings::new(processors, workers, prefetch);
         // The answer to a request is waited for, so its worker goes first.
-        let settings = if device.is_some() && self.asked.is_none() { settings.for_device() } else { settings };
-        let run = Run::new(
-            Arc::new(settings),
-            Scratch::new(scratch),
-            Balance::new(pictures.decode_on.unwrap_or_default(), share, workers),
-            computed,
-        );
-        let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
-        let slots = Settings::slots_for(prefetch.most);
+        let settings = if split.there && !is_asked { settings.for_device() } else { settings };
+        let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
+        let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed);
+        let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
+        let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
         Ok(Parts {
             recipe,
             run,
             schedule,
-            memory: MemoryPlan {
-                slots,
-                slots_in_use: slots,
-                slot_bytes: schemas.bytes(),
-                host_bytes,
-                pinned_bytes: 0,
-                device_bytes: 0,
-                device_slots: 0,
-                staging_bytes: 0,
-                scratch_bytes: scratch.total(),
-                worker_scratch_bytes: scratch.fixed + scratch.own,
-                shared_scratch_bytes: scratch.shared,
-                ahead_bytes: scratch.ahead,
-                source_bytes: scratch.source,
-                transform_bytes: scratch.transforms,
-            },
+            memory,
             schemas,
             prefetch,
             resume,
             // The run of requests is one epoch.
-            epochs: if self.asked.is_some() { 0 } else { self.epochs },
-            asked: self.asked,
-            on_error: self.on_error,
-            timeout: pictures.timeout,
-            trace: pictures.trace,
+            epochs: if is_asked { 0 } else { loader.epochs },
+            asked: loader.asked,
+            on_error: loader.on_error,
+            timeout,
+            trace: loader.pictures.trace,
         })
     }
 }
@@ -262,7 +310,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::batch::{Dtype, Field, Free, Keeper, Layout, Memory, Role, Schema};
+    use crate::batch::{Dtype, Free, Keeper, Layout, Memory, Schema};
     use crate::engine::filled;
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
@@ -276,8 +324,8 @@ mod tests {
         let sample = |n: i64| OwnedSample::new(n.to_string()).field("bmp", bmp.clone()).label(n % 2);
         let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
-        let format = loader.pictures.written(Layout::Nhwc).unwrap();
-        let parts = loader.open(format, None, false, |_, _| 0).unwrap();
+        let (format, split) = (loader.pictures.written(Layout::Nhwc).unwrap(), Split::host(&loader.pictures.augment));
+        let parts = loader.open(format, split, |_, _| 0).unwrap();
         let arrays = parts.schemas.form(0).spans.iter().map(|span| {
             let mut field = span.field.clone();
             damage(&mut field, span.role);
@@ -342,8 +390,8 @@ mod tests {
     fn after_a_device_error_of_the_hand_off_nothing_more_is_prepared() {
         let reads = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(Counted(reads.clone())).without("image").batch_size(64).workers(2).prefetch(60);
-        let format = loader.pictures.written(Layout::Nhwc).unwrap();
-        let parts = loader.open(format, None, false, |_, _| 0).unwrap();
+        let (format, split) = (loader.pictures.written(Layout::Nhwc).unwrap(), Split::host(&loader.pictures.augment));
+        let parts = loader.open(format, split, |_, _| 0).unwrap();
         let slot = |_| Slots::make(&parts.schemas, Memory::heap(parts.schemas.bytes()).unwrap());
         let slots = (0..parts.memory.slots).map(slot).collect();
         let engine = Engine::to_host(parts, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();

@@ -7,6 +7,26 @@ use crate::transform::{Augment, Transform};
 
 /// Processing of pictures, and their layout in the batch.
 impl Loader {
+    /// Sets whether the steps of [`transform`](Loader::transform) may move pixels; true by default.
+    /// Masks, boxes and other fields that follow the picture need steps that leave each pixel in
+    /// its place, such as changes of colours.
+    ///
+    /// ```
+    /// # use warpfeed::{Dtype, Loader, field::Mask, order::Rng, transform::ImageMut};
+    /// fn invert(image: &mut ImageMut<'_>, _: &mut Rng) -> warpfeed::Result<()> {
+    ///     image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
+    ///     Ok(())
+    /// }
+    /// let loader = Loader::new("train").field("mask", Mask::new(Dtype::U8));
+    /// let loader = loader.transform(invert).transform_moves_pixels(false);
+    /// ```
+    pub fn transform_moves_pixels(mut self, moves: bool) -> Self {
+        self.pictures.moves_pixels = moves;
+        self
+    }
+}
+
+shared_setters! {
     /// Sets crop, resize, flip and colour changes of each picture, and with them the size of the
     /// images. `Augment::eval(256, 224)` by default.
     ///
@@ -14,10 +34,7 @@ impl Loader {
     /// # use warpfeed::{Augment, Loader};
     /// let loader = Loader::new("train").augment(Augment::train(224));
     /// ```
-    pub fn augment(mut self, augment: Augment) -> Self {
-        self.pictures.augment = augment;
-        self
-    }
+    pub fn augment(mut self, augment: Augment) -> Self { self.pictures.augment = augment; }
 
     /// Adds your own step on the `u8` image, after [`augment`](Loader::augment) and before
     /// [`normalize`](Loader::normalize). Several steps run in the order of the calls. A step gets the
@@ -38,28 +55,7 @@ impl Loader {
     /// Opening fails for a loader with both, unless
     /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) says that they go
     /// together.
-    pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
-        self.pictures.transforms.push(Arc::new(transform));
-        self
-    }
-
-    /// Sets whether the steps of [`transform`](Loader::transform) may move pixels; true by default.
-    /// Masks, boxes and other fields that follow the picture need steps that leave each pixel in
-    /// its place, such as changes of colours.
-    ///
-    /// ```
-    /// # use warpfeed::{Dtype, Loader, field::Mask, order::Rng, transform::ImageMut};
-    /// fn invert(image: &mut ImageMut<'_>, _: &mut Rng) -> warpfeed::Result<()> {
-    ///     image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
-    ///     Ok(())
-    /// }
-    /// let loader = Loader::new("train").field("mask", Mask::new(Dtype::U8));
-    /// let loader = loader.transform(invert).transform_moves_pixels(false);
-    /// ```
-    pub fn transform_moves_pixels(mut self, moves: bool) -> Self {
-        self.pictures.moves_pixels = moves;
-        self
-    }
+    pub fn transform(mut self, transform: impl Transform + 'static) -> Self { self.pictures.transforms.push(Arc::new(transform)); }
 
     /// Computes `(pixel / 255 - mean) / std` per channel. The dtype becomes F32 unless
     /// [`dtype`](Loader::dtype) sets another float. Without this option float images are `pixel /
@@ -69,10 +65,7 @@ impl Loader {
     /// # use warpfeed::{Loader, Normalize};
     /// let loader = Loader::new("train").normalize(Normalize::IMAGENET);
     /// ```
-    pub fn normalize(mut self, normalize: Normalize) -> Self {
-        self.pictures.normalize = Some(normalize);
-        self
-    }
+    pub fn normalize(mut self, normalize: Normalize) -> Self { self.pictures.normalize = Some(normalize); }
 
     /// Sets the element type of the images: F32, F16, BF16, or U8 for unchanged pixels. The default
     /// is U8, or F32 with [`normalize`](Loader::normalize).
@@ -81,10 +74,7 @@ impl Loader {
     /// # use warpfeed::{Dtype, Loader, Normalize};
     /// let loader = Loader::new("train").normalize(Normalize::IMAGENET).dtype(Dtype::F16);
     /// ```
-    pub fn dtype(mut self, dtype: Dtype) -> Self {
-        self.pictures.dtype = Some(dtype);
-        self
-    }
+    pub fn dtype(mut self, dtype: Dtype) -> Self { self.pictures.dtype = Some(dtype); }
 
     /// Sets the order of the images' axes; [`Layout::Nhwc`] by default.
     ///
@@ -92,10 +82,7 @@ impl Loader {
     /// # use warpfeed::{Layout, Loader};
     /// let loader = Loader::new("train").layout(Layout::Nchw);
     /// ```
-    pub fn layout(mut self, layout: Layout) -> Self {
-        self.pictures.layout = layout;
-        self
-    }
+    pub fn layout(mut self, layout: Layout) -> Self { self.pictures.layout = layout; }
 
     /// Sets the number of channels of the images: 3 by default, or 1 for greyscale. All steps of
     /// the augmentation see RGB. The finished image becomes its brightness, as by Pillow's
@@ -108,10 +95,7 @@ impl Loader {
     /// # use warpfeed::Loader;
     /// let loader = Loader::new("x-rays").channels(1); // (N, H, W, 1)
     /// ```
-    pub fn channels(mut self, channels: usize) -> Self {
-        self.pictures.channels = channels;
-        self
-    }
+    pub fn channels(mut self, channels: usize) -> Self { self.pictures.channels = channels; }
 
     /// Sets the colour behind transparent pixels of PNG, WebP, GIF and TIFF. By default alpha is
     /// dropped, as by torchvision, and transparent pixels show the colour that the file stores for
@@ -121,10 +105,7 @@ impl Loader {
     /// # use warpfeed::Loader;
     /// let loader = Loader::new("logos").background([255; 3]);
     /// ```
-    pub fn background(mut self, colour: [u8; 3]) -> Self {
-        self.pictures.codecs = self.pictures.codecs.background(colour);
-        self
-    }
+    pub fn background(mut self, colour: [u8; 3]) -> Self { self.pictures.codecs = self.pictures.codecs.background(colour); }
 
     /// Sets whether pictures of more than 8 bits per channel become images of 8 bits; off by
     /// default. Values of 16 bits keep their upper 8, and floats from 0 to 1 become 0 to 255. By
@@ -135,10 +116,7 @@ impl Loader {
     /// # use warpfeed::Loader;
     /// let loader = Loader::new("photographs").to_8_bits(true);
     /// ```
-    pub fn to_8_bits(mut self, converts: bool) -> Self {
-        self.pictures.codecs = self.pictures.codecs.to_8_bits(converts);
-        self
-    }
+    pub fn to_8_bits(mut self, converts: bool) -> Self { self.pictures.codecs = self.pictures.codecs.to_8_bits(converts); }
 
     /// Adds your own codec to the [built-in ones](crate::decode#what-is-read). It takes precedence
     /// over them and over codecs that were added earlier, so it can replace a built-in format.
@@ -153,8 +131,5 @@ impl Loader {
     /// let arrays = Loader::new("arrays.lmdb").codec(RawRgb::new(32, 32));
     /// let loader = arrays.augment(Augment::pass_through(32, 32));
     /// ```
-    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
-        self.pictures.codecs = self.pictures.codecs.with(codec);
-        self
-    }
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self { self.pictures.codecs = self.pictures.codecs.with(codec); }
 }

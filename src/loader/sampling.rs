@@ -53,6 +53,27 @@ impl Sampling {
         workers: usize,
         retries: usize,
     ) -> Result<Arc<dyn Order>> {
+        let samples = source.len() as u64;
+        self.check(samples, mixture.is_some())?;
+        // From here on, each place of the subset has a weight.
+        if let (Some(weights), Some(indices)) = (&self.weights, &self.subset) {
+            self.weights = Some(indices.iter().map(|&index| weights[index as usize]).collect());
+        }
+        let labels = Labels { source, workers, retries, missing: "no label, which balanced() needs" };
+        let order = match (mixture, &self.buckets) {
+            (Some(parts), _) => self.mixed(parts, seed, &labels)?,
+            (None, Some(buckets)) => self.bucketed(buckets, seed, global_batch)?,
+            (None, None) => self.order_of(0..samples, seed, &labels)?,
+        };
+        match self.repeat {
+            Some(0) => Err(Error::config("repeat(0): an epoch has at least one pass")),
+            Some(passes) => Ok(Arc::new(Repeat::new(passes, order))),
+            None => Ok(order),
+        }
+    }
+
+    /// Checks the options against each other and the number of `samples` of the source.
+    fn check(&self, samples: u64, mixed: bool) -> Result<()> {
         let chosen = [
             ("order", self.order.is_some()),
             ("weights", self.weights.is_some()),
@@ -66,20 +87,19 @@ impl Sampling {
         if let [one, other, ..] = chosen[..] {
             return Err(Error::config(format!("{one} and {other}: each decides the order; set only one of them")));
         }
-        if mixture.is_some() && self.order.is_some() {
+        if mixed && self.order.is_some() {
             return Err(Error::config(
                 "mixture and order: each decides the order. For an order of your own over several sources, join them with source::Concat. \
                  For an order within each source, use order::Mixture::of",
             ));
         }
-        if self.buckets.is_some() && (mixture.is_some() || self.repeat.is_some()) {
-            let other = if mixture.is_some() { "mixture" } else { "repeat" };
+        if self.buckets.is_some() && (mixed || self.repeat.is_some()) {
+            let other = if mixed { "mixture" } else { "repeat" };
             return Err(Error::config(format!("buckets and {other}: {other} puts samples of any bucket into a batch")));
         }
         if self.window == Some(0) {
             return Err(Error::config("shuffle_window(0): a window has at least one sample"));
         }
-        let samples = source.len() as u64;
         if let Some(indices) = &self.subset
             && let Some(place) = indices.iter().position(|&index| index >= samples)
         {
@@ -98,10 +118,6 @@ impl Sampling {
                 weights.len()
             )));
         }
-        // From here on, each place of the subset has a weight.
-        if let (Some(weights), Some(indices)) = (&self.weights, &self.subset) {
-            self.weights = Some(indices.iter().map(|&index| weights[index as usize]).collect());
-        }
         if let Some(Buckets { lengths, .. }) = &self.buckets
             && lengths.len() as u64 != samples
         {
@@ -110,44 +126,31 @@ impl Sampling {
                 lengths.len()
             )));
         }
+        Ok(())
+    }
 
-        let labels = Labels { source, workers, retries, missing: "no label, which balanced() needs" };
-        let mut order = match mixture {
-            None => match &self.buckets {
-                Some(buckets) => self.bucketed(buckets, seed, global_batch)?,
-                None => self.order_of(0..samples, seed, &labels)?,
-            },
-            Some(parts) => {
-                let mut orders = Vec::with_capacity(parts.len());
-                let mut first = 0;
-                for (number, (samples, proportion)) in parts.into_iter().enumerate() {
-                    let range = first..first + samples;
-                    first = range.end;
-                    let part = self.within(&range);
-                    let order = if proportion > 0.0 && part.subset.as_ref().is_none_or(|indices| !indices.is_empty()) {
-                        part.order_of(range, Mixture::seed_within(seed, number), &labels).map_err(|e| {
-                            match e.kind() {
-                                ErrorKind::Config => Error::config(format!("mixture: source {number}: {}", e.cause())),
-                                // The error already names its sample.
-                                _ => e,
-                            }
-                        })?
-                    } else {
-                        // This source is never drawn from, but its samples count towards the length
-                        // of an epoch.
-                        Arc::new(Sequential::new(part.subset.as_ref().map_or(samples, |indices| indices.len() as u64)))
-                    };
-                    orders.push((samples, proportion, order));
-                }
-                Arc::new(Mixture::of(orders, seed)?)
-            }
-        };
-        match self.repeat {
-            Some(0) => return Err(Error::config("repeat(0): an epoch has at least one pass")),
-            Some(passes) => order = Arc::new(Repeat::new(passes, order)),
-            None => {}
+    /// Creates the order of a mixture of `parts`.
+    fn mixed(&self, parts: Proportions, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Order>> {
+        let mut orders = Vec::with_capacity(parts.len());
+        let mut first = 0;
+        for (number, (samples, proportion)) in parts.into_iter().enumerate() {
+            let range = first..first + samples;
+            first = range.end;
+            let part = self.within(&range);
+            let order = if proportion > 0.0 && part.subset.as_ref().is_none_or(|indices| !indices.is_empty()) {
+                part.order_of(range, Mixture::seed_within(seed, number), labels).map_err(|e| match e.kind() {
+                    ErrorKind::Config => Error::config(format!("mixture: source {number}: {}", e.cause())),
+                    // The error already names its sample.
+                    _ => e,
+                })?
+            } else {
+                // This source is never drawn from, but its samples count towards the length of an
+                // epoch.
+                Arc::new(Sequential::new(part.subset.as_ref().map_or(samples, |indices| indices.len() as u64)))
+            };
+            orders.push((samples, proportion, order));
         }
-        Ok(order)
+        Ok(Arc::new(Mixture::of(orders, seed)?))
     }
 
     /// Creates the order of the chosen samples in `buckets`.

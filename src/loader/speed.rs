@@ -5,27 +5,6 @@ use crate::engine::DecodeOn;
 
 /// Performance. These options do not change the batches.
 impl Loader {
-    /// Sets the number of worker threads, which read, decode and transform. The number only affects
-    /// speed: batches stay the same, bit for bit.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let loader = Loader::new("train").workers(8);
-    /// ```
-    ///
-    /// 0, the default, means one thread for each processor that this process may use. Set more for
-    /// a decoder or a transform that blocks. Slow storage does not need more workers: if reads
-    /// block on a disk or a network, 32 reader threads read ahead for the workers, and up to 512
-    /// while more make reading faster. They start at the first blocking read, and sleep while reads
-    /// do not block. Their samples stay within the memory of [`Batches::memory_plan`].
-    ///
-    /// Each worker costs a thread and scratch memory for its pictures. More than 768 workers are an
-    /// error when the loader is opened.
-    pub fn workers(mut self, threads: usize) -> Self {
-        self.pictures.workers = threads;
-        self
-    }
-
     /// Sets the number of batches that are prepared ahead of the consumer. The number only affects
     /// speed.
     ///
@@ -71,6 +50,74 @@ impl Loader {
         self
     }
 
+    /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Cpu`] by default. The
+    /// choice only affects speed: batches stay the same, bit for bit.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// use warpfeed::DecodeOn;
+    ///
+    /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Auto);
+    /// ```
+    ///
+    /// With [`DecodeOn::Gpu`] workers only extract the parts of a JPEG that its crop needs. The
+    /// device decodes, crops, resizes and flips them. [`DecodeOn::Auto`] does so while the workers
+    /// on their own are too slow for the consumer. On an H200 a batch of 256 crops takes 0.6 ms of
+    /// the device's time from packed files (`warpfeed pack`), and 1.5 ms from plain ones.
+    ///
+    /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats,
+    /// and all pictures of a loader with a [`transform`](Loader::transform), because it
+    /// runs on the host. [`Stats::decoded_on_device`] counts the pictures that the device decoded.
+    ///
+    /// The device needs about 2.4 MB of memory per sample of a batch in addition to the batches;
+    /// [`Batches::memory_plan`] includes it. Batches in host memory ignore the option.
+    ///
+    /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
+    pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
+        self.pictures.decode_on = Some(decode_on);
+        self
+    }
+
+    /// Sets whether tar shards are memory-mapped; `true` by default. With `false`, shards are read
+    /// with system calls.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let network_drive = Loader::new("/mnt/nfs/train-{000..099}.tar").mmap(false);
+    /// ```
+    ///
+    /// If a mapped shard is truncated or its disk fails while it is in use, the process dies with
+    /// `SIGBUS`. With reads, the same is an ordinary sample error. Reads also suit network file
+    /// systems. They cost a copy of the encoded bytes and one open file per shard; see
+    /// [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
+    ///
+    /// The option does not affect folders, which are always read, or sources that are already open.
+    /// The LMDB library always maps its files: with `false`, opening an LMDB is an error.
+    pub fn mmap(mut self, mapped: bool) -> Self {
+        self.mapped = mapped;
+        self
+    }
+}
+
+shared_setters! {
+    /// Sets the number of worker threads, which read, decode and transform. The number only affects
+    /// speed: batches stay the same, bit for bit.
+    ///
+    /// ```
+    /// # use warpfeed::Loader;
+    /// let loader = Loader::new("train").workers(8);
+    /// ```
+    ///
+    /// 0, the default, means one thread for each processor that this process may use. Set more for
+    /// a decoder or a transform that blocks. Slow storage does not need more workers: if reads
+    /// block on a disk or a network, 32 reader threads read ahead for the workers, and up to 512
+    /// while more make reading faster. They start at the first blocking read, and sleep while reads
+    /// do not block. Their samples stay within the memory of [`Batches::memory_plan`].
+    ///
+    /// Each worker costs a thread and scratch memory for its pictures. More than 768 workers are an
+    /// error when the loader is opened.
+    pub fn workers(mut self, threads: usize) -> Self { self.pictures.workers = threads; }
+
     /// Sets whether batches are in page-locked memory, from which a GPU copies without the host's
     /// help; off by default.
     ///
@@ -100,38 +147,7 @@ impl Loader {
     /// Without a CUDA driver the loader logs one warning and uses pageable memory, which
     /// [`Batches::memory_plan`] shows. Page-locking takes about 0.3 ms per MB on opening. The
     /// memory cannot be swapped out.
-    pub fn pinned(mut self, pinned: bool) -> Self {
-        self.pictures.pinned = pinned;
-        self
-    }
-
-    /// Sets where JPEGs of batches in device memory are decoded; [`DecodeOn::Cpu`] by default. The
-    /// choice only affects speed: batches stay the same, bit for bit.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// use warpfeed::DecodeOn;
-    ///
-    /// let loader = Loader::new("train.lmdb").decode_on(DecodeOn::Auto);
-    /// ```
-    ///
-    /// With [`DecodeOn::Gpu`] workers only extract the parts of a JPEG that its crop needs. The
-    /// device decodes, crops, resizes and flips them. [`DecodeOn::Auto`] does so while the workers
-    /// on their own are too slow for the consumer. On an H200 a batch of 256 crops takes 0.6 ms of
-    /// the device's time from packed files (`warpfeed pack`), and 1.5 ms from plain ones.
-    ///
-    /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats,
-    /// and all pictures of a loader with a [`transform`](Loader::transform), because it
-    /// runs on the host. [`Stats::decoded_on_device`] counts the pictures that the device decoded.
-    ///
-    /// The device needs about 2.4 MB of memory per sample of a batch in addition to the batches;
-    /// [`Batches::memory_plan`] includes it. Batches in host memory ignore the option.
-    ///
-    /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
-    pub fn decode_on(mut self, decode_on: DecodeOn) -> Self {
-        self.pictures.decode_on = Some(decode_on);
-        self
-    }
+    pub fn pinned(mut self, pinned: bool) -> Self { self.pictures.pinned = pinned; }
 
     /// Sets the maximum share of the device's time for decoding JPEGs, from 0 to 1; 1 by default.
     /// Workers decode the remaining pictures.
@@ -153,28 +169,5 @@ impl Loader {
     /// opening.
     ///
     /// [`Stats::device_decode`]: crate::Stats::device_decode
-    pub fn decode_share(mut self, share: f64) -> Self {
-        self.pictures.decode_share = share;
-        self
-    }
-
-    /// Sets whether tar shards are memory-mapped; `true` by default. With `false`, shards are read
-    /// with system calls.
-    ///
-    /// ```
-    /// # use warpfeed::Loader;
-    /// let network_drive = Loader::new("/mnt/nfs/train-{000..099}.tar").mmap(false);
-    /// ```
-    ///
-    /// If a mapped shard is truncated or its disk fails while it is in use, the process dies with
-    /// `SIGBUS`. With reads, the same is an ordinary sample error. Reads also suit network file
-    /// systems. They cost a copy of the encoded bytes and one open file per shard; see
-    /// [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
-    ///
-    /// The option does not affect folders, which are always read, or sources that are already open.
-    /// The LMDB library always maps its files: with `false`, opening an LMDB is an error.
-    pub fn mmap(mut self, mapped: bool) -> Self {
-        self.mapped = mapped;
-        self
-    }
+    pub fn decode_share(mut self, share: f64) -> Self { self.pictures.decode_share = share; }
 }

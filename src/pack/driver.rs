@@ -271,20 +271,7 @@ impl<'a> Pack<'a> {
             shard_size: self.shard_size.filter(|&bytes| bytes > 0),
         };
         if extension.eq_ignore_ascii_case("lmdb") {
-            let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
-            if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
-                let cause = format!("{option}: an LMDB is one file; only a target that ends in .tar has shards");
-                return Err(Error::config(cause).at_path(target));
-            }
-            if url {
-                let cause = "an LMDB is a file of this machine: pack shards to a URL that ends in .tar";
-                return Err(Error::config(cause).at_path(target));
-            }
-            #[cfg(feature = "lmdb")]
-            return self.to_writer(Box::new(LmdbWriter::create(target, &options)?));
-            #[cfg(not(feature = "lmdb"))]
-            Err(Error::config("this build of warpfeed lacks the Cargo feature \"lmdb\" that writes an LMDB")
-                .at_path(target))
+            self.pack_lmdb(target, &options, url)
         } else if tar {
             let size = match (self.shard_samples, options.shard_size) {
                 (None, None) if url => {
@@ -308,6 +295,24 @@ impl<'a> Pack<'a> {
         } else {
             Err(Error::config("the target's name must end in .lmdb or .tar, which sets the format").at_path(target))
         }
+    }
+
+    /// Packs into an LMDB.
+    fn pack_lmdb(self, target: &Path, options: &WriteOptions, url: bool) -> Result<Report> {
+        let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
+        if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
+            let cause = format!("{option}: an LMDB is one file; only a target that ends in .tar has shards");
+            return Err(Error::config(cause).at_path(target));
+        }
+        if url {
+            let cause = "an LMDB is a file of this machine: pack shards to a URL that ends in .tar";
+            return Err(Error::config(cause).at_path(target));
+        }
+        #[cfg(feature = "lmdb")]
+        return self.to_writer(Box::new(LmdbWriter::create(target, options)?));
+        #[cfg(not(feature = "lmdb"))]
+        Err(Error::config("this build of warpfeed lacks the Cargo feature \"lmdb\" that writes an LMDB")
+            .at_path(target))
     }
 
     /// Packs one part of the shards of `target`.

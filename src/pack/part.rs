@@ -144,6 +144,20 @@ impl Packer<'_> {
                 }
             }
         }
+        if let Some(set) = self.write_plan()? {
+            return Ok(Some(set));
+        }
+        // It may have been merged before the plan was written, too.
+        let merged = dest::read_set(destination)?.filter(|set| set.plan == self.plan);
+        if merged.is_some() {
+            destination.remove(PLAN_END)?;
+        }
+        Ok(merged)
+    }
+
+    /// Writes the plan, unless it is there. Returns the set if it is merged in this moment.
+    fn write_plan(&self) -> Result<Option<Set>> {
+        let destination = self.destination;
         while !dest::write(destination, PLAN_END, &self.plan, true)? {
             match dest::read_plan(destination)? {
                 Some(plan) if plan == self.plan => break,
@@ -177,12 +191,7 @@ impl Packer<'_> {
                 }
             }
         }
-        // It may have been merged before the plan was written, too.
-        let merged = dest::read_set(destination)?.filter(|set| set.plan == self.plan);
-        if merged.is_some() {
-            destination.remove(PLAN_END)?;
-        }
-        Ok(merged)
+        Ok(None)
     }
 
     /// Removes the files of packs by other plans. Those of this plan stay: other parts may have

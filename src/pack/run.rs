@@ -133,15 +133,10 @@ impl Run<'_> {
         // may wait. The workers never wait, because the channel has room for everything in flight.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
-            let mut waiting: VecDeque<Option<Result<Prepared>>> = VecDeque::new();
-            let mut waiting_bytes = 0;
-            let (mut written, mut begun) = (positions.start, positions.start);
+            let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
             let packed = loop {
-                while begun < positions.end
-                    && begun - written < workers * AHEAD
-                    && (waiting_bytes < WAITING_BYTES || begun == written)
-                {
-                    let (position, index) = (begun, chosen.index(begun));
+                while ordered.begun() < positions.end && ordered.has_room(workers) {
+                    let (position, index) = (ordered.begun(), chosen.index(ordered.begun()));
                     let (sender, spare, stop) = (sender.clone(), &spare, &stop);
                     scope.spawn(move |_| {
                         let prepare = || {
@@ -152,33 +147,24 @@ impl Run<'_> {
                         // After an error the receiver is gone.
                         let _ = sender.send((position, prepared));
                     });
-                    waiting.push_back(None);
-                    begun += 1;
+                    ordered.waiting.push_back(None);
                 }
-                if written == begun {
+                if ordered.waiting.is_empty() {
                     break Ok(());
                 }
                 let (position, prepared) = results.recv().expect("this thread holds a sender");
-                waiting_bytes += prepared.as_ref().map_or(0, |p| p.bytes.len());
-                waiting[position - written] = Some(prepared);
+                ordered.arrived(position, prepared);
                 let mut put_ready = || {
-                    while let Some(ready) = waiting.front_mut().and_then(Option::take) {
-                        let prepared = ready?;
-                        waiting.pop_front();
-                        waiting_bytes -= prepared.bytes.len();
-                        let index = chosen.index(written);
-                        match &prepared.remark {
-                            Some(remark) if !keep_bad && remark.is_bad(strict) => {
-                                bad.add(index as u64, &prepared.key, remark);
-                            }
-                            _ => {}
+                    while let Some((position, ready)) = ordered.take() {
+                        let (index, prepared) = (chosen.index(position), ready?);
+                        if let Some(remark) = prepared.remark.as_ref().filter(|it| !keep_bad && it.is_bad(strict)) {
+                            bad.add(index as u64, &prepared.key, remark);
                         }
                         put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
                             // The target could not be written; the sample is not the cause.
                             Some(_) => e,
                             None => source::sample_error(source, index, &prepared.key, e),
                         })?;
-                        written += 1;
                         if prepared.bytes.capacity() <= SPARE_BYTES {
                             spare.lock().expect("nothing panics while holding it").push(prepared);
                         }
@@ -194,5 +180,39 @@ impl Run<'_> {
         });
         outcome?;
         bad.check(samples)
+    }
+}
+
+/// Samples in progress, which leave in the order of their positions.
+struct Ordered {
+    /// Position of the first.
+    next: usize,
+    waiting: VecDeque<Option<Result<Prepared>>>,
+    /// Bytes of those that have arrived.
+    bytes: usize,
+}
+
+impl Ordered {
+    /// Position of the next sample to begin.
+    fn begun(&self) -> usize {
+        self.next + self.waiting.len()
+    }
+
+    fn has_room(&self, workers: usize) -> bool {
+        self.waiting.len() < workers * AHEAD && (self.bytes < WAITING_BYTES || self.waiting.is_empty())
+    }
+
+    fn arrived(&mut self, position: usize, prepared: Result<Prepared>) {
+        self.bytes += prepared.as_ref().map_or(0, |p| p.bytes.len());
+        self.waiting[position - self.next] = Some(prepared);
+    }
+
+    /// Takes the first sample with its position, if it has arrived.
+    fn take(&mut self) -> Option<(usize, Result<Prepared>)> {
+        let ready = self.waiting.front_mut()?.take()?;
+        self.waiting.pop_front();
+        self.bytes -= ready.as_ref().map_or(0, |p| p.bytes.len());
+        self.next += 1;
+        Some((self.next - 1, ready))
     }
 }

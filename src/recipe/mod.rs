@@ -2,17 +2,17 @@
 //! has no threads and no counters.
 //!
 //! 1. `recipe`: [`Recipe`]: read, plan, decode, transform, write.
-//! 2. `planned`: the images of a sample with their plans, and which of them are decoded together.
+//! 2. `shot`: the pictures of a sample with their plans, and which of them are decoded together.
 //! 3. `partners`: the samples whose pictures become one image.
 //! 4. `damage`: names the damaged pictures that were decoded in the log.
 
 mod damage;
 mod partners;
-mod planned;
 #[allow(clippy::module_inception)]
 mod recipe;
+mod shot;
 
 pub(crate) use damage::Damaged;
 pub(crate) use partners::{Partners, partners};
-pub(crate) use planned::{Planned, damaged, share};
 pub(crate) use recipe::{Recipe, image_room};
+pub(crate) use shot::{Shot, damaged, share};

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 
 use super::damage::Damaged;
 use super::partners::{Partners, partners};
-use super::planned::Planned;
+use super::shot::Shot;
 use crate::batch::{Full, Header, Part, Role, Row};
 use crate::decode::{self, Codecs, Condition, Exif, Job, Picture, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
@@ -137,8 +137,8 @@ impl Recipe {
         sample: &Sample<'a>,
         (epoch, entry): (u64, &Entry),
         tile: Option<(&Join, usize)>,
-        (before, boxes): (&[Planned<'a>], &mut Vec<[f32; 4]>),
-    ) -> Result<Planned<'a>> {
+        (before, boxes): (&[Shot<'a>], &mut Vec<[f32; 4]>),
+    ) -> Result<Shot<'a>> {
         guarded(|| {
             let bytes = image.bytes(sample, &self.codecs)?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
@@ -153,12 +153,12 @@ impl Recipe {
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), picture.size(), &mut rng)? };
-                let mut planned = Planned { tile, tiles: TILES, ..Planned::new(picture, plan, rng) };
+                let mut shot = Shot { tile, tiles: TILES, ..Shot::new(picture, plan, rng) };
                 // A strict loader refuses damage that the image does not show, too.
-                if !planned.is_shown() && !self.strict {
-                    planned.picture = None;
+                if !shot.is_shown() && !self.strict {
+                    shot.skip();
                 }
-                return Ok(planned);
+                return Ok(shot);
             }
             if augment.sees_boxes() {
                 self.any_fields().boxes(sample, oriented, boxes)?;
@@ -175,7 +175,7 @@ impl Recipe {
                 rng = own.rng.clone();
             }
             let (tiles, tile) = tile.map_or((1, 0), |(join, tile)| (join.pictures(), tile));
-            Ok(Planned { tile, tiles, pastes: tiles > 1, ..Planned::new(picture, plan, rng) })
+            Ok(Shot { tile, tiles, pastes: tiles > 1, ..Shot::new(picture, plan, rng) })
         })
     }
 
@@ -226,13 +226,13 @@ impl Recipe {
         &self,
         field: &ImageField,
         pixels: &Pixels,
-        planned: &mut Planned<'_>,
+        shot: &mut Shot<'_>,
         (scratch, pasted): ((&mut Resizer, &mut [u8]), &mut Pasted),
         (part, place): (&mut Part, usize),
     ) -> Result<()> {
-        let (first, shown, last) = (planned.tile == 0, planned.is_shown(), planned.is_last());
-        let pastes = planned.pastes;
-        let Planned { tiles, plan, rng, .. } = planned;
+        let (first, shown, last) = (shot.tile == 0, shot.is_shown(), shot.is_last());
+        let pastes = shot.pastes;
+        let Shot { tiles, plan, rng, .. } = shot;
         let (transforms, mut row) = (&self.transforms, Row::new(part, place));
         if *tiles == 1 {
             return guarded(|| field.transform(pixels, plan, rng, transforms, scratch, &mut row));
@@ -262,13 +262,11 @@ impl Recipe {
     /// the samples `others`. `images` are all images of a sample.
     pub(crate) fn shown<'a>(
         &self,
-        images: &'a [Planned<'_>],
+        images: &'a [Shot<'_>],
         others: &'a [(u64, Sample<'_>)],
     ) -> (Option<&'a Plan>, ArrayVec<Tile<'a>, { TILES - 1 }>) {
-        let mut own = images
-            .iter()
-            .filter(|planned| Some(planned.field) == self.any_fields().followed)
-            .map(|planned| &planned.plan);
+        let mut own =
+            images.iter().filter(|shot| Some(shot.field) == self.any_fields().followed).map(|shot| &shot.plan);
         let plan = own.next();
         (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
@@ -280,22 +278,21 @@ impl Recipe {
     /// Those of the partner's field.
     pub(crate) fn paste(
         &self,
-        images: &[Planned<'_>],
+        images: &[Shot<'_>],
         others: &[(u64, Sample<'_>)],
         (epoch, entry): (u64, &Entry),
         pasted: &mut Pasted,
     ) -> Result<()> {
         guarded(|| {
-            let of_partner =
-                |planned: &&Planned<'_>| planned.tile > 0 && Some(planned.field) == self.any_fields().followed;
-            let (Some(planned), Some((id, sample))) = (images.iter().find(of_partner), others.first()) else {
+            let of_partner = |shot: &&Shot<'_>| shot.tile > 0 && Some(shot.field) == self.any_fields().followed;
+            let (Some(shot), Some((id, sample))) = (images.iter().find(of_partner), others.first()) else {
                 return Ok(());
             };
             let margin = match self.partners(epoch, entry)?.map(|partners| partners.join) {
                 Some(Join::Paste(pasting)) => pasting.margin,
                 _ => return Ok(()),
             };
-            let chosen = self.any_fields().paste(sample, &planned.plan, (&self.rng(entry), margin), pasted);
+            let chosen = self.any_fields().paste(sample, &shot.plan, (&self.rng(entry), margin), pasted);
             chosen.map_err(|e| e.at_sample(*id, sample.key()))
         })
     }

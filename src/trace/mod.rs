@@ -11,7 +11,8 @@
 //! 6. `network`: [`NetworkStats`], what sources in stores asked of the network. `stats`: [`Stats`],
 //!    all numbers together, with the slowest samples.
 //! 7. `limit`: [`Limit`], the stage that limits a loader. `verdict`: [`Verdict`], the limit with
-//!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders.
+//!    its evidence and advice, and the rules for loaders. `serving`: the rules for decoders;
+//!    `store`: the advice for a data set in a store.
 //! 8. `schedule`: [`Schedule`], which batches are traced.
 //! 9. `chrome`: the spans of the traced batches, and their file of Chrome trace events.
 //! 10. `span`: [`span()`], the program's own spans in that file.
@@ -29,6 +30,7 @@ mod since;
 mod span;
 mod stage;
 mod stats;
+mod store;
 mod tally;
 mod timeline;
 mod verdict;

@@ -313,20 +313,14 @@ impl Stats {
     }
 }
 
-impl fmt::Display for Stats {
-    /// Prints a table.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: f64| 100.0 * share;
-        writeln!(
-            f,
-            "{} in {}, {:.1} s: {:.0} samples/s, {:.1} MB/s read; the consumer waited {:.1} % of the time",
-            counted(self.samples, "sample", "samples"),
-            counted(self.batches, "batch", "batches"),
-            self.seconds,
-            self.samples_per_second(),
-            self.bytes_per_second() / 1e6,
-            percent(self.stall_fraction().min(1.0))
-        )?;
+/// A share in percent.
+fn percent(share: f64) -> f64 {
+    100.0 * share
+}
+
+impl Stats {
+    /// Prints the table of the stages.
+    fn rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "  {:<10} {:>9} {:>10} {:>10} {:>10} {:>9}   share of",
@@ -352,7 +346,6 @@ impl fmt::Display for Stats {
             row(f, name, stage, all, "the workers' time", false)?;
         }
         let idle = percent(1.0 - busy);
-        let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
         let batch = [
             ("ahead", self.ahead.as_ref(), "by threads that read for the workers"),
@@ -369,6 +362,25 @@ impl fmt::Display for Stats {
                 row(f, name, stage, self.seconds, of, name == "ahead")?;
             }
         }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Stats {
+    /// Prints a table.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} in {}, {:.1} s: {:.0} samples/s, {:.1} MB/s read; the consumer waited {:.1} % of the time",
+            counted(self.samples, "sample", "samples"),
+            counted(self.batches, "batch", "batches"),
+            self.seconds,
+            self.samples_per_second(),
+            self.bytes_per_second() / 1e6,
+            percent(self.stall_fraction().min(1.0))
+        )?;
+        self.rows(f)?;
+        let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::{Judgement, LEAST_BATCHES, Limit, SATURATED, STALLED, STREAM_SATURATED, percent};
 use super::tally::ratio;
-use super::{NetworkStats, Stage, StageStats, Stats, Straggler};
+use super::{Stage, StageStats, Stats, Straggler};
 use crate::error::counted;
 
 /// Workers that wait for a processor for this share of their busy time have too few processors.
@@ -13,14 +13,6 @@ const DELAYED: f64 = 0.2;
 /// which decoding is 80 %, was 1.66 times as fast on two cores and 2.03 times on sixteen
 /// (`benches/RESULTS.md`).
 const PACKING: f64 = 2.0;
-/// Minimum share of refused requests at which the store's limit of requests is named.
-const REFUSED: f64 = 0.01;
-/// Average bytes of a request below which larger requests are advised.
-const SMALL_REQUEST: f64 = 1e6;
-/// Median seconds to the first byte from which the distance is named.
-const FAR: f64 = 0.08;
-/// Average number of requests in flight below which more are advised.
-const FEW_REQUESTS: f64 = 16.0;
 /// Minimum average number of reads in flight at which reading is the bottleneck.
 const READS: f64 = 2.0;
 /// Minimum share of the wait at which first batches of epochs are named in addition to the limit.
@@ -156,23 +148,7 @@ impl Evidence<'_> {
         }
         let blocked = ratio(stats.slot.seconds, stats.seconds);
         if blocked >= 0.1 && self.delayed() < DELAYED {
-            let interval = ratio(stats.seconds, stats.batches as f64);
-            let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
-            let lines = vec![
-                waits.clone(),
-                format!(
-                    "workers are busy {} % of the time; {} % of the time all {} slots were full or being filled",
-                    percent(*busy),
-                    percent(blocked),
-                    stats.slots
-                ),
-                format!(
-                    "steps or samples take unequal times: prefetch({}) in place of {} would even them out",
-                    stats.prefetch + more,
-                    stats.prefetch
-                ),
-            ];
-            return (Limit::Slots, "limited by too few batches ahead".into(), lines);
+            return self.slots_bound(blocked);
         }
         let lines = vec![
             waits.clone(),
@@ -184,6 +160,28 @@ impl Evidence<'_> {
             "a trace (`Loader::trace`) shows which thread waits for which".into(),
         ];
         (Limit::Unclear, "no single cause".into(), lines)
+    }
+
+    /// The slots were taken for the share `blocked` of the time.
+    fn slots_bound(&self, blocked: f64) -> Judgement {
+        let Evidence { stats, busy, waits, .. } = self;
+        let interval = ratio(stats.seconds, stats.batches as f64);
+        let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
+        let lines = vec![
+            waits.clone(),
+            format!(
+                "workers are busy {} % of the time; {} % of the time all {} slots were full or being filled",
+                percent(*busy),
+                percent(blocked),
+                stats.slots
+            ),
+            format!(
+                "steps or samples take unequal times: prefetch({}) in place of {} would even them out",
+                stats.prefetch + more,
+                stats.prefetch
+            ),
+        ];
+        (Limit::Slots, "limited by too few batches ahead".into(), lines)
     }
 
     /// Maximum speed-up of the loop.
@@ -296,43 +294,6 @@ impl Evidence<'_> {
                 .into(),
         ];
         (Limit::Read, "read-bound".into(), lines)
-    }
-
-    /// Judges a loader that waits for its store.
-    fn network_bound(&self, network: &NetworkStats) -> Judgement {
-        let Evidence { stats, waits, .. } = self;
-        let mut lines = vec![self.busy_workers(), waits.clone()];
-        lines.extend(network.lines(stats.seconds));
-        let each = ratio(network.bytes as f64, network.requests as f64);
-        let refused = ratio(network.refusals as f64, network.requests as f64);
-        if refused >= REFUSED {
-            lines.push(format!(
-                "the server refused {} % of the requests: more prefixes (folders) in the bucket, `shuffle_window` or a cache would help",
-                percent(refused).max(1)
-            ));
-        } else if each < SMALL_REQUEST {
-            lines.push(format!(
-                "a request has {:.0} KB on average: `shuffle_window` reads neighbours together, in requests of up to 4 MiB",
-                each / 1e3
-            ));
-        }
-        if network.first_bytes.p50_seconds >= FAR {
-            lines.push(
-                "the server is slow to answer or far away: a machine in the region of the store would help".into(),
-            );
-        }
-        lines.push(match network.hit_rate() {
-            None => "a cache in a folder of this machine would answer later epochs".into(),
-            Some(rate) => format!("a larger cache would answer more than {} % of the bytes", percent(rate)),
-        });
-        // Few requests in flight mean that the bytes ahead are the limit.
-        if ratio(network.answers.seconds, stats.seconds) < FEW_REQUESTS {
-            let more = 2 * stats.prefetch.max(2);
-            lines.push(format!(
-                "few requests are in flight: prefetch({more}) or a higher memory_limit would ask for more"
-            ));
-        }
-        (Limit::Network, "network-bound".into(), lines)
     }
 
     /// Bytes read per second, and bytes from the disk if the system counts them.

@@ -76,7 +76,7 @@ impl Augment {
     }
 
     /// Whether samples may get effects on pixels.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
         self.all_ops().any(|op| !op.is_on_values())
     }
@@ -111,14 +111,14 @@ impl Augment {
     }
 
     /// Names of the operations that only the host runs.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
         self.all_ops().filter_map(Op::without_device_code).chain(borders).chain(self.joins()).collect()
     }
 
     /// Whether a device can resize the pictures of some epoch.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn resizes_there(&self) -> bool {
         self.all().any(|augment| augment.settings.resampling() == Resampling::DEFAULT)
     }
@@ -135,7 +135,7 @@ impl Augment {
     }
 
     /// Whether batches may be mixed.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn mixes(&self) -> bool {
         self.all().any(|augment| augment.settings.mix.is_some())
     }

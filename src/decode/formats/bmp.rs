@@ -68,6 +68,18 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u32, String> {
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
+/// The fields of a pixel of `bits` bits whose masks follow the header, or are in it.
+fn masked(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
+    let u32_at = |at| number::<4>(bytes, at);
+    let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
+    let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
+    if masks[..3].contains(&0) {
+        return Err("the mask of a colour is empty".into());
+    }
+    let [red, green, blue, alpha] = masks.map(|mask| Field::of_mask(mask, bits));
+    Ok([red?, green?, blue?, alpha?])
+}
+
 fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let u16_at = |at| number::<2>(bytes, at);
     let u32_at = |at| number::<4>(bytes, at);
@@ -112,15 +124,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         }
         (0, 16) => Coding::Fields(2, [field(10, 5), field(5, 5), field(0, 5), field(0, 0)]),
         (0, 24 | 32) => Coding::Bytes(bits as usize / 8),
-        (3, 16 | 32) => {
-            let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
-            let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
-            if masks[..3].contains(&0) {
-                return Err("the mask of a colour is empty".into());
-            }
-            let [red, green, blue, alpha] = masks.map(|mask| Field::of_mask(mask, bits));
-            Coding::Fields(bits as usize / 8, [red?, green?, blue?, alpha?])
-        }
+        (3, 16 | 32) => Coding::Fields(bits as usize / 8, masked(bytes, header, bits)?),
         (4, _) => return Err("a JPEG inside is not supported".into()),
         (5, _) => return Err("a PNG inside is not supported".into()),
         _ => return Err(format!("{bits} bits a pixel with compression {compression} are not supported")),

@@ -69,6 +69,77 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(super) lengths: Vec<u64>,
 }
 
+impl Meaning {
+    /// The meaning with this number.
+    fn of(number: u64) -> Self {
+        match number {
+            0 => Meaning::Inverted,
+            1 => Meaning::Grey,
+            2 => Meaning::Rgb,
+            3 => Meaning::Palette,
+            5 => Meaning::Cmyk,
+            6 => Meaning::YCbCr,
+            other => Meaning::Other(other),
+        }
+    }
+}
+
+impl Numbers {
+    /// The type with this number.
+    fn of(number: u64) -> Result<Self, String> {
+        match number {
+            1 | 4 => Ok(Numbers::Unsigned),
+            2 => Ok(Numbers::Signed),
+            3 => Ok(Numbers::Float),
+            other => Err(format!("values of the unknown type {other}")),
+        }
+    }
+}
+
+impl Extra {
+    /// The meaning with this number, if the file has one.
+    fn of(number: Option<u64>, meaning: Meaning, channels: u16) -> Self {
+        match (number, meaning, channels) {
+            (Some(1), ..) => Extra::Associated,
+            // 999 is Corel Draw's. Others omit the tag.
+            (Some(2 | 999), ..) | (None, Meaning::Rgb, 4) => Extra::Unassociated,
+            (Some(_), ..) => Extra::Unspecified,
+            (None, ..) => Extra::None,
+        }
+    }
+}
+
+/// Refuses a file of several pages.
+fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
+    let pages = pages(directory);
+    if pages > 1 {
+        let most = if pages == MOST_PAGES { "at least " } else { "" };
+        return Err(format!(
+            "{most}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
+             stack them as channels of one page or of an .npy"
+        ));
+    }
+    Ok(())
+}
+
+/// The value of `tag` that counts for all channels; 1 by default.
+fn same(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> Result<u64, String> {
+    let values = directory.numbers(tag, channels.into())?.unwrap_or_default();
+    let first = values.first().copied().unwrap_or(1);
+    match values.iter().all(|&value| value == first) {
+        true => Ok(first),
+        false => Err(format!("channels of different {what}: {values:?}")),
+    }
+}
+
+/// The values of `tag` of all `parts`.
+fn all(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
+    match directory.numbers(tag, parts)? {
+        Some(values) if values.len() as u64 == parts => Ok(values),
+        found => Err(format!("tag {tag} has {} values for {parts} strips or tiles", found.map_or(0, |v| v.len()))),
+    }
+}
+
 impl<'a> Tiff<'a> {
     /// Reads the header.
     ///
@@ -76,14 +147,7 @@ impl<'a> Tiff<'a> {
     /// If the header is damaged, or the file has several pages.
     pub(in crate::decode) fn open(bytes: &'a [u8]) -> Result<Self, String> {
         let (file, directory) = File::open(bytes)?;
-        let pages = pages(&directory);
-        if pages > 1 {
-            let most = if pages == MOST_PAGES { "at least " } else { "" };
-            return Err(format!(
-                "{most}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
-                 stack them as channels of one page or of an .npy"
-            ));
-        }
+        check_pages(&directory)?;
         let number = |tag, default| directory.number(tag).map(|value| value.unwrap_or(default));
         let side = |tag| match directory.number(tag)?.map(u32::try_from) {
             Some(Ok(side)) if side > 0 => Ok(side),
@@ -95,42 +159,14 @@ impl<'a> Tiff<'a> {
         if channels == 0 {
             return Err("0 channels".into());
         }
-        // One value counts for all channels.
-        let same = |tag, default, what| {
-            let values = directory.numbers(tag, channels.into())?.unwrap_or_default();
-            let first = values.first().copied().unwrap_or(default);
-            match values.iter().all(|&value| value == first) {
-                true => Ok(first),
-                false => Err(format!("channels of different {what}: {values:?}")),
-            }
-        };
-        let bits = same(258, 1, "depths")?;
+        let bits = same(&directory, (258, channels), "depths")?;
         if !(1..=64).contains(&bits) {
             return Err(format!("values of {bits} bits"));
         }
-        let numbers = match same(339, 1, "types")? {
-            1 | 4 => Numbers::Unsigned,
-            2 => Numbers::Signed,
-            3 => Numbers::Float,
-            other => return Err(format!("values of the unknown type {other}")),
-        };
-        let meaning = match directory.number(262)?.ok_or("no tag 262, the meaning of the channels")? {
-            0 => Meaning::Inverted,
-            1 => Meaning::Grey,
-            2 => Meaning::Rgb,
-            3 => Meaning::Palette,
-            5 => Meaning::Cmyk,
-            6 => Meaning::YCbCr,
-            other => Meaning::Other(other),
-        };
+        let numbers = Numbers::of(same(&directory, (339, channels), "types")?)?;
+        let meaning = Meaning::of(directory.number(262)?.ok_or("no tag 262, the meaning of the channels")?);
         let extra = directory.numbers(338, channels.into())?.unwrap_or_default();
-        let extra = match (extra.first(), meaning, channels) {
-            (Some(1), ..) => Extra::Associated,
-            // 999 is Corel Draw's. Others omit the tag.
-            (Some(2 | 999), ..) | (None, Meaning::Rgb, 4) => Extra::Unassociated,
-            (Some(_), ..) => Extra::Unspecified,
-            (None, ..) => Extra::None,
-        };
+        let extra = Extra::of(extra.first().copied(), meaning, channels);
         let planar = match number(284, 1)? {
             1 => false,
             2 => channels > 1,
@@ -146,11 +182,7 @@ impl<'a> Tiff<'a> {
         }
         let planes = if planar { u64::from(channels) } else { 1 };
         let parts = u64::from(size.width.div_ceil(part.width)) * u64::from(size.height.div_ceil(part.height));
-        let parts = parts.saturating_mul(planes);
-        let all = |tag: u16| match directory.numbers(tag, parts)? {
-            Some(values) if values.len() as u64 == parts => Ok(values),
-            found => Err(format!("tag {tag} has {} values for {parts} strips or tiles", found.map_or(0, |v| v.len()))),
-        };
+        let all = |tag| all(&directory, tag, parts.saturating_mul(planes));
         let [offsets, lengths] = if tiled { [324, 325] } else { [273, 279] };
         Ok(Tiff {
             size,

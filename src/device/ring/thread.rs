@@ -3,97 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
 
+use super::flight::{Flight, Load, Queued, Stage, Staging, is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
-use super::shared::{Form, FullSlot, Message, POLL, Shared, Slot, Start, TICK};
-use super::timing::{Bracket, Bracketed, Timing};
+use super::shared::{Form, FullSlot, Message, Shared, Slot, Start};
+use super::timing::{Bracket, Bracketed, Pair};
 use crate::batch::{BatchInfo, DecodeOps};
 use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::{Error, ErrorKind, Result};
-
-pub(super) struct Staging<G: Gpu> {
-    pub(super) offset: usize,
-    pub(super) converted: G::Event,
-}
-
-/// Host slots whose copies are in flight, oldest first, with spare events and the times of work in
-/// flight.
-pub(super) struct Flight<G: Gpu, H> {
-    pub(super) in_flight: VecDeque<Load<G, H>>,
-    pub(super) events: Vec<G::Event>,
-    pub(super) faults: Vec<G::Faults>,
-    pub(super) timing: Timing<G>,
-}
-
-/// A host slot in flight.
-pub(super) struct Load<G: Gpu, H> {
-    host: H,
-    /// Passed when the device no longer needs the slot.
-    done: G::Event,
-    /// Fault flags of the pictures that the device decodes.
-    faults: Option<G::Faults>,
-}
-
-/// A batch that is delivered in its turn.
-pub(super) struct Queued<G: Gpu, H> {
-    slot: Box<Slot<G>>,
-    stage: Stage<G, H>,
-}
-
-impl<G: Gpu, H: FullSlot> Queued<G, H> {
-    /// A batch whose work has been submitted to the device. The record of `host` moves to its slot.
-    fn sent(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
-        std::mem::swap(&mut slot.info, host.info_mut());
-        Queued { slot, stage: Stage::Sent }
-    }
-}
-
-/// Progress of a batch.
-enum Stage<G: Gpu, H> {
-    /// All of its work has been submitted.
-    Sent,
-    /// The device decodes pictures of it, and then reports those that it cannot decode.
-    Decoding(Load<G, H>),
-    /// Workers decode some of its pictures.
-    Repairing(Repair<H>),
-    /// The batch ends the run with this error in its turn.
-    Failed(Error),
-}
-
-impl<G: Gpu, H> Flight<G, H> {
-    /// Returns the host slots whose copies are done, and the time until the next check.
-    fn land(&mut self, gpu: &G) -> Result<Duration> {
-        self.timing.settle(gpu)?;
-        while let Some(load) = self.in_flight.front() {
-            if !gpu.is_done(&load.done)? {
-                return Ok(POLL);
-            }
-            let load = self.in_flight.pop_front().expect("there is a front");
-            self.unload(load);
-        }
-        Ok(TICK)
-    }
-
-    /// Returns a host slot that the device no longer needs.
-    fn unload(&mut self, load: Load<G, H>) {
-        let Load { host, done, faults } = load;
-        drop(host);
-        self.events.push(done);
-        self.faults.extend(faults);
-    }
-
-    /// Takes over the times of a slot that was with the consumer.
-    fn returned(&mut self, slot: &mut Slot<G>) {
-        if let Some((what, pair)) = slot.stall() {
-            self.timing.recorded(what, pair);
-        }
-    }
-}
 
 /// The copy thread. It makes all device calls, except for the consumer's wait and mark.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
@@ -328,21 +249,53 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Queues all work that brings `host` into `slot`. Never waits.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
-        let Shared { gpu, memory, counters, plan, .. } = &*self.shared;
-        let places = &self.shared.form(host.info()).places;
-        let kernels = &self.kernels[host.info().header.form];
-        let copied = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
+        let info = host.info();
+        let decodes = info.header.largest.iter().any(Option::is_some);
+        let computes = decodes || !self.shared.form(info).places.computed.is_empty();
+        let copied = self.flight.event(&self.shared.gpu)?;
         if slot.waited.is_none() {
-            slot.waited = Some(self.flight.timing.pair(gpu)?);
+            slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
         }
-        let copy_time = self.flight.timing.pair(gpu)?;
+        let time = self.flight.timing.pair(&self.shared.gpu)?;
+        let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
         // The slot of a failed upload must not be freed before the copy stream has stopped, so it
         // goes into flight first.
         self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
-        let Load { host, done: copied, .. } = self.flight.in_flight.back().expect("just pushed");
-        let (count, epoch, number) = (host.info().len(), host.info().epoch(), host.info().number());
-        let decodes = host.info().header.largest.iter().any(Option::is_some);
+        let work = Bracketed { bytes: self.copy(&mut slot, &time)?, ..work };
+        self.flight.timing.recorded(work, time);
+        let mut decoded = None;
+        if computes {
+            self.shared.gpu.wait(&self.convert, &self.flight.last().done)?;
+            if decodes {
+                decoded = Some(self.decode(&slot, work)?);
+            }
+            self.compute(&slot, work)?;
+        } else {
+            self.shared.gpu.record(&slot.ready, &self.copy)?;
+        }
+        self.turn += 1;
+        self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
+        let Some((done, faults)) = decoded else {
+            let load = self.flight.in_flight.back_mut().expect("pushed above");
+            return Ok(Queued::sent(slot, &mut load.host));
+        };
+        // The host slot is needed after its copies, too.
+        let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
+        self.flight.events.push(copied);
+        Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
+    }
 
+    /// The place of the pictures of the batch that is sent, before they are converted.
+    fn staging(&self) -> Option<&Staging<G>> {
+        (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()])
+    }
+
+    /// Queues the copies of the last load. Returns the number of bytes of its pictures, whose copy
+    /// `time` brackets.
+    fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>) -> Result<usize> {
+        let Shared { gpu, memory, counters, .. } = &*self.shared;
+        let Load { host, done: copied, .. } = self.flight.last();
+        let places = &self.shared.form(host.info()).places;
         let upload = |uploads: &[Upload], base: usize| {
             uploads.iter().try_for_each(|&Upload { span, to }| {
                 counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
@@ -357,13 +310,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         // Only the pictures are timed. The rest is small, and may have to wait for the consumer in
         // between.
         let timed = |uploads: &[Upload], base: usize| {
-            gpu.record(&copy_time.begin, &self.copy)?;
+            gpu.record(&time.begin, &self.copy)?;
             upload(uploads, base)?;
-            gpu.record(&copy_time.end, &self.copy)
+            gpu.record(&time.end, &self.copy)
         };
         let (large, rest) = places.copied.split_at(places.large);
-        let staging = (!self.staging.is_empty()).then(|| &self.staging[self.turn % self.staging.len()]);
-        let pictures = match staging {
+        let pictures = match self.staging() {
             Some(staging) => {
                 gpu.wait(&self.copy, &staging.converted)?;
                 timed(&places.staged, staging.offset)?;
@@ -379,70 +331,61 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
         };
         gpu.record(copied, &self.copy)?;
-        let bytes = pictures.iter().map(|upload| host.bytes(upload.span).len()).sum();
-        let bracketed = |what| Bracketed { what, epoch, number, bytes };
-        let [copy, decode, convert] = [Bracket::Copy, Bracket::Decode, Bracket::Convert].map(bracketed);
-        self.flight.timing.recorded(copy, copy_time);
-        let mut decoded = None;
-        if places.computed.is_empty() && !decodes {
-            gpu.record(&slot.ready, &self.copy)?;
-        } else {
-            gpu.wait(&self.convert, copied)?;
-            if decodes {
-                let time = self.flight.timing.pair(gpu)?;
-                gpu.record(&time.begin, &self.convert)?;
-                let staging = staging.map_or(0, |staging| staging.offset);
-                let numbers = places.faults.len() / DecodeOps::FAULT_BYTES;
-                if count * places.decoded.len() < numbers {
-                    // All faults are fetched, including those after the end of a batch that is not
-                    // full.
-                    gpu.clear(&self.convert, memory, plan.scratch() + places.faults.start, places.faults.len())?;
-                }
-                self.decode(staging, slot.offset, host.info())?;
-                let mut faults = self.flight.faults.pop().map_or_else(|| gpu.faults(numbers), Ok)?;
-                // SAFETY: the load keeps the memory until `done`, recorded below in the same
-                // stream, has passed, and reads it only then. After an error the memory is freed
-                // when the device has finished.
-                let fetched =
-                    unsafe { gpu.fetch(&self.convert, memory, plan.scratch() + places.faults.start, &mut faults) };
-                fetched?;
-                let done = self.flight.events.pop().map_or_else(|| gpu.event(), Ok)?;
-                gpu.record(&done, &self.convert)?;
-                decoded = Some((done, faults));
-                gpu.record(&time.end, &self.convert)?;
-                self.flight.timing.recorded(decode, time);
-            }
-            let time = self.flight.timing.pair(gpu)?;
-            gpu.record(&time.begin, &self.convert)?;
-            for step in &places.computed {
-                let from = match step.from {
-                    At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
-                    At::Slot(at) => slot.offset + at,
-                };
-                let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
-                gpu.compute(&self.convert, memory, kernels, Job { array: step.array, from, to, records, count })?;
-            }
-            gpu.record(&time.end, &self.convert)?;
-            self.flight.timing.recorded(convert, time);
-            if let Some(staging) = staging {
-                gpu.record(&staging.converted, &self.convert)?;
-            }
-            gpu.record(&slot.ready, &self.convert)?;
+        Ok(pictures.iter().map(|upload| host.bytes(upload.span).len()).sum())
+    }
+
+    /// Queues the decoding of the last load. Returns an event after it, and the faults that are
+    /// fetched until then.
+    fn decode(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<(G::Event, G::Faults)> {
+        let Shared { gpu, memory, plan, .. } = &*self.shared;
+        let time = self.flight.timing.pair(gpu)?;
+        let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
+        let info = self.flight.last().host.info();
+        let places = &self.shared.form(info).places;
+        let (numbers, from) = (places.faults.len() / DecodeOps::FAULT_BYTES, plan.scratch() + places.faults.start);
+        gpu.record(&time.begin, &self.convert)?;
+        if info.len() * places.decoded.len() < numbers {
+            // All faults are fetched, including those after the end of a batch that is not full.
+            gpu.clear(&self.convert, memory, from, places.faults.len())?;
         }
-        self.turn += 1;
-        counters.batches.fetch_add(1, Ordering::Relaxed);
-        let Some((done, faults)) = decoded else {
-            let load = self.flight.in_flight.back_mut().expect("pushed above");
-            return Ok(Queued::sent(slot, &mut load.host));
-        };
-        // The host slot is needed after its copies, too.
-        let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
-        self.flight.events.push(copied);
-        Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
+        self.decode_pictures(self.staging().map_or(0, |staging| staging.offset), slot.offset, info)?;
+        let mut faults = faults.map_or_else(|| gpu.faults(numbers), Ok)?;
+        // SAFETY: the load keeps the memory until `done`, recorded below in the same stream, has
+        // passed, and reads it only then. After an error the memory is freed when the device has
+        // finished.
+        unsafe { gpu.fetch(&self.convert, memory, from, &mut faults) }?;
+        gpu.record(&done, &self.convert)?;
+        gpu.record(&time.end, &self.convert)?;
+        self.flight.timing.recorded(Bracketed { what: Bracket::Decode, ..work }, time);
+        Ok((done, faults))
+    }
+
+    /// Queues the conversions of the last load.
+    fn compute(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<()> {
+        let Shared { gpu, memory, .. } = &*self.shared;
+        let time = self.flight.timing.pair(gpu)?;
+        let (staging, info) = (self.staging(), self.flight.last().host.info());
+        gpu.record(&time.begin, &self.convert)?;
+        for step in &self.shared.form(info).places.computed {
+            let from = match step.from {
+                At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
+                At::Slot(at) => slot.offset + at,
+            };
+            let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
+            let job = Job { array: step.array, from, to, records, count: info.len() };
+            gpu.compute(&self.convert, memory, &self.kernels[info.header.form], job)?;
+        }
+        gpu.record(&time.end, &self.convert)?;
+        if let Some(staging) = staging {
+            gpu.record(&staging.converted, &self.convert)?;
+        }
+        gpu.record(&slot.ready, &self.convert)?;
+        self.flight.timing.recorded(Bracketed { what: Bracket::Convert, ..work }, time);
+        Ok(())
     }
 
     /// Queues the decoding of each picture of the samples of `info`.
-    fn decode(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
+    fn decode_pictures(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, plan, .. } = &*self.shared;
         let Form { spec, places } = self.shared.form(info);
         let (scratch, count) = (plan.scratch(), info.len());
@@ -476,22 +419,6 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
         Ok(())
     }
-}
-
-impl<G: Gpu, H> Stage<G, H> {
-    /// Whether a copy or a queued batch is due for a check.
-    fn is_due(&mut self, gpu: &G) -> Result<bool> {
-        match self {
-            Stage::Sent | Stage::Failed(_) => Ok(false),
-            Stage::Decoding(load) => gpu.is_done(&load.done),
-            Stage::Repairing(repair) => Ok(repair.is_done()),
-        }
-    }
-}
-
-/// Whether a queued batch is due for a check.
-fn is_due<G: Gpu, H>(gpu: &G, queue: &mut VecDeque<Queued<G, H>>) -> Result<bool> {
-    queue.iter_mut().try_fold(false, |any, queued| Ok(any || queued.stage.is_due(gpu)?))
 }
 
 impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {

@@ -1,15 +1,12 @@
 use std::cmp::Ordering;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::batch::{BatchInfo, Course, Delivered, Feed};
-use crate::engine::settings::{MemoryPlan, Settings};
 use crate::engine::state::{self, Checkpoint, Fault, Monitor, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
-use crate::order::Rank;
-use crate::source::{Place, Source};
+use crate::source::Place;
 use crate::trace::{self, Stats, WAIT};
 
 /// Interval at which a waiting consumer checks whether another batch can still arrive.
@@ -79,7 +76,7 @@ impl<B> Batches<B> {
         }
     }
 
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.monitor.0
     }
 
@@ -87,40 +84,6 @@ impl<B> Batches<B> {
     fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let here = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
-    }
-
-    /// The batches of epoch `epoch`, in order. Workers start at once, and continue while the
-    /// consumer works.
-    ///
-    /// ```no_run
-    /// # let mut batches = warpfeed::Loader::new("train").host()?;
-    /// for batch in batches.epoch(0) {
-    ///     let batch = batch?;
-    /// }
-    /// # Ok::<(), warpfeed::Error>(())
-    /// ```
-    ///
-    /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
-    /// early ends the epoch and discards the batches made ahead.
-    ///
-    /// While the last batches of an epoch are on their way, workers prepare the first batches of
-    /// the next one, so that the epochs follow each other without a gap. If the program asked for
-    /// one epoch twice, they prepare that epoch again. They fill the slots that are free, and not
-    /// more. If the program asks for another epoch, these batches are discarded.
-    /// [`Loader::epochs`](crate::Loader::epochs) limits what is prepared ahead.
-    ///
-    /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
-    /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
-    /// the saved epoch or a later one has begun.
-    pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
-        self.begin(epoch);
-        Epoch { batches: self }
-    }
-
-    /// The batches of epoch `epoch` from number `first` on. Earlier batches cost nothing.
-    pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
-        self.begin_from(epoch, first);
-        Epoch { batches: self }
     }
 
     /// Number of the batch with which [`epoch(epoch)`](Batches::epoch) begins: 0, or the saved
@@ -163,7 +126,7 @@ impl<B> Batches<B> {
     /// Begins `epoch` at batch `first`, or at the end of the epoch if that comes before. The feed
     /// continues if this is what it prepares, and starts again otherwise. Returns the number of the
     /// first batch.
-    fn start(&mut self, epoch: u64, first: u64) -> u64 {
+    pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
             Ok(end) => end,
@@ -270,12 +233,7 @@ impl<B> Batches<B> {
                 self.reach(next);
                 if self.left > 0 && self.ahead != Some(next) {
                     self.stop();
-                    self.error = Some(Error::config(format!(
-                        "the order gave epoch {epoch} another number of batches when it was prepared, {}, than when it began, {}; an order must \
-                         return the same answer at any time",
-                        next.batch,
-                        next.batch + self.left
-                    )));
+                    self.error = Some(other_length(next, self.left));
                 }
             }
             // The position stays at the batch that failed, until the program asks for the one after
@@ -324,7 +282,7 @@ impl<B> Batches<B> {
     }
 
     /// The next batch of the feed. Counts the request, the batch and the consumer's wait.
-    fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
+    pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if let Some(e) = self.error.take() {
             return Some(Err(e));
         }
@@ -430,134 +388,10 @@ impl<B> Batches<B> {
     /// batch that was not delivered. A batch is delivered once `next` has returned it, so save the
     /// checkpoint together with the model that was trained on that batch.
     ///
-    /// The first call reads eight samples. Later calls read nothing. An [`Epoch`]
+    /// The first call reads eight samples. Later calls read nothing. An [`Epoch`](crate::Epoch)
     /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
     pub fn checkpoint(&self) -> Checkpoint {
         self.monitor.checkpoint()
-    }
-
-    /// Makes the first `n` batches of epoch 0 once, and then repeats them. This shows how fast a
-    /// training loop would be if the loader took no time.
-    ///
-    /// The iterator is endless: `take` as many batches as the measurement needs. The call waits for
-    /// the `n` batches. Repeated batches do not count in the statistics. A shorter epoch gives
-    /// fewer batches.
-    ///
-    /// ```no_run
-    /// # fn main() -> warpfeed::Result<()> {
-    /// # let mut batches = warpfeed::Loader::new("train").host()?;
-    /// # fn train_step(_: &warpfeed::HostBatch) {}
-    /// for batch in batches.replay(2)?.take(1000) {
-    ///     train_step(&batch);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of a batch of [`epoch`](Batches::epoch).
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or exceeds the set
-    /// [prefetch](crate::Loader::prefetch) plus 1, or 3 if the prefetch is automatic.
-    pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
-        Ok(self.replay_while(n, &mut || Some(TICK))?.expect("it never gives up"))
-    }
-
-    /// Like [`replay`](Batches::replay). Returns `None` if `idle` gives up.
-    pub(crate) fn replay_while(
-        &mut self,
-        n: usize,
-        idle: &mut dyn FnMut() -> Option<Duration>,
-    ) -> Result<Option<Replay<B>>> {
-        let room = self.shared().room;
-        if n == 0 || n > room {
-            return Err(Error::config(format!(
-                "replay({n}): from 1 to {room} batches fit the loader; raise prefetch for more"
-            )));
-        }
-        // Batches are not taken by `next`, so a measurement does not move the position of the run.
-        self.start(0, 0);
-        let count = self.left.min(n as u64);
-        let mut given_up = false;
-        let mut idle = || {
-            let wait = idle();
-            given_up = wait.is_none();
-            wait
-        };
-        let taken = (0..count).map_while(|_| self.receive(&mut idle));
-        let batches = taken.map(|batch| batch.map(Arc::new)).collect::<Result<Vec<_>>>();
-        self.end();
-        let batches = batches?;
-        if given_up {
-            return Ok(None);
-        }
-        if batches.is_empty() {
-            return Err(Error::config("replay: the epoch has no batches"));
-        }
-        Ok(Some(Replay { batches, next: 0 }))
-    }
-
-    /// Number of batches in `epoch`; [`Epoch::len`] counts those that an epoch in progress has yet to
-    /// deliver.
-    ///
-    /// # Panics
-    /// If the length of an [`Order`](crate::order::Order) of your own panics.
-    /// [`epoch`](Batches::epoch) returns an error for such an epoch.
-    pub fn num_batches(&self, epoch: u64) -> u64 {
-        self.shared().schedule.num_batches(epoch)
-    }
-
-    /// The rank that this loader serves.
-    pub fn rank(&self) -> Rank {
-        self.shared().schedule.rank()
-    }
-
-    /// Number of samples in the source. Options that choose samples do not change it; see
-    /// [`epoch_len`](Batches::epoch_len).
-    pub fn source_len(&self) -> usize {
-        self.shared().recipe.source.len()
-    }
-
-    /// Total number of samples that `epoch` delivers on all ranks.
-    /// [`subset`](crate::Loader::subset), [`repeat`](crate::Loader::repeat) and similar options
-    /// change it. Samples of a [dropped](crate::LastBatch::Drop) last batch and padding do not
-    /// count.
-    ///
-    /// # Panics
-    /// See [`num_batches`](Batches::num_batches).
-    pub fn epoch_len(&self, epoch: u64) -> u64 {
-        self.shared().schedule.samples(epoch)
-    }
-
-    /// Names of the classes by label, if the source knows them.
-    pub fn classes(&self) -> &[String] {
-        self.shared().recipe.source.classes()
-    }
-
-    /// The data set's own number of each class, by label; see
-    /// [`Source::category_ids`](crate::source::Source::category_ids).
-    pub fn category_ids(&self) -> Vec<i64> {
-        self.shared().recipe.source.category_ids()
-    }
-
-    /// The source.
-    pub fn source(&self) -> &Arc<dyn Source> {
-        &self.shared().recipe.source
-    }
-
-    /// The memory that the loader holds.
-    pub fn memory_plan(&self) -> MemoryPlan {
-        MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared().memory }
-    }
-
-    /// The number of batches made ahead of the consumer. If
-    /// [`Loader::prefetch`](crate::Loader::prefetch) is automatic, this is the current number.
-    pub fn prefetch(&self) -> usize {
-        self.shared().run.settings.prefetch()
-    }
-
-    /// The number of worker threads.
-    pub fn workers(&self) -> usize {
-        self.shared().run.settings.workers
     }
 
     /// Statistics of the loader so far, by stage. [`Stats::verdict`] says what limits it.
@@ -581,6 +415,16 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     }
 }
 
+/// The error of an epoch that was prepared with `next.batch` batches, although `left` more follow.
+fn other_length(next: Place, left: u64) -> Error {
+    let Place { epoch, batch } = next;
+    let began = batch + left;
+    Error::config(format!(
+        "the order gave epoch {epoch} another number of batches when it was prepared, {batch}, than when it began, {began}; an order must \
+         return the same answer at any time"
+    ))
+}
+
 impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
@@ -602,105 +446,6 @@ impl<B> fmt::Debug for Batches<B> {
             .field("source", &self.shared().recipe.source.kind())
             .field("plan", &self.memory_plan())
             .finish()
-    }
-}
-
-/// Repeats the same batches; see [`Batches::replay`].
-#[derive(Debug)]
-pub struct Replay<B> {
-    batches: Vec<Arc<B>>,
-    next: usize,
-}
-
-impl<B> Iterator for Replay<B> {
-    type Item = Arc<B>;
-
-    fn next(&mut self) -> Option<Arc<B>> {
-        let batch = &self.batches[self.next % self.batches.len()];
-        self.next += 1;
-        Some(batch.clone())
-    }
-}
-
-/// The batches of one epoch; see [`Batches::epoch`].
-///
-/// A program that goes on after an error receives the next batch, or the same one again:
-///
-/// - **A bad sample** is the error of its batch. The next item is the batch after it. The
-///   [checkpoint](Batches::checkpoint) stays at the bad batch until the program asks for the next
-///   item, so a run that ends at the error resumes there.
-/// - **The [timeout](crate::Loader::timeout)** of a consumer that holds every batch. It may drop
-///   some and ask for the batch again.
-/// - **[`ErrorKind::Capturing`].** The batch may be requested again when the capture has ended.
-///
-/// Any other error, such as one of an order, is the last item.
-pub struct Epoch<'a, B> {
-    batches: &'a mut Batches<B>,
-}
-
-impl<B> fmt::Debug for Epoch<'_, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { epoch, batch } = self.batches.shared().position();
-        let mut shown = f.debug_struct("Epoch");
-        shown.field("epoch", &epoch).field("next", &batch).field("left", &self.batches.left).finish_non_exhaustive()
-    }
-}
-
-impl<B> Epoch<'_, B> {
-    /// Number of batches that the epoch has yet to deliver, such as for a progress bar. Some
-    /// errors end the epoch earlier, so this is not an [`ExactSizeIterator`].
-    ///
-    /// ```
-    /// # use warpfeed::{Augment, Loader};
-    /// # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
-    /// let mut batches = Loader::new("datasets/mini").augment(Augment::eval(32, 32)).batch_size(16).host()?;
-    /// let mut epoch = batches.epoch(0);
-    /// let total = epoch.len();
-    /// while let Some(batch) = epoch.next() {
-    ///     println!("{} of {total}: {} samples", total - epoch.len(), batch?.len());
-    /// }
-    /// # assert_eq!((total, epoch.len()), (4, 0));
-    /// # Ok::<(), warpfeed::Error>(())
-    /// ```
-    pub fn len(&self) -> usize {
-        usize::try_from(self.batches.left).unwrap_or(usize::MAX)
-    }
-
-    /// Whether the epoch has delivered all its batches.
-    pub fn is_empty(&self) -> bool {
-        self.batches.left == 0
-    }
-}
-
-impl<B> Iterator for Epoch<'_, B> {
-    type Item = Result<B>;
-
-    fn next(&mut self) -> Option<Result<B>> {
-        self.batches.next(&mut || Some(TICK))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        // An error may end the epoch early.
-        (0, usize::try_from(self.batches.left).ok())
-    }
-}
-
-impl<B> std::iter::FusedIterator for Epoch<'_, B> {}
-
-/// Gives access to the loader, for example to [`checkpoint`](Batches::checkpoint) and
-/// [`stats`](Batches::stats).
-impl<B> Deref for Epoch<'_, B> {
-    type Target = Batches<B>;
-
-    fn deref(&self) -> &Batches<B> {
-        self.batches
-    }
-}
-
-impl<B> Drop for Epoch<'_, B> {
-    fn drop(&mut self) {
-        tracing::debug!(left = self.batches.left, "epoch ends");
-        self.batches.end();
     }
 }
 

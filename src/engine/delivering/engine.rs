@@ -93,11 +93,47 @@ impl Engine<HostBatch> {
     }
 }
 
+/// Starts the thread of the coordinator. Its panic is an outcome.
+fn spawn(coordinator: Coordinator, outcomes: Sender<Outcome>, stage: &ReadStage) -> Result<JoinHandle<()>> {
+    let run = move || {
+        let ran = guarded(|| {
+            coordinator.run();
+            Ok(())
+        });
+        if let Err(e) = ran {
+            let _ = outcomes.send(Err(Ended::Thread(panicked(e, || "the coordinator panicked".to_owned()))));
+        }
+    };
+    std::thread::Builder::new().name("warpfeed-order".into()).spawn(run).map_err(|e| {
+        stage.close();
+        Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
+    })
+}
+
+/// The stage of the readers, which follow the schedule unless samples are requested.
+fn stage(
+    (recipe, run): (&Arc<Recipe>, &Arc<Run>),
+    (schedule, epochs): (&Schedule, u64),
+    parts: usize,
+    is_asked: bool,
+) -> Result<Arc<ReadStage>> {
+    if is_asked {
+        let stage = ReadStage::new(recipe, run, parts, Following::none());
+        stage.waits.never();
+        return Ok(stage);
+    }
+    let follow = Following::new(recipe, schedule, run.scratch.plan().source, epochs)?;
+    if follow.is_some() {
+        // The source knows now how many bytes it may fetch ahead.
+        guarded(|| recipe.reads.check())?;
+    }
+    Ok(ReadStage::new(recipe, run, parts, follow))
+}
+
 impl<B> Engine<B> {
     /// Starts the threads.
     pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>, deliver: Deliver<B>) -> Result<Self> {
         let Parts { recipe, run, schedule, asked, on_error, timeout, resume, epochs, memory, prefetch, .. } = parts;
-        let is_asked = asked.is_some();
         let count = slots.len();
         let (recipe, run) = (Arc::new(recipe), Arc::new(run));
         let shared = Arc::new(Shared {
@@ -127,19 +163,7 @@ impl<B> Engine<B> {
 
         let pool = Pool::new(settings.workers, settings)?;
         let parts = count * parts_per_batch;
-        let follow = if is_asked {
-            Following::none()
-        } else {
-            Following::new(&recipe, &schedule, run.scratch.plan().source, epochs)?
-        };
-        if follow.is_some() {
-            // The source knows now how many bytes it may fetch ahead.
-            guarded(|| recipe.reads.check())?;
-        }
-        let stage = ReadStage::new(&recipe, &run, parts, follow);
-        if is_asked {
-            stage.waits.never();
-        }
+        let stage = stage((&recipe, &run), (&schedule, epochs), parts, asked.is_some())?;
         let (queue, sender) = WorkQueue::new(&recipe, &run, &stage, pool.threads(), parts, &outcomes, &home.free);
         let work = WorkSender { queue, parts: sender, pool: pool.spawner() };
         let (ahead, again) = (work.clone(), work.clone());
@@ -156,21 +180,7 @@ impl<B> Engine<B> {
             stage: stage.clone(),
             outcomes: outcomes.clone(),
         };
-        let coordinator = std::thread::Builder::new()
-            .name("warpfeed-order".into())
-            .spawn(move || {
-                let ran = guarded(|| {
-                    coordinator.run();
-                    Ok(())
-                });
-                if let Err(e) = ran {
-                    let _ = outcomes.send(Err(Ended::Thread(panicked(e, || "the coordinator panicked".to_owned()))));
-                }
-            })
-            .map_err(|e| {
-                stage.close();
-                Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
-            })?;
+        let coordinator = spawn(coordinator, outcomes, &stage)?;
         Ok(Engine {
             shared,
             deliver,
@@ -231,6 +241,44 @@ impl<B> Engine<B> {
         (turn % self.slots as u64) as usize
     }
 
+    /// The reason why batch `next` cannot arrive, if the consumer holds all slots after it `waited`.
+    /// Logs a stall.
+    fn hold_up(&mut self, next: u64, waited: Duration) -> Result<()> {
+        let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
+        keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true))?;
+        let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
+        if held + kept >= self.shared.run.settings.slots_in_use()
+            && waited > CAPTURE
+            && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
+        {
+            let cause = format!(
+                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, and until then {kept} slots of batches \
+                 that were dropped cannot be marked; end the capture before asking for more, or raise prefetch"
+            );
+            return Err(Error::new(ErrorKind::Capturing, cause));
+        }
+        if held >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
+            let cause = format!(
+                "batch {next} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
+                 before asking for more, or raise prefetch",
+                waited.as_secs_f64()
+            );
+            return Err(Error::new(ErrorKind::Timeout, cause));
+        }
+        if waited - self.logged > STALL {
+            self.logged = waited;
+            tracing::warn!(
+                batch = next,
+                waited_seconds = waited.as_secs(),
+                slots_held_by_the_consumer = held,
+                slots_that_a_device_may_read = kept,
+                "waiting for a batch: {}",
+                self.shared.run.counters.activity().join(", ")
+            );
+        }
+        Ok(())
+    }
+
     /// Waits for the next batch, number `next` of its epoch, or its error. An outer error means
     /// that no batch can arrive now. `None` if `idle` gives up, and if the run ends before this
     /// batch.
@@ -262,46 +310,11 @@ impl<B> Engine<B> {
                 Ok(Err(Ended::Run { turn, error: Some(e), .. })) => self.early[self.place(turn)] = Some(Err(e)),
                 Ok(Err(Ended::Run { turn, error: None, .. })) => self.end = Some(turn),
                 Err(RecvTimeoutError::Timeout) => {
-                    let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
-                    if let Some(Err(e)) = keeper.as_ref().map(|keeper| keeper.wanted(true)) {
+                    if let Err(e) = self.hold_up(next, waited) {
                         return Some(Err(e));
                     }
-                    let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
-                    if held + kept >= self.shared.run.settings.slots_in_use()
-                        && waited > CAPTURE
-                        && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
-                    {
-                        let cause = format!(
-                            "batch {next} cannot be filled: a stream is being captured into a CUDA graph, and until then {kept} slots of batches \
-                             that were dropped cannot be marked; end the capture before asking for more, or raise prefetch"
-                        );
-                        return Some(Err(Error::new(ErrorKind::Capturing, cause)));
-                    }
-                    if held >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
-                        return Some(Err(Error::new(
-                            ErrorKind::Timeout,
-                            format!(
-                                "batch {next} cannot be filled: all {held} slots are held by batches that are still alive, for {:.0} s; drop them \
-                                 before asking for more, or raise prefetch",
-                                waited.as_secs_f64()
-                            ),
-                        )));
-                    }
-                    if waited - self.logged > STALL {
-                        self.logged = waited;
-                        tracing::warn!(
-                            batch = next,
-                            waited_seconds = waited.as_secs(),
-                            slots_held_by_the_consumer = held,
-                            slots_that_a_device_may_read = kept,
-                            "waiting for a batch: {}",
-                            self.shared.run.counters.activity().join(", ")
-                        );
-                    }
                 }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Some(Ok(Err(ended())));
-                }
+                Err(RecvTimeoutError::Disconnected) => return Some(Ok(Err(ended()))),
             }
         }
     }

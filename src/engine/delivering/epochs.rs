@@ -1,7 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::batches::{Batches, Replay, TICK};
+use super::batches::{Batches, TICK};
+use super::replay::Replay;
 use crate::batch::HostBatch;
 use crate::engine::state::Checkpoint;
 use crate::error::{Error, Result};

@@ -2,6 +2,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::scratch::ScratchPlan;
+
 /// The memory of a loader, in bytes. Slots and device memory are allocated on opening. Workers take
 /// scratch when they need it.
 ///
@@ -58,6 +60,28 @@ pub struct MemoryPlan {
     /// Part of `scratch_bytes` for your own steps
     /// ([`Transform::memory`](crate::transform::Transform::memory)).
     pub transform_bytes: usize,
+}
+
+impl MemoryPlan {
+    /// The plan of a loader on the host, with `slots` slots of `slot_bytes` bytes.
+    pub(crate) fn of(slots: usize, slot_bytes: usize, scratch: &ScratchPlan) -> Self {
+        MemoryPlan {
+            slots,
+            slots_in_use: slots,
+            slot_bytes,
+            host_bytes: slots * slot_bytes,
+            pinned_bytes: 0,
+            device_bytes: 0,
+            device_slots: 0,
+            staging_bytes: 0,
+            scratch_bytes: scratch.total(),
+            worker_scratch_bytes: scratch.fixed + scratch.own,
+            shared_scratch_bytes: scratch.shared,
+            ahead_bytes: scratch.ahead,
+            source_bytes: scratch.source,
+            transform_bytes: scratch.transforms,
+        }
+    }
 }
 
 impl fmt::Display for MemoryPlan {

@@ -98,26 +98,37 @@ impl Coordinator {
                     }
                     break;
                 }
-                let group = Settings::group(slot.batch(), self.run.settings.workers);
-                let parts = slot.begin(group, |header| {
-                    (header.run, header.turn, header.next) = (run, turn, next);
-                    (header.epoch, header.number) = (place.epoch, place.batch);
-                    header.form = self.recipe.forms.at(place.epoch);
-                    std::mem::swap(&mut header.entries, &mut entries);
-                    // A batch of one sample has no partners, and without images nothing is mixed.
-                    let partners = header.entries.len() > 1 && !self.recipe.any_fields().images.is_empty();
-                    let mixing = || self.recipe.augment.mixing(self.recipe.seed, place.epoch, place.batch);
-                    header.mixing = partners.then(mixing).flatten();
-                });
-                for part in parts {
-                    if let Some(part) = self.stage.divert(part) {
-                        self.work.send(Task { part, fetched: None, again: None });
-                    }
-                }
+                self.hand_out(slot, (run, turn, next), place, &mut entries);
                 turn += 1;
             }
             if next_start.is_none() {
                 next_start = self.started.recv().ok();
+            }
+        }
+    }
+
+    /// Divides a slot into parts that are filled with the samples `entries`, batch `turn` of the run.
+    fn hand_out(
+        &self,
+        slot: Free,
+        (run, turn, next): (u64, u64, Option<Place>),
+        place: Place,
+        entries: &mut Vec<Entry>,
+    ) {
+        let group = Settings::group(slot.batch(), self.run.settings.workers);
+        let parts = slot.begin(group, |header| {
+            (header.run, header.turn, header.next) = (run, turn, next);
+            (header.epoch, header.number) = (place.epoch, place.batch);
+            header.form = self.recipe.forms.at(place.epoch);
+            std::mem::swap(&mut header.entries, entries);
+            // A batch of one sample has no partners, and without images nothing is mixed.
+            let partners = header.entries.len() > 1 && !self.recipe.any_fields().images.is_empty();
+            let mixing = || self.recipe.augment.mixing(self.recipe.seed, place.epoch, place.batch);
+            header.mixing = partners.then(mixing).flatten();
+        });
+        for part in parts {
+            if let Some(part) = self.stage.divert(part) {
+                self.work.send(Task { part, fetched: None, again: None });
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::engine::state::Run;
 use crate::error::{Error, Result, guarded};
 use crate::field::{Image, NOTHING, Pasted};
 use crate::order::Entry;
-use crate::recipe::{self, Partners, Planned, Recipe};
+use crate::recipe::{self, Partners, Recipe, Shot};
 use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
@@ -60,25 +60,29 @@ struct Got {
     ahead_ns: u64,
 }
 
-/// Samples that are decoded together, with their images.
+/// Samples that are decoded together, with their pictures.
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) samples: ArrayVec<Taken<'a>, MAX_GROUP>,
-    pub(super) images: ArrayVec<Planned<'a>, MAX_PLANNED>,
+    pub(super) shots: ArrayVec<Shot<'a>, MAX_PLANNED>,
 }
 
-impl Group<'_> {
-    /// Takes the first `count` samples out, with their images.
+impl<'a> Group<'a> {
+    /// Takes the first `count` samples out, with their pictures.
     pub(super) fn split(&mut self, count: usize) -> Self {
         let samples: ArrayVec<_, MAX_GROUP> = self.samples.drain(..count).collect();
-        let images: usize = samples.iter().map(|taken| taken.pictures).sum();
-        Group { samples, images: self.images.drain(..images).collect() }
+        let pictures: usize = samples.iter().map(|taken| taken.pictures).sum();
+        Group { samples, shots: self.shots.drain(..pictures).collect() }
     }
 
-    /// For each image, the number of its sample.
-    fn samples_of_images(&self) -> ArrayVec<usize, MAX_PLANNED> {
-        let each = |(number, taken): (usize, &Taken<'_>)| std::iter::repeat_n(number, taken.pictures);
-        self.samples.iter().enumerate().flat_map(each).collect()
+    /// The samples, each with its pictures.
+    fn each(&mut self) -> impl Iterator<Item = (&mut Taken<'a>, &mut [Shot<'a>])> {
+        let mut rest = &mut self.shots[..];
+        self.samples.iter_mut().map(move |taken| {
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.pictures);
+            rest = others;
+            (taken, own)
+        })
     }
 }
 
@@ -127,7 +131,7 @@ impl<'a> PartFiller<'a> {
         let mut held = 0;
         for buffers in encoded.chunks_mut(tiles).take(self.most(tiles)) {
             let Some(place) = places.next() else { break };
-            let (entry, before) = (self.part.header().entries[place], group.images.len());
+            let (entry, before) = (self.part.header().entries[place], group.shots.len());
             let mut timed = Timed { id: entry.sample, key: "", ns: StageMap::default(), slowest: (0, 0) };
             self.meter.enter(Stage::Read, entry.sample);
             self.part.meta(place).fault = None;
@@ -137,7 +141,7 @@ impl<'a> PartFiller<'a> {
             timed.ns[Stage::Read] += got.ahead_ns;
             match taken {
                 Ok((sample, others, memory, shown)) => {
-                    let (buffer, pictures) = (Share::buffer(got.copied), group.images.len() - before);
+                    let (buffer, pictures) = (Share::buffer(got.copied), group.shots.len() - before);
                     let memory = memory.saturating_add(share.admitted(got.copied));
                     group.samples.push(Taken { place, sample, others, timed, pictures, memory, shown });
                     held += buffer;
@@ -149,7 +153,7 @@ impl<'a> PartFiller<'a> {
                 // The time of a failed sample, including pauses before retries, must not count for
                 // the next sample.
                 Err(e) => {
-                    group.images.truncate(before);
+                    group.shots.truncate(before);
                     self.meter.done(&timed);
                     self.part.meta(place).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
                 }
@@ -224,13 +228,13 @@ impl<'a> PartFiller<'a> {
         let share = self.run.scratch.share();
         let ample = share.decode as u64 >= SMALL * MAX_GROUP as u64;
         let epoch = self.part.header().epoch;
-        let (fields, first) = (&self.recipe.any_fields().images, group.images.len());
+        let (fields, first) = (&self.recipe.any_fields().images, group.shots.len());
         for (number, field) in fields.iter().enumerate() {
             let join = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.join);
             let mut plan = |of: &Sample<'a>, tile: usize| {
-                let (tile, scratch) = (join.map(|join| (join, tile)), (&group.images[first..], &mut *self.boxes));
-                let planned = self.recipe.plan(field.described(), of, (epoch, entry), tile, scratch)?;
-                group.images.push(Planned { field: number, ..planned });
+                let (tile, scratch) = (join.map(|join| (join, tile)), (&group.shots[first..], &mut *self.boxes));
+                let shot = self.recipe.plan(field.described(), of, (epoch, entry), tile, scratch)?;
+                group.shots.push(Shot { field: number, ..shot });
                 Ok(())
             };
             plan(sample, 0)?;
@@ -240,21 +244,21 @@ impl<'a> PartFiller<'a> {
         }
         // A device takes pictures one by one.
         if !self.leaves {
-            recipe::share(&mut group.images[first..], share.decode as u64);
+            recipe::share(&mut group.shots[first..], share.decode as u64);
         }
         // Pictures are copied for the device one at a time.
         let (mut memory, mut copied) = (0, 0);
-        for planned in &group.images[first..] {
-            let Some(picture) = &planned.picture else { continue };
+        for shot in &group.shots[first..] {
+            let Some(picture) = &shot.picture else { continue };
             if picture.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
             let all = picture.size().area().saturating_mul(3);
-            let one = if ample && all <= SMALL { all } else { picture.memory(planned.region) };
+            let one = if ample && all <= SMALL { all } else { picture.memory(shot.region) };
             let one = if self.recipe.strict { one.saturating_add(picture.check_memory()) } else { one };
             memory = usize::saturating_add(memory, usize::try_from(one).unwrap_or(usize::MAX));
-            if self.leaves && others.is_empty() && fields[planned.field].may_be_left() {
-                copied = copied.max(picture.bitstream_memory(planned.plan.region, self.part.encoded_room()));
+            if self.leaves && others.is_empty() && fields[shot.field].may_be_left() {
+                copied = copied.max(picture.bitstream_memory(shot.plan.region, self.part.encoded_room()));
             }
         }
         let shown = match &self.recipe.any_fields().shown {
@@ -264,8 +268,8 @@ impl<'a> PartFiller<'a> {
             }
             None => None,
         };
-        let (plan, tiles) = self.recipe.shown(&group.images[first..], others);
-        let pasted = group.images[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
+        let (plan, tiles) = self.recipe.shown(&group.shots[first..], others);
+        let pasted = group.shots[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
         let computed = self.recipe.memory(sample, (plan.or(shown.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, shown))
@@ -273,164 +277,162 @@ impl<'a> PartFiller<'a> {
 
     /// Decodes, transforms and writes the images of `group`.
     pub(super) fn make(&mut self, mut group: Group<'a>) {
-        if let Some(first) = group.samples.first().filter(|_| !group.images.is_empty()) {
+        if let Some(first) = group.samples.first().filter(|_| !group.shots.is_empty()) {
             self.meter.enter(Stage::Decode, first.timed.id);
             self.meter.lap();
+            self.decode(&mut group);
         }
-        let mut results = self.judge(&mut group);
-        let left = self.leave(&group, &results);
-        let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
-        let of = group.samples_of_images();
-        let Group { mut samples, mut images } = group;
-
-        if !images.is_empty() {
-            let time = |image: &Planned<'_>, left| if image.with.is_some() { Some(0) } else { left };
-            let mut pictures: ArrayVec<_, MAX_PLANNED> = images
-                .iter()
-                .zip(&left)
-                .zip(&of)
-                .map(|((image, &left), &of)| (of, image.encoded_bytes(), 0, time(image, left)))
-                .collect();
-            let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
-            let mut numbers = ArrayVec::<usize, MAX_PLANNED>::new();
-            for (number, (planned, pixels)) in images.iter_mut().zip(pixels.iter_mut()).enumerate() {
-                let Some(picture) = planned.picture.take() else { continue };
-                if left[number].is_none() && results[number].is_ok() && planned.is_shown() {
-                    jobs.push(Job::new(picture, planned.region, pixels));
-                    numbers.push(number);
-                }
-            }
-            Recipe::decode(&mut jobs);
-            for (number, job) in numbers.into_iter().zip(jobs) {
-                pictures[number].2 = job.out.data().len();
-                pictures[number].3 = job.time.map(|time| time.as_nanos() as u64);
-                let own = of.partition_point(|&before| before < of[number]);
-                let taken = &samples[of[number]];
-                let shared = images[own..own + taken.pictures].iter().any(|image| image.with == Some(number - own));
-                let (id, key) = taken.owner(images[number].tile);
-                if shared && (job.result.is_err() || job.out.damage().is_some()) {
-                    // The damage may lie outside an image, which is then sound if it is decoded
-                    // alone.
-                    images[number].apart = true;
-                } else {
-                    images[number].damaged = job.result.is_ok() && recipe.note_damage(id, key, job.out);
-                    results[number] = job.result;
-                }
-            }
-            meter.decoded(&mut samples, |taken| &mut taken.timed, &pictures);
-        }
-
-        let fields = recipe.fields_of(part.header());
-        let copied_bytes = part.schema().sample_bytes() - fields.computed_bytes();
-        let mut begin = 0;
-        for mut taken in samples {
-            let (place, own) = (taken.place, begin..begin + taken.pictures);
-            begin = own.end;
-            let mut made = Ok(());
-            let pastes = images[own.clone()].iter().any(|image| image.pastes);
-            if pastes {
-                meter.enter(Stage::Transform, taken.timed.id);
-                let (epoch, entry) = (part.header().epoch, part.header().entries[place]);
-                made = recipe.paste(&images[own.clone()], &taken.others, (epoch, &entry), pasted);
-            }
-            let mut make = |number: usize| {
-                let (tile, field) = (images[number].tile, &fields.images[images[number].field]);
-                let of_partner = |e: Error| {
-                    let (id, key) = taken.owner(tile);
-                    if tile > 0 { e.at_sample(id, key) } else { e }
-                };
-                std::mem::replace(&mut results[number], Ok(())).map_err(of_partner)?;
-                if left[number].is_some() {
-                    return Ok(());
-                }
-                let with = images[number].with.map_or(number, |with| own.start + with);
-                let region = images[number].plan.region;
-                if images[with].apart && images[number].is_shown() {
-                    meter.enter(Stage::Decode, taken.timed.id);
-                    let bytes = images[with].bytes;
-                    let decoded = guarded(|| recipe.codecs.open(bytes)?.decode(region, &mut pixels[with]));
-                    decoded.map_err(of_partner)?;
-                    let (id, key) = taken.owner(tile);
-                    images[number].damaged = recipe.note_damage(id, key, &pixels[with]);
-                    meter.stage(Stage::Decode, &mut taken.timed, pixels[with].data().len());
-                }
-                meter.enter(Stage::Transform, taken.timed.id);
-                let planned = &mut images[number];
-                recipe.transform(field, &pixels[with], planned, ((resizer, image), pasted), (part, place))?;
-                if !planned.is_last() {
-                    return Ok(());
-                }
-                meter.stage(Stage::Transform, &mut taken.timed, field.rgb_bytes());
-                meter.enter(Stage::Write, taken.timed.id);
-                guarded(|| field.write(image, &planned.plan, &mut Row::new(part, place)))
-            };
-            if made.is_ok() {
-                made = own.clone().try_for_each(&mut make);
-            }
-            part.meta(place).damaged = recipe::damaged(&images[own.clone()]);
-            let (plan, tiles) = recipe.shown(&images[own], &taken.others);
-            let plan = plan.or(taken.shown.as_deref());
-            let picture = |plan: &Plan| recipe.part_with_picture(plan, (!tiles.is_empty() && !pastes, pastes));
-            part.meta(place).shown = plan.map(picture).unwrap_or_default();
-            let (sample, timed, shown) =
-                (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));
-            if made.is_ok() {
-                let mut copied = fields.copied.iter();
-                made = copied.try_for_each(|field| recipe.write(field, sample, shown, part, place));
-            }
-            meter.stage(Stage::Write, timed, copied_bytes);
-            for (number, field) in fields.computed.iter().enumerate() {
-                if made.is_ok() {
-                    meter.enter_field(number, timed.id);
-                    made = recipe.write(field, sample, shown, part, place);
-                    meter.field(number, timed, field.bytes);
-                }
-            }
-            meter.done(timed);
+        let mut first = 0;
+        for (taken, shots) in group.each() {
+            let made = self.write(taken, shots, first);
+            first += shots.len();
+            self.meter.done(&taken.timed);
             if let Err(e) = made {
-                let (epoch, entry) = (part.header().epoch, part.header().entries[place]);
-                part.meta(place).fault = Some(recipe.at_joined(epoch, &entry, timed.key, e));
+                let (epoch, entry) = self.entry(taken.place);
+                self.part.meta(taken.place).fault = Some(self.recipe.at_joined(epoch, &entry, taken.timed.key, e));
             }
         }
     }
 
-    /// Reads all of each image if the loader is strict. An image that is damaged anywhere is an
-    /// error, and is not decoded.
-    fn judge(&self, group: &mut Group<'a>) -> ArrayVec<Result<()>, MAX_PLANNED> {
-        let strict = self.recipe.strict;
-        let pictures = group.images.iter_mut().map(|planned| planned.picture.as_mut().filter(|_| strict));
-        pictures.map(|picture| picture.map_or(Ok(()), Recipe::refuse_damage)).collect()
+    /// Decodes the pictures of `group`, or leaves them to the device.
+    fn decode(&mut self, group: &mut Group<'a>) {
+        if self.recipe.strict {
+            // An image that is damaged anywhere is an error, and is not decoded.
+            for shot in &mut group.shots {
+                shot.result = shot.picture.as_mut().map_or(Ok(()), Recipe::refuse_damage);
+            }
+        }
+        if self.leaves {
+            self.leave(group);
+        }
+        let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
+        let mut numbers = ArrayVec::<usize, MAX_PLANNED>::new();
+        for (number, (shot, pixels)) in group.shots.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
+            let Some(picture) = shot.picture.take() else { continue };
+            if !shot.left && shot.result.is_ok() && shot.is_shown() {
+                jobs.push(Job::new(picture, shot.region, pixels));
+                numbers.push(number);
+            }
+        }
+        Recipe::decode(&mut jobs);
+        let (mut jobs, mut first) = (numbers.into_iter().zip(jobs).peekable(), 0);
+        for (taken, shots) in group.each() {
+            while let Some((number, job)) = jobs.next_if(|(number, _)| *number < first + shots.len()) {
+                let shared = shots.iter().any(|shot| shot.with == Some(number - first));
+                let shot = &mut shots[number - first];
+                let (id, key) = taken.owner(shot.tile);
+                (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
+                // The damage may lie outside an image, which is then sound if it is decoded alone.
+                shot.apart = shared && (job.result.is_err() || job.out.damage().is_some());
+                if !shot.apart {
+                    shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
+                    shot.result = job.result;
+                }
+            }
+            first += shots.len();
+        }
+        let Group { samples, shots } = group;
+        self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.pictures)));
     }
 
-    /// Leaves images to the device, except failed ones. Returns the time in ns for each image that
-    /// is left.
-    fn leave(&mut self, group: &Group<'a>, results: &[Result<()>]) -> ArrayVec<Option<u64>, MAX_PLANNED> {
-        let PartFiller { recipe, run, bitstream, leaves, part, meter, .. } = self;
+    /// Leaves pictures to the device, except failed ones.
+    fn leave(&mut self, group: &mut Group<'a>) {
+        let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields_of(part.header()).images;
-        if !*leaves {
-            return group.images.iter().map(|_| None).collect();
+        // Pictures that are joined become one image here, and its sample is not decoded again.
+        for (taken, shots) in group.each().filter(|(taken, _)| taken.others.is_empty()) {
+            for shot in shots.iter_mut().filter(|shot| shot.result.is_ok()) {
+                let Some(picture) = &shot.picture else { continue };
+                let (field, plan, start) = (&fields[shot.field], &shot.plan, Instant::now());
+                let left = guarded(|| {
+                    let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
+                    let grid = picture.bitstream(plan.region, room, bitstream);
+                    Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.place)))
+                });
+                // A failure here repeats on the worker, which reports it.
+                shot.left = left.is_ok_and(|left| left);
+                if shot.left {
+                    meter.counts().decoded_on_device.bump();
+                    shot.ns = Some(nanos(Instant::now(), start));
+                }
+            }
         }
-        let of = group.samples_of_images();
-        let leave = |(number, planned): (usize, &Planned<'_>)| {
-            let (taken, field) = (&group.samples[of[number]], &fields[planned.field]);
-            // Pictures that are joined become one image here, and its sample is not decoded again.
-            let picture = planned.picture.as_ref().filter(|_| results[number].is_ok() && taken.others.is_empty())?;
-            let (plan, start) = (&planned.plan, Instant::now());
-            let left = guarded(|| {
-                let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
-                let grid = picture.bitstream(plan.region, room, bitstream);
-                Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.place)))
-            });
-            // A failure here repeats on the worker, which reports it.
-            left.is_ok_and(|left| left).then(|| {
-                meter.counts().decoded_on_device.bump();
-                nanos(Instant::now(), start)
-            })
-        };
-        let left = group.images.iter().enumerate().map(leave).collect();
         // The remaining images are decoded here, which needs the memory.
         bitstream.keep(run.scratch.share().kept / 2);
-        left
+    }
+
+    /// Writes the images and the other fields of a sample. `first` is the number of its first
+    /// picture in the group.
+    fn write(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], first: usize) -> Result<()> {
+        let pastes = shots.iter().any(|shot| shot.pastes);
+        let mut made = if pastes { self.paste(taken, shots) } else { Ok(()) };
+        if made.is_ok() {
+            made = (0..shots.len()).try_for_each(|number| self.image(taken, shots, (number, first)));
+        }
+        let PartFiller { recipe, pasted, part, meter, .. } = self;
+        let (place, fields) = (taken.place, recipe.fields_of(part.header()));
+        part.meta(place).damaged = recipe::damaged(shots);
+        let (plan, tiles) = recipe.shown(shots, &taken.others);
+        let plan = plan.or(taken.shown.as_deref());
+        let picture = |plan: &Plan| recipe.part_with_picture(plan, (!tiles.is_empty() && !pastes, pastes));
+        part.meta(place).shown = plan.map(picture).unwrap_or_default();
+        let (sample, timed, shown) = (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));
+        if made.is_ok() {
+            made = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, place));
+        }
+        meter.stage(Stage::Write, timed, part.schema().sample_bytes() - fields.computed_bytes());
+        made?;
+        for (number, field) in fields.computed.iter().enumerate() {
+            meter.enter_field(number, timed.id);
+            let made = recipe.write(field, sample, shown, part, place);
+            meter.field(number, timed, field.bytes);
+            made?;
+        }
+        Ok(())
+    }
+
+    /// Chooses the objects that are pasted into the image of a sample.
+    fn paste(&mut self, taken: &Taken<'a>, shots: &[Shot<'a>]) -> Result<()> {
+        self.meter.enter(Stage::Transform, taken.timed.id);
+        let (epoch, entry) = self.entry(taken.place);
+        self.recipe.paste(shots, &taken.others, (epoch, &entry), self.pasted)
+    }
+
+    /// Transforms picture `number` of a sample, and writes its image after its last picture.
+    /// `first` is the number of the sample's first picture in the group.
+    fn image(&mut self, taken: &mut Taken<'a>, shots: &mut [Shot<'a>], (number, first): (usize, usize)) -> Result<()> {
+        let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
+        let with = shots[number].with.unwrap_or(number);
+        let (apart, bytes) = (shots[with].apart, shots[with].bytes);
+        let (shot, pixels, id) = (&mut shots[number], &mut pixels[first + with], taken.timed.id);
+        let (tile, (owner, key)) = (shot.tile, taken.owner(shot.tile));
+        let of_partner = |e: Error| if tile > 0 { e.at_sample(owner, key) } else { e };
+        std::mem::replace(&mut shot.result, Ok(())).map_err(of_partner)?;
+        if shot.left {
+            return Ok(());
+        }
+        if apart && shot.is_shown() {
+            meter.enter(Stage::Decode, id);
+            let decoded = guarded(|| recipe.codecs.open(bytes)?.decode(shot.plan.region, pixels));
+            decoded.map_err(of_partner)?;
+            shot.damaged = recipe.note_damage(owner, key, pixels);
+            meter.stage(Stage::Decode, &mut taken.timed, pixels.data().len());
+        }
+        meter.enter(Stage::Transform, id);
+        let field = &recipe.fields_of(part.header()).images[shot.field];
+        recipe.transform(field, pixels, shot, ((resizer, image), pasted), (part, taken.place))?;
+        if !shot.is_last() {
+            return Ok(());
+        }
+        meter.stage(Stage::Transform, &mut taken.timed, field.rgb_bytes());
+        meter.enter(Stage::Write, id);
+        guarded(|| field.write(image, &shot.plan, &mut Row::new(part, taken.place)))
+    }
+
+    /// The epoch, and the entry at `place`.
+    fn entry(&self, place: usize) -> (u64, Entry) {
+        let header = self.part.header();
+        (header.epoch, header.entries[place])
     }
 
     /// Frees the memory of pictures.

@@ -1,6 +1,7 @@
 use std::time::Instant;
 
 use crate::batch::Header;
+use crate::recipe::Shot;
 use crate::trace::{Args, Counters, Row, Stage, StageMap, WorkerCounts, nanos};
 
 /// Stopwatch of a worker. Each lap is one stage of one sample, and is counted and traced.
@@ -72,37 +73,37 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends a lap in which pictures of `samples` were decoded. The entries of `pictures` are the
-    /// number of the sample, encoded bytes, bytes of pixels, and the time in ns if the picture was
-    /// decoded alone. Pictures that were decoded together share the rest of the time in proportion
-    /// to their encoded bytes.
-    pub(crate) fn decoded<'k, T>(
+    /// Ends a lap in which `shots` were decoded. They belong to `samples`, each with its number of
+    /// pictures. Pictures that were decoded together share the rest of the time in proportion to
+    /// their encoded bytes.
+    pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
-        samples: &mut [T],
-        timed: impl for<'t> Fn(&'t mut T) -> &'t mut Timed<'k>,
-        pictures: &[(usize, usize, usize, Option<u64>)],
+        shots: &[Shot<'_>],
+        samples: impl Iterator<Item = (&'t mut Timed<'k>, usize)>,
     ) {
         let took = self.lap();
-        let alone: u64 = pictures.iter().filter_map(|p| p.3).sum();
+        let alone: u64 = shots.iter().filter_map(|shot| shot.ns).sum();
         let together = took.saturating_sub(alone);
-        let encoded: usize = pictures.iter().filter(|p| p.3.is_none()).map(|p| p.1).sum();
-        let one_by_one = pictures.iter().all(|p| p.3.is_some());
+        let encoded: usize = shots.iter().filter(|shot| shot.ns.is_none()).map(|shot| shot.encoded).sum();
+        let one_by_one = shots.iter().all(|shot| shot.ns.is_some());
         let trace = self.counters.tracing();
         let mut begin = trace.map_or(0, |trace| trace.at(self.now).saturating_sub(took));
-        for (number, &(of, bytes, pixels, ns)) in pictures.iter().enumerate() {
-            let sample = timed(&mut samples[of]);
-            let share = || (together as f64 * bytes as f64 / encoded.max(1) as f64) as u64;
-            let ns = ns.unwrap_or_else(share);
-            self.spent(Stage::Decode, sample, ns, pixels);
-            let Some(trace) = trace else { continue };
-            let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
-            if one_by_one {
-                trace.record_at(row, name, begin, begin + ns, self.args(sample, bytes));
-                begin += ns;
-            } else if number == 0 {
-                let all = pictures.iter().map(|p| p.1).sum();
-                let args = Args { samples: Some(pictures.len() as u64), ..self.args(sample, all) };
-                trace.record_at(row, name, begin, begin + took, args);
+        let mut rest = shots.iter();
+        for (sample, pictures) in samples {
+            for shot in rest.by_ref().take(pictures) {
+                let share = || (together as f64 * shot.encoded as f64 / encoded.max(1) as f64) as u64;
+                let ns = shot.ns.unwrap_or_else(share);
+                self.spent(Stage::Decode, sample, ns, shot.pixels);
+                let Some(trace) = trace else { continue };
+                let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
+                if one_by_one {
+                    trace.record_at(row, name, begin, begin + ns, self.args(sample, shot.encoded));
+                    begin += ns;
+                } else if std::ptr::eq(shot, &raw const shots[0]) {
+                    let all = shots.iter().map(|shot| shot.encoded).sum();
+                    let args = Args { samples: Some(shots.len() as u64), ..self.args(sample, all) };
+                    trace.record_at(row, name, begin, begin + took, args);
+                }
             }
         }
     }

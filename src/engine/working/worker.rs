@@ -18,7 +18,7 @@ use crate::error::{Result, guarded, panicked};
 use crate::field::{ImageField, MixScratch, Pasted};
 #[cfg(test)]
 use crate::order::Entry;
-use crate::recipe::{Planned, Recipe};
+use crate::recipe::{Recipe, Shot};
 use crate::source::Stop;
 use crate::trace::{Stage, nanos};
 use crate::transform::Resizer;
@@ -163,9 +163,9 @@ impl Worker {
         let buffer = share.admitted(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
-            let planned = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
-            let Planned { bytes, picture, plan, .. } =
-                planned.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
+            let shot = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
+            let Shot { bytes, picture, plan, .. } =
+                shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
             let mut picture = picture.expect("it waits to be decoded");
             let memory = usize::try_from(picture.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;

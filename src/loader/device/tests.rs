@@ -33,6 +33,7 @@ mod memory;
 mod ranks;
 mod repairs;
 mod sizes;
+mod split;
 mod stored;
 mod texts;
 

@@ -17,8 +17,8 @@ fn noise() -> Vec<u8> {
 fn open(loader: Loader) -> Parts {
     let host = loader.pictures.written(Layout::Nhwc).unwrap();
     let room = Room { bytes: ENCODED_BYTES, blocks: BLOCKS };
-    let device = Device { records: false, retouches: false, decoding: Some(room) };
-    loader.open(host, Some(device), false, |_, _| 0).unwrap()
+    let split = Split { there: true, decode: Some(room), retouch: false, records: false };
+    loader.open(host, split, |_, _| 0).unwrap()
 }
 
 #[test]

@@ -1,13 +1,17 @@
 use crate::decode::{Picture, Rect};
+use crate::error::Result;
 use crate::order::Rng;
 use crate::transform::Plan;
 
-/// An image of a sample, with its header and its plan.
-pub(crate) struct Planned<'a> {
+/// One picture of a sample, from its header to its place in the batch: an image, or one of several
+/// pictures of an image.
+pub(crate) struct Shot<'a> {
     /// The encoded picture.
     pub(crate) bytes: &'a [u8],
     /// The picture, until it is decoded. `None` for an image that another one is decoded with.
     pub(crate) picture: Option<Picture<'a>>,
+    /// Number of encoded bytes that are decoded for it.
+    pub(crate) encoded: usize,
     /// The part of the picture that is decoded: the plan's region, and those of the images that are
     /// decoded with this one.
     pub(crate) region: Rect,
@@ -15,8 +19,15 @@ pub(crate) struct Planned<'a> {
     pub(crate) with: Option<usize>,
     /// Whether it and the images that are decoded with it must be decoded one by one after all.
     pub(crate) apart: bool,
+    /// Whether it is left to the device.
+    pub(crate) left: bool,
+    /// Its error, until the sample has it.
+    pub(crate) result: Result<()>,
     /// Whether the decoder met damage.
     pub(crate) damaged: bool,
+    /// Bytes of decoded pixels, and the time in ns if it was decoded alone, or left.
+    pub(crate) pixels: usize,
+    pub(crate) ns: Option<u64>,
     /// Number of the field among the images of a sample, and of the picture in a mosaic.
     pub(crate) field: usize,
     pub(crate) tile: usize,
@@ -29,16 +40,21 @@ pub(crate) struct Planned<'a> {
     pub(crate) rng: Rng,
 }
 
-impl<'a> Planned<'a> {
+impl<'a> Shot<'a> {
     pub(crate) fn new(picture: Picture<'a>, plan: Plan, rng: Rng) -> Self {
         let (bytes, region) = (picture.bytes(), plan.region);
-        Planned {
+        Shot {
             bytes,
             picture: Some(picture),
+            encoded: bytes.len(),
             region,
             with: None,
             apart: false,
+            left: false,
+            result: Ok(()),
             damaged: false,
+            pixels: 0,
+            ns: None,
             field: 0,
             tile: 0,
             tiles: 1,
@@ -48,9 +64,9 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// Number of encoded bytes that are decoded for it.
-    pub(crate) fn encoded_bytes(&self) -> usize {
-        self.picture.as_ref().map_or(0, |picture| picture.bytes().len())
+    /// Leaves the picture out: nothing is decoded for it.
+    pub(crate) fn skip(&mut self) {
+        (self.picture, self.encoded) = (None, 0);
     }
 
     /// Whether the output shows it. It may show no part of a picture of a mosaic.
@@ -72,11 +88,11 @@ impl<'a> Planned<'a> {
 /// Decides which images of a sample are decoded together: views of one picture, if decoding a
 /// rectangle around both takes no longer than decoding each. All images of the sample then take at
 /// most `room` bytes of memory to decode, or no more than if each is decoded on its own.
-pub(crate) fn share(images: &mut [Planned<'_>], room: u64) {
+pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     if images.len() < 2 {
         return;
     }
-    let memory = |image: &Planned<'_>| image.picture.as_ref().map_or(0, |picture| picture.memory(image.region));
+    let memory = |image: &Shot<'_>| image.picture.as_ref().map_or(0, |picture| picture.memory(image.region));
     let mut all = images.iter().map(memory).fold(0, u64::saturating_add);
     for number in 1..images.len() {
         let (before, rest) = images.split_at_mut(number);
@@ -94,16 +110,17 @@ pub(crate) fn share(images: &mut [Planned<'_>], room: u64) {
         });
         if let Some((_, with, both, then)) = joined.min_by_key(|(more, ..)| *more) {
             before[with].region = both;
-            (image.with, image.picture, all) = (Some(with), None, then);
+            image.skip();
+            (image.with, image.ns, all) = (Some(with), Some(0), then);
         }
     }
 }
 
 /// Number of different damaged pictures among the images of a sample.
-pub(crate) fn damaged(images: &[Planned<'_>]) -> u32 {
+pub(crate) fn damaged(images: &[Shot<'_>]) -> u32 {
     let damaged = || images.iter().filter(|image| image.damaged);
     let first =
-        |(number, image): (usize, &Planned<'_>)| !damaged().take(number).any(|before| before.shows_the_same(image));
+        |(number, image): (usize, &Shot<'_>)| !damaged().take(number).any(|before| before.shows_the_same(image));
     damaged().enumerate().filter(|&(number, image)| first((number, image))).count() as u32
 }
 
@@ -118,12 +135,12 @@ mod tests {
     /// the regions that are decoded.
     fn shared(file: &[u8], regions: &[Rect], room: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
-        let planned = |&region: &Rect| {
+        let shot = |&region: &Rect| {
             let picture = codecs.open(file).unwrap();
             let plan = Plan::resized_crop(picture.size(), region, Size::new(8, 8), Rect::new(0, 0, 8, 8));
-            Planned::new(picture, plan, Rng::new(0, 0, 0))
+            Shot::new(picture, plan, Rng::new(0, 0, 0))
         };
-        let mut images: Vec<_> = regions.iter().map(planned).collect();
+        let mut images: Vec<_> = regions.iter().map(shot).collect();
         share(&mut images, room);
         for image in &images {
             assert_eq!(image.picture.is_some(), image.with.is_none());
@@ -179,13 +196,13 @@ mod tests {
     fn a_damaged_picture_counts_once() {
         let (codecs, npy) = (Codecs::new(), crate::decode::raw::npy_header(Size::new(2, 2)));
         let files = [[&npy[..], &[7; 12]].concat(), [&npy[..], &[7; 12]].concat()];
-        let planned = |file: usize, damaged| {
+        let shot = |file: usize, damaged| {
             let picture = codecs.open(&files[file]).unwrap();
             let plan = Augment::pass_through(2, 2).plan(picture.size(), &mut Rng::new(0, 0, 0)).unwrap();
-            Planned { damaged, ..Planned::new(picture, plan, Rng::new(0, 0, 0)) }
+            Shot { damaged, ..Shot::new(picture, plan, Rng::new(0, 0, 0)) }
         };
         let count = |images: &[(usize, bool)]| {
-            super::damaged(&images.iter().map(|&(file, damaged)| planned(file, damaged)).collect::<Vec<_>>())
+            super::damaged(&images.iter().map(|&(file, damaged)| shot(file, damaged)).collect::<Vec<_>>())
         };
         assert_eq!(count(&[(0, true), (0, false), (0, true), (0, true)]), 1);
         assert_eq!(count(&[(1, false), (0, true), (1, true), (0, true)]), 2);

@@ -1,0 +1,126 @@
+use std::fmt;
+use std::ops::Deref;
+
+use super::batches::{Batches, TICK};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+use crate::source::Place;
+
+impl<B> Batches<B> {
+    /// The batches of epoch `epoch`, in order. Workers start at once, and continue while the
+    /// consumer works.
+    ///
+    /// ```no_run
+    /// # let mut batches = warpfeed::Loader::new("train").host()?;
+    /// for batch in batches.epoch(0) {
+    ///     let batch = batch?;
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// The order and every pixel depend only on the seed and on `epoch`. Dropping the iterator
+    /// early ends the epoch and discards the batches made ahead.
+    ///
+    /// While the last batches of an epoch are on their way, workers prepare the first batches of
+    /// the next one, so that the epochs follow each other without a gap. If the program asked for
+    /// one epoch twice, they prepare that epoch again. They fill the slots that are free, and not
+    /// more. If the program asks for another epoch, these batches are discarded.
+    /// [`Loader::epochs`](crate::Loader::epochs) limits what is prepared ahead.
+    ///
+    /// In a [resumed](crate::Loader::resume) loader the saved epoch starts at the saved batch, and
+    /// earlier epochs are empty, so the same loop serves fresh and resumed runs. This holds until
+    /// the saved epoch or a later one has begun.
+    pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
+        self.begin(epoch);
+        Epoch { batches: self }
+    }
+
+    /// The batches of epoch `epoch` from number `first` on. Earlier batches cost nothing.
+    pub fn epoch_from(&mut self, epoch: u64, first: u64) -> Epoch<'_, B> {
+        self.begin_from(epoch, first);
+        Epoch { batches: self }
+    }
+}
+
+/// The batches of one epoch; see [`Batches::epoch`].
+///
+/// A program that goes on after an error receives the next batch, or the same one again:
+///
+/// - **A bad sample** is the error of its batch. The next item is the batch after it. The
+///   [checkpoint](Batches::checkpoint) stays at the bad batch until the program asks for the next
+///   item, so a run that ends at the error resumes there.
+/// - **The [timeout](crate::Loader::timeout)** of a consumer that holds every batch. It may drop
+///   some and ask for the batch again.
+/// - **[`ErrorKind::Capturing`].** The batch may be requested again when the capture has ended.
+///
+/// Any other error, such as one of an order, is the last item.
+pub struct Epoch<'a, B> {
+    pub(super) batches: &'a mut Batches<B>,
+}
+
+impl<B> fmt::Debug for Epoch<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { epoch, batch } = self.batches.shared().position();
+        let mut shown = f.debug_struct("Epoch");
+        shown.field("epoch", &epoch).field("next", &batch).field("left", &self.batches.left()).finish_non_exhaustive()
+    }
+}
+
+impl<B> Epoch<'_, B> {
+    /// Number of batches that the epoch has yet to deliver, such as for a progress bar. Some
+    /// errors end the epoch earlier, so this is not an [`ExactSizeIterator`].
+    ///
+    /// ```
+    /// # use warpfeed::{Augment, Loader};
+    /// # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
+    /// let mut batches = Loader::new("datasets/mini").augment(Augment::eval(32, 32)).batch_size(16).host()?;
+    /// let mut epoch = batches.epoch(0);
+    /// let total = epoch.len();
+    /// while let Some(batch) = epoch.next() {
+    ///     println!("{} of {total}: {} samples", total - epoch.len(), batch?.len());
+    /// }
+    /// # assert_eq!((total, epoch.len()), (4, 0));
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        usize::try_from(self.batches.left()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the epoch has delivered all its batches.
+    pub fn is_empty(&self) -> bool {
+        self.batches.left() == 0
+    }
+}
+
+impl<B> Iterator for Epoch<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        self.batches.next(&mut || Some(TICK))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // An error may end the epoch early.
+        (0, usize::try_from(self.batches.left()).ok())
+    }
+}
+
+impl<B> std::iter::FusedIterator for Epoch<'_, B> {}
+
+/// Gives access to the loader, for example to [`checkpoint`](Batches::checkpoint) and
+/// [`stats`](Batches::stats).
+impl<B> Deref for Epoch<'_, B> {
+    type Target = Batches<B>;
+
+    fn deref(&self) -> &Batches<B> {
+        self.batches
+    }
+}
+
+impl<B> Drop for Epoch<'_, B> {
+    fn drop(&mut self) {
+        tracing::debug!(left = self.batches.left(), "epoch ends");
+        self.batches.end();
+    }
+}

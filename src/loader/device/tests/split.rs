@@ -1,0 +1,43 @@
+//! Which side runs each step of a picture, for the main combinations of options.
+
+use super::*;
+use crate::transform::{Mix, RandomErasing};
+
+/// The steps that the device runs for batches of u8 and of f32. All others run on the host.
+fn there(loader: Loader) -> [String; 2] {
+    [Dtype::U8, Dtype::F32].map(|dtype| {
+        let split = loader.split_for(dtype).unwrap();
+        assert!(split.there && (split.records || !split.retouch));
+        let steps = [("decode", split.decode.is_some()), ("retouch", split.retouch), ("values", split.values())];
+        steps.iter().filter(|(_, there)| *there).map(|(step, _)| *step).collect::<Vec<_>>().join(" ")
+    })
+}
+
+#[test]
+fn options_say_which_side_runs_each_step() {
+    let plain = loader(&pictures(false));
+    let jitter = || Augment::train(32).jitter(ColorJitter::new().hue(0.3));
+    let erase = || Augment::train(32).erase(RandomErasing::new(0.5));
+    let mix = || Augment::train(32).mix(Mix::mixup(0.2));
+    let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
+    let found = |augment: Augment| {
+        let loader = plain.clone().augment(augment);
+        let [cpu, gpu] = [DecodeOn::Cpu, DecodeOn::Gpu].map(|on| there(loader.clone().decode_on(on)));
+        (cpu, gpu, there(own(loader.decode_on(DecodeOn::Gpu))))
+    };
+    let same = |step: &str| [step, step].map(str::to_owned);
+    let only_f32 = |step: &str| ["", step].map(str::to_owned);
+    // Decoded by workers, by the device, and with a transform that only the host runs.
+    assert_eq!(found(Augment::train(32)), (same(""), same("decode"), same("")));
+    assert_eq!(found(jitter()), (same("retouch values"), same("decode retouch values"), same("")));
+    assert_eq!(found(erase()), (only_f32("values"), same("decode values"), only_f32("values")));
+    assert_eq!(found(mix()), (same("values"), same("decode values"), same("values")));
+    // A device resizes in one way only.
+    assert_eq!(
+        found(jitter().interpolation(Filter::Bicubic)),
+        (same("retouch values"), same("retouch values"), same(""))
+    );
+    let host = Split::host(&Augment::train(32));
+    assert!(!host.there && !host.values() && host.decode.is_none() && !host.retouch && !host.records);
+    assert!(Split::host(&erase().mix(Mix::mixup(0.2))).records, "mixing comes before the effects on values");
+}
