@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 import numpy as np
 from conftest import MINI, ROOT, need
@@ -66,7 +66,7 @@ def mini(to: Path) -> None:
         file.write_bytes(smaller(file))
 
 
-@writes("train", "val", "photos", "photographs", "pictures", "logos")
+@writes("train", "val", "photos", "photographs", "pictures", "logos", "sketches")
 def folder(to: Path) -> None:
     for content, _, name in jpegs():
         (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -93,10 +93,92 @@ def classes(to: Path) -> None:
     to.write_text("".join(f"{name}\n" for name in sorted({name.partition("/")[0] for *_, name in jpegs()})))
 
 
-@writes("train.lmdb", "train.tar")
+@writes("train.tar", "photos.lmdb", "train-000.tar", "train-001.tar")
 def packed(to: Path) -> None:
     folder(to.parent / f"folder of {to.name}")
     program("pack", to.parent / f"folder of {to.name}", to)
+
+
+def tar_of(to: Path, samples: Iterable[dict[str, bytes]]) -> None:
+    """Writes a tar of samples, each with its fields by their endings."""
+    with tarfile.open(to, "w") as tar:
+        for number, sample in enumerate(samples):
+            for name, content in sample.items():
+                member = tarfile.TarInfo(f"{number:06}.{name}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+
+@writes("train.lmdb")
+def embeddings(to: Path) -> None:
+    """Pictures with a vector and a number."""
+    tar = to.parent / "tar of train.lmdb.tar"
+    vectors = [np.random.default_rng(number).random(768, np.float32) for number in range(COUNT)]
+    samples = zip(jpegs(), vectors, strict=True)
+    tar_of(tar, ({"jpg": c, "cls": b"%d" % label, "emb.npy": npy(v), "weight.txt": b"0.5"} for (c, label, _), v in samples))
+    program("pack", tar, to)
+
+
+@writes("stereo.tar")
+def stereo(to: Path) -> None:
+    tar_of(to, ({"left.jpg": content, "right.jpg": content, "cls": b"1"} for content, *_ in jpegs()))
+
+
+def size_of(jpeg: bytes) -> tuple[int, int]:
+    with need("PIL.Image").open(io.BytesIO(jpeg)) as image:
+        return image.height, image.width
+
+
+@writes("driving.tar")
+def driving(to: Path) -> None:
+    def sample(content: bytes) -> dict[str, bytes]:
+        depth = np.full(size_of(content), 7, np.float32)
+        return {"jpg": content, "cls": b"1", "depth.npy": npy(depth), "flow.npy": npy(np.stack([depth, depth], 2))}
+
+    tar_of(to, (sample(content) for content, *_ in jpegs()))
+
+
+@writes("tiles")
+def tiles(to: Path) -> None:
+    """TIFFs of four bands."""
+    image = need("PIL.Image")
+    for number in range(COUNT):
+        pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 4), np.uint8)
+        (to / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels, "RGBA").save(to / "ab"[number % 2] / f"{number:02}.tiff")
+
+
+@writes("voc.tar")
+def voc_tar(to: Path) -> None:
+    voc(to.parent / "VOC of the tar")
+    program("pack", to.parent / "VOC of the tar" / "ImageSets" / "Segmentation" / "train.txt", to)
+
+
+@writes("faces.tar")
+def faces(to: Path) -> None:
+    points = npy(np.arange(10, dtype=np.float32).reshape(5, 2))
+    tar_of(to, ({"jpg": content, "cls": b"1", "landmarks.npy": points} for content, *_ in jpegs()))
+
+
+@writes("captions.tar")
+def captions(to: Path) -> None:
+    tar_of(to, ({"jpg": content, "caption.txt": name.encode()} for content, _, name in jpegs()))
+
+
+@writes("documents.tar")
+def documents(to: Path) -> None:
+    tar_of(to, ({"tokens.npy": npy(np.arange(20 * number % 300 + 1))} for number in range(COUNT)))
+
+
+@writes("coco8")
+def coco8(to: Path) -> None:
+    for split in ("train", "val"):
+        for kind in ("images", "labels"):
+            (to / kind / split).mkdir(parents=True)
+        for number, (content, label, _) in enumerate(jpegs()):
+            (to / "images" / split / f"{number}.jpg").write_bytes(content)
+            (to / "labels" / split / f"{number}.txt").write_text(f"{label} 0.5 0.5 0.6 0.5\n")
+    (to / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b, c, d]\n")
 
 
 @writes("train.csv")
@@ -157,13 +239,7 @@ def texts(to: Path) -> None:
     try:
         import webdataset
     except ImportError:
-        with tarfile.open(to, "w") as tar:
-            for number, sample in enumerate(samples):
-                for name, content in sample.items():
-                    member = tarfile.TarInfo(f"{number:06}.{name}")
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
-        return
+        return tar_of(to, samples)
     with webdataset.TarWriter(str(to)) as sink:
         for number, sample in enumerate(samples):
             sink.write({"__key__": f"{number:06}", **sample})

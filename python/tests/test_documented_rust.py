@@ -1,4 +1,5 @@
-"""Promise: every Rust example of the pages runs for 200 batches, with one and with three workers.
+"""Promise: every Rust example of the pages, of `examples` and of the documentation of `src` runs for 200 batches, and
+has the same batches with one and with three workers.
 
 `cargo test --doc` compiles the examples, and runs those that need no data set. Here all of them become one
 program, which runs next to the data sets that they name. It takes a minute, so `WARPFEED_RUST_EXAMPLES=1` asks for
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Iterator
 
@@ -25,22 +27,54 @@ if not os.environ.get("WARPFEED_RUST_EXAMPLES"):
 #: Numbers of pages that would only take time. An epoch has at least 8 batches of the 24 samples.
 SMALLER = [
     (r"batch_size\(\d+\)", "batch_size(3)"),
+    (r"\.workers\(\d+\)", ".workers(crate::workers())"),
     (r"eval\(256, 224\)", "eval(36, 32)"),
     (r"own_size\(640, 512\)", "own_size(32, 32)"),
-    (r"\b(224|512|640|1024)\b", "32"),
+    (r"\b(224|640|1024)\b", "32"),
+    (r"(?<!\[\], )\b512\b", "32"),
     (r"\b1025\b", "33"),
     (r"Numbers::new\(Dtype::F32, 32\)", "Numbers::new(Dtype::F32, 512)"),
-    (r"\[\], 32\)", "[], 512)"),
     (r"\bdino_views\(32, 96, 8\)", "dino_views(32, 16, 8)"),
-    (r"\.\.90\b", "..EPOCHS"),
+    (r"\.\.90\b", "..crate::EPOCHS"),
+    (r"0\.\.50_000\b", "0..24"),
+    (r'MultiHot::new\(\["cat", "dog", "indoors"\]\)', 'MultiHot::new(["indoors", "outdoors", "sleeping"])'),
+    (r"% 1000 == 999", "% 10 == 9"),
+    (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
+
+#: The same for the files of `examples`, which check what they print.
+SMALLER_FILES = [
+    (r"global_batch_size\(16\)", "global_batch_size(3)"),
+    (r"from_millis\(50\)", "from_millis(0)"),
+    (r"const EPOCHS: u64 = 5;", "const EPOCHS: u64 = crate::EPOCHS;"),
+]
+
+#: What the files of `examples` are given. Others take nothing.
+ARGUMENTS = {
+    "custom_transform": ["train"],
+    "inspect_batch": ["train"],
+    "pack_lmdb": ["train", "out.lmdb"],
+    "raw_batches": ['{"data": "train", "batch_size": 3, "side": 32, "shuffle": 1, "epochs": 25}'],
+}
 
 #: Examples that do not run here, by a part of their code, with the reason.
 NOT_RUN = {
     "warpfeed_stores::": "fragments of a program with stores; `stores/tests` opens them",
     "cuda::stream": "needs a CUDA device",
+    "cuda::borrowed_stream": "needs a CUDA device",
     "joined.next()": "waits for other threads, which the example has not",
     "while let Some(uploads) = next_request()": "the network of the example has no request",
+    "Merge::new": "merges the parts of other processes; `tests/pack/parts.rs` has them",
+}
+
+#: Examples that give fewer batches, by a part of their code, with the reason.
+SHORT = {
+    "struct Waveform": "checks one epoch",
+    "struct Second": "compares two batches",
+    "ThereAndBack(64)": "looks at one batch",
+    "in host memory, because there is no GPU": "answers requests",
+    "replay(2)": "takes two batches again and again",
+    ".epoch(0).next()": "shows one batch",
 }
 
 
@@ -51,14 +85,41 @@ def blocks() -> Iterator[Block]:
             yield Block(page, text.count("\n", 0, found.start(2)) + 1, "no_run" not in found[1], found[2])
 
 
-BLOCKS = list(blocks())
+def docs_of_items() -> Iterator[Block]:
+    """The examples of `src` that `cargo test --doc` only compiles."""
+    for file in sorted((ROOT / "src").rglob("*.rs")):
+        text = file.read_text(encoding="utf-8")
+        for found in re.finditer(r"^( *//[/!]) ?```no_run\n((?:\1.*\n)*?)\1 ?```$", text, re.MULTILINE):
+            code = re.sub(r"^ *//[/!] ?", "", found[2], flags=re.MULTILINE)
+            yield Block(file, text.count("\n", 0, found.start(2)) + 1, False, code)
 
 
-def reason(block: Block) -> str | None:
-    return next((why for part, why in NOT_RUN.items() if part in block.code), None)
+def files() -> Iterator[Block]:
+    for file in sorted((ROOT / "examples").glob("*.rs")):
+        yield Block(file, 1, False, file.read_text(encoding="utf-8"))
 
 
-RUN = [block for block in BLOCKS if reason(block) is None]
+KINDS = {"pages": [*blocks()], "src": [*docs_of_items()], "examples": [*files()]}
+BLOCKS = [block for kind in KINDS.values() for block in kind]
+
+
+def told(of: dict[str, str], block: Block) -> str | None:
+    return next((why for part, why in of.items() if part in block.code), None)
+
+
+def is_file(block: Block) -> bool:
+    return block in KINDS["examples"]
+
+
+def kind_of(block: Block) -> str:
+    return next(kind for kind, of in KINDS.items() if block in of)
+
+
+#: Programs say themselves if they miss a device.
+RUN = [block for block in BLOCKS if is_file(block) or told(NOT_RUN, block) is None]
+
+LOADER = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*Loader::\w+\([^;]*;$", re.MULTILINE)
+OPENED = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*\.host\(\)\?;", re.MULTILINE)
 
 
 def repeated(code: str) -> str:
@@ -69,17 +130,47 @@ def repeated(code: str) -> str:
             depth += {"{": 1, "}": -1}.get(code[end], 0)
             end += 1
         loop = f"for {found[1]} in {found[2]}.epoch(turn) {{{code[found.end() : end]}"
-        code = f"{code[: found.start()]}for turn in 0..EPOCHS {{ {loop} }}{code[end:]}"
+        code = f"{code[: found.start()]}for turn in crate::turns() {{ {loop} }}{code[end:]}"
     return code
 
 
+def driven(code: str, is_whole: bool) -> str:
+    """The code, with its batches noted. Loops follow what a part of a program only opens."""
+    opened, loaders = ([], []) if is_whole else (OPENED.findall(code), LOADER.findall(code))
+    code = code.replace("for epoch in 0..2 {", "for epoch in 0..2 * crate::EPOCHS {")
+    code = re.sub(r"\b(\w+)\.epoch\((\w+)\)(?!;|\.)", r"crate::seen(\1.epoch(\2))", repeated(code))
+    code = re.sub(r"\b(\w+)\.epoch\(epoch\)\.", r"crate::seen(\1.epoch(epoch)).", code)
+    code = code.replace("= epoch.next()", "= crate::noted(epoch.next())")
+    code = re.sub(r"for (\w+) in loader \{", r"for \1 in crate::passes(loader) {", code)
+    more = [f"crate::epochs({name})?;" for name in opened if not re.search(rf"\b{name}\.(epoch|replay)", code)]
+    moved = r"\.host|\.cuda|passes\(|source::|\.batch_size"
+    if not opened and not re.search(moved, code):
+        more += [f"crate::consume({name})?;" for name in dict.fromkeys(loaders)]
+    if more:
+        at = code.rfind("\n# Ok" if "\n# Ok" in code else "\nOk")
+        at = len(code) if at < 0 else at
+        code = f"{code[:at]}\n{' '.join(more)}\n{code[at:]}"
+    small = "" if "batch_size(" in code or "Decoder" in code else ".batch_size(3)"
+    return code.replace(".host()", f"{small}.workers(crate::workers()).host()")
+
+
 def module(number: int, block: Block) -> str:
-    code = re.sub(r"^#( |$)", "", block.code, flags=re.MULTILINE)
+    if is_file(block):
+        code = block.code
+        for pattern, small in SMALLER_FILES:
+            code = re.sub(pattern, small, code)
+        code = code.replace('include_str!("', f'include_str!("{ROOT}/examples/')
+        # A program that compares numbers of workers sets them, and batches on a device are not noted.
+        if ".workers(" in code:
+            code = code.replace("in loader {", "in crate::passes(loader) {")
+        elif "cuda::available" not in code:
+            code = driven(code, True)
+        return f"mod e{number} {{\n{re.sub(r'^fn main', 'pub fn main', code, flags=re.MULTILINE)}\n}}\n"
+    code = driven(block.code, block.run or re.search(r"^fn main\(\)", block.code, re.MULTILINE) is not None)
+    code = re.sub(r"^#( |$)", "", code, flags=re.MULTILINE)
     if not block.run:
         for pattern, small in SMALLER:
             code = re.sub(pattern, small, code)
-    code = re.sub(r'Loader::new\(("[^"]*")\)', r"Loader::new(\1).workers(crate::workers())", repeated(code))
-    code = code.replace("EPOCHS", "crate::EPOCHS")
     if "fn main()" in code:
         code = re.sub(r"^fn main\(\)", "pub fn main()", code, flags=re.MULTILINE)
     else:
@@ -88,21 +179,77 @@ def module(number: int, block: Block) -> str:
     return f"mod e{number} {{ // {block!r}\n{code}\n}}\n"
 
 
+#: Notes batches, and repeats epochs until there are `BATCHES`.
+PROGRAM = """
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Mutex;
+use warpfeed::{Batches, HostBatch, Loader, Result};
+
+const BATCHES: u64 = @BATCHES@;
+const EPOCHS: u64 = BATCHES.div_ceil(8);
+static SEEN: Mutex<(u64, Option<DefaultHasher>)> = Mutex::new((0, None));
+
+fn workers() -> usize {
+    std::env::var("EXAMPLE_WORKERS").unwrap().parse().unwrap()
+}
+
+fn noted(batch: Option<Result<HostBatch>>) -> Option<Result<HostBatch>> {
+    if let Some(Ok(batch)) = &batch {
+        let mut seen = SEEN.lock().unwrap();
+        seen.0 += 1;
+        let hash = seen.1.get_or_insert_default();
+        (batch.epoch(), batch.number(), batch.ids().collect::<Vec<_>>(), batch.keys().collect::<Vec<_>>()).hash(hash);
+        for field in batch.fields() {
+            (&field.name, batch.field(&field.name).map(|view| view.bytes().to_vec())).hash(hash);
+        }
+    }
+    batch
+}
+
+fn seen(epoch: impl Iterator<Item = Result<HostBatch>>) -> impl Iterator<Item = Result<HostBatch>> {
+    epoch.map(|batch| noted(Some(batch)).unwrap())
+}
+
+fn turns() -> impl Iterator<Item = u64> {
+    let until = SEEN.lock().unwrap().0 + BATCHES;
+    (0..).take_while(move |_| SEEN.lock().unwrap().0 < until)
+}
+
+fn passes(loader: Loader) -> impl Iterator<Item = Result<HostBatch>> {
+    turns().flat_map(move |_| seen(loader.clone().into_iter()))
+}
+
+fn epochs(mut batches: Batches<HostBatch>) -> Result<()> {
+    turns().try_for_each(|turn| seen(batches.epoch(turn)).try_for_each(|batch| batch.map(drop)))
+}
+
+fn consume(loader: Loader) -> Result<()> {
+    epochs(loader.augment(warpfeed::Augment::eval(36, 32)).batch_size(3).workers(workers()).host()?)
+}
+
+fn main() {
+    let said = match &*std::env::var("EXAMPLE").unwrap() {
+@ARMS@
+        _ => unreachable!(),
+    };
+    let seen = SEEN.lock().unwrap();
+    eprintln!("{} batches {:016x}\\n{said}", seen.0, seen.1.clone().unwrap_or_default().finish());
+}
+"""
+
+
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of all examples: its arguments are the number of an example, and of workers."""
+    """The program of all examples. Variables choose an example and a number of workers."""
     folder = tmp_path_factory.mktemp("examples")
-    arms = "\n".join(f'"{n}" => println!("{{:?}}", e{n}::main()),' for n in range(len(RUN)))
+    arms = "\n".join(f'"{n}" => format!("{{:?}}", e{n}::main()),' for n in range(len(RUN)))
     modules = "".join(module(n, block) for n, block in enumerate(RUN))
-    (folder / "examples.rs").write_text(
-        f"const EPOCHS: u64 = {-(-BATCHES // 8)};\n"
-        "fn workers() -> usize { std::env::args().nth(2).unwrap().parse().unwrap() }\n"
-        "fn main() {\nmatch std::env::args().nth(1).unwrap().as_str() {\n"
-        f"{arms}\n_ => unreachable!(),\n}}\n}}\n{modules}"
-    )
+    text = PROGRAM.replace("@BATCHES@", str(BATCHES)).replace("@ARMS@", arms)
+    (folder / "examples.rs").write_text(text + modules)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
     newest = lambda name: max((target / "deps").glob(f"lib{name}-*.rlib"), key=os.path.getmtime)  # noqa: E731
-    externs = {"warpfeed": target / "libwarpfeed.rlib", **{name: newest(name) for name in ("serde_json", "ndarray")}}
+    names = ("serde_json", "ndarray", "warpfeed_synth")
+    externs = {"warpfeed": target / "libwarpfeed.rlib", **{name: newest(name) for name in names}}
     command = [
         "rustc",
         "--edition",
@@ -116,23 +263,56 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for name, path in externs.items():
         command += ["--extern", f"{name}={path}"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    variables = {**os.environ, "CARGO_MANIFEST_DIR": str(ROOT / "examples")}
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
     assert done.returncode == 0, done.stderr
     return folder / "examples"
 
 
-def test_every_example_runs_or_is_listed() -> None:
-    assert len(BLOCKS) >= 35 and len(RUN) >= 25
-    assert all(any(part in block.code for block in BLOCKS) for part in NOT_RUN)
-    tell(f"Rust examples: {len(RUN)} run, {len(BLOCKS) - len(RUN)} do not")
+COVERED: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def covered() -> Iterator[None]:
+    yield
+    tell(f"Rust examples: {', '.join(f'{count} {what}' for what, count in sorted(COVERED.items()))}")
+
+
+def test_every_example_runs_or_is_listed_and_no_list_is_stale() -> None:
+    assert len(KINDS["pages"]) >= 35 and len(KINDS["src"]) >= 40 and len(KINDS["examples"]) >= 10
+    assert len(RUN) >= 75
+    for part in [*NOT_RUN, *SHORT]:
+        assert any(part in block.code for block in BLOCKS), f"no example has {part!r}"
+    assert set(ARGUMENTS) <= {block.page.stem for block in KINDS["examples"]}
+    for kind, of in KINDS.items():
+        COVERED[f"of {kind} that do not run"] = sum(block not in RUN for block in of)
 
 
 @pytest.mark.parametrize("block", RUN, ids=repr)
-def test_an_example_runs_for_many_batches(block: Block, examples: Path, shop: Path, tmp_path: Path) -> None:
+def test_an_example_has_the_same_batches_with_one_and_three_workers(
+    block: Block, examples: Path, shop: Path, tmp_path: Path
+) -> None:
+    arguments = ARGUMENTS.get(block.page.stem, []) if is_file(block) else []
+    said = []
     for workers in (1, 3):
         here = tmp_path / str(workers)
         here.mkdir()
-        stock(shop, here, block.code)
-        command = [examples, str(RUN.index(block)), str(workers)]
-        done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0 and done.stdout.endswith("Ok(())\n"), done.stdout[-2000:] + done.stderr[-2000:]
+        code = block.code if block.run else re.sub(r"\{000\.\.099\}", "000.tar\", \"train-001", block.code)
+        stock(shop, here, code + "".join(f'"{word}"' for word in arguments) + ('"train"' if arguments else ""))
+        variables = {"EXAMPLE": str(RUN.index(block)), "EXAMPLE_WORKERS": str(workers), "TMPDIR": str(here)}
+        done = subprocess.run(
+            [examples, *arguments], cwd=here, capture_output=True, text=True, errors="replace", timeout=300,
+            env={**os.environ, **variables},
+        )  # fmt: skip
+        lines = done.stderr.splitlines()
+        assert done.returncode == 0 and lines[-1] in ("Ok(())", "()", "ExitCode(unix_exit_status(0))"), (
+            done.stdout[-2000:] + done.stderr[-2000:]
+        )
+        if "skipped: " in done.stdout:
+            missing("cuda", "the example needs a device")
+        said.append(lines[-2])
+    assert said[0] == said[1], "the batches depend on the number of workers"
+    count = int(said[0].split()[0])
+    loops = re.search(r"\.epoch\(|replay\(|in loader \{", block.code)
+    assert count >= BATCHES or not loops or told(SHORT, block), f"{count} batches"
+    COVERED.update({f"of {kind_of(block)} run": 1, f"of {kind_of(block)} give batches": count > 0, "batches": 2 * count})

@@ -414,6 +414,5 @@ def check_images(
     reads = any(isinstance(kind, (Geometry, Image, Map, Mask)) for kind in fields.values())
     if "image" not in without or views is not None or reads:
         return
-    for option in ("augment", "layout", "background", "to_8_bits"):
-        if given[option] is not defaults[option]:
-            raise ConfigError(f"{option} changes pictures, and the loader reads none: leave it out")
+    if given["augment"] is not defaults["augment"]:
+        raise ConfigError("augment changes pictures, and the loader reads none: leave it out")

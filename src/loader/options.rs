@@ -52,9 +52,10 @@ macro_rules! plain_options {
 
 /// The options of a data loader.
 ///
-/// A setter takes the loader by value and returns it. Setters do not fail. Options are checked when
-/// the loader is opened: by [`host`](Loader::host), by `cuda`, or by a `for` loop over the loader
-/// itself.
+/// A setter takes the loader by value and returns it. Setters do not fail. If two calls set the same
+/// thing, such as [`rank`](Loader::rank) and [`distributed`](Loader::distributed), the later one
+/// wins. Options are checked when the loader is opened: by [`host`](Loader::host), by `cuda`, or by a
+/// `for` loop over the loader itself.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {

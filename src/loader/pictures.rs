@@ -87,6 +87,9 @@ impl PictureOptions {
             ("normalize", self.normalize.is_some()),
             ("dtype", self.dtype.is_some()),
             ("channels", self.channels != 3),
+            ("layout", self.layout != Layout::default()),
+            ("background", self.codecs.has_background()),
+            ("to_8_bits", self.codecs.has_to_8_bits()),
             ("transform", !self.transforms.is_empty()),
         ];
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)

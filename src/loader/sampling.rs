@@ -137,7 +137,13 @@ impl Sampling {
             let range = first..first + samples;
             first = range.end;
             let part = self.within(&range);
-            let order = if proportion > 0.0 && part.subset.as_ref().is_none_or(|indices| !indices.is_empty()) {
+            let is_empty = part.subset.as_ref().is_some_and(|indices| indices.is_empty());
+            if is_empty && samples > 0 && proportion > 0.0 {
+                return Err(Error::config(format!(
+                    "mixture and subset: the subset has no sample of source {number}, whose proportion is {proportion}"
+                )));
+            }
+            let order = if proportion > 0.0 && !is_empty {
                 part.order_of(range, Mixture::seed_within(seed, number), labels).map_err(|e| match e.kind() {
                     ErrorKind::Config => Error::config(format!("mixture: source {number}: {}", e.cause())),
                     // The error already names its sample.

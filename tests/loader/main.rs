@@ -4,6 +4,9 @@
 mod process;
 #[path = "../support/require.rs"]
 mod require;
+#[allow(unreachable_pub)]
+#[path = "../twins/store.rs"]
+mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -13,6 +16,7 @@ mod errors;
 mod faults;
 mod no_cuda;
 mod nvtx;
+mod pairs;
 mod panics;
 mod rayon_users;
 mod retries;

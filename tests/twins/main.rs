@@ -12,6 +12,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 mod bytes;
+#[cfg(all(feature = "parquet", feature = "hdf5"))]
+mod compressed;
 mod drawn;
 mod features;
 mod formats;
@@ -120,6 +122,23 @@ fn compare_draws() {
             println!("fresh draws from WARPFEED_TWINS_SEED={fresh}");
             counts.run(world, fresh..u64::MAX, Duration::from_secs(seconds));
         }
+    }
+    counts.end();
+}
+
+/// Draws of an ordinary run of formats with compression. Recordings do not have these formats.
+#[cfg(all(feature = "parquet", feature = "hdf5"))]
+const COMPRESSED: u64 = 16;
+
+#[cfg(all(feature = "parquet", feature = "hdf5"))]
+#[test]
+fn a_data_set_is_the_same_with_every_compression() {
+    let formats = compressed::FORMATS.iter().collect();
+    let world = World { formats, media: &media, may_refuse: |place| place.medium == "store" };
+    let mut counts = Counts::default();
+    match number("WARPFEED_TWINS_SEED") {
+        Some(seed) => counts.run(&world, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX),
+        None => counts.run(&world, 0..COMPRESSED, Duration::MAX),
     }
     counts.end();
 }

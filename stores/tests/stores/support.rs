@@ -248,9 +248,7 @@ impl Server {
             format!("HTTP/1.1 {status}\r\n{time}\r\nContent-Length: {len}\r\n{more}\r\n").into_bytes()
         };
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        // The hub's addresses are encoded.
-        let of_hub = ["/api/datasets/", "/datasets/"].iter().any(|start| path.starts_with(start));
-        let path = &*if of_hub { decoded(path) } else { path.to_owned() };
+        let path = &*decoded(path);
         if query.contains("list-type=2") {
             let xml = self.listing(path, query);
             return ([head("200 OK", "", xml.len()), xml.into_bytes()].concat(), true);
@@ -309,8 +307,9 @@ impl Server {
     }
 
     fn listing(&self, bucket: &str, query: &str) -> String {
-        let of =
-            |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)).unwrap_or("").replace("%2F", "/");
+        let of = |name: &str| {
+            decoded(&query.split('&').find_map(|part| part.strip_prefix(name)).unwrap_or("").replace('+', " "))
+        };
         let (prefix, delimited) = (of("prefix="), !of("delimiter=").is_empty());
         let (mut keys, mut folders) = (String::new(), std::collections::BTreeSet::new());
         let root = format!("{}/", bucket.trim_end_matches('/'));

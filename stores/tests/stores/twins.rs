@@ -6,6 +6,8 @@
 mod bytes;
 #[path = "../../../tests/twins/twins.rs"]
 mod compared;
+#[path = "../../../tests/twins/compressed.rs"]
+mod compressed;
 #[path = "../../../tests/twins/drawn.rs"]
 mod drawn;
 #[path = "../../../tests/twins/formats.rs"]
@@ -30,8 +32,28 @@ use store::Objects;
 use warpfeed_stores::Cache;
 
 /// Formats that are read by ranges. Others come to the cache as whole files.
-const BY_RANGES: [&str; 11] =
-    ["tar", "tar shards", "folder", "csv", "tsv", "json lines", "coco", "mds", "litdata", "beton", "recordio"];
+const BY_RANGES: [&str; 20] = [
+    "tar",
+    "tar shards",
+    "folder",
+    "csv",
+    "tsv",
+    "json lines",
+    "coco",
+    "mds",
+    "litdata",
+    "beton",
+    "recordio",
+    "npy",
+    "npz",
+    "safetensors",
+    "torch",
+    "parquet, plain",
+    "parquet, snappy",
+    "parquet, gzip",
+    "parquet, zstd",
+    "parquet, lz4",
+];
 
 /// Draws of an ordinary run.
 const DRAWS: u64 = 12;
@@ -68,16 +90,15 @@ fn a_data_set_is_the_same_from_a_server_and_through_the_cache() {
         if BY_RANGES.contains(&format.name) {
             let small = Cache::open(folder.with_extension("small"), 3_000).unwrap().store(objects);
             all.push(member(format, "small cache", mem, Some(small), true));
-            // The server of the tests does not decode the spaces in the names of class folders.
-            if format.name != "folder" {
-                upload(&server, folder, &format!("/bucket/{set}"));
-                all.push(member(format, "server", url("s3://bucket"), Some(of_urls("s3")), true));
-            }
+            // Names of class folders have spaces, too.
+            upload(&server, folder, &format!("/bucket/100% of 5%20/{set}"));
+            all.push(member(format, "server", url("s3://bucket/100% of 5%20"), Some(of_urls("s3")), true));
         }
         all
     };
     let may_refuse = |place: &Place| place.format == formats::FOLDER_WITH_MASKS;
-    let world = World { formats: formats::FORMATS.iter().collect(), media: &media, may_refuse };
+    let formats = formats::FORMATS.iter().chain(compressed::FORMATS).collect();
+    let world = World { formats, media: &media, may_refuse };
     let mut counts = Counts::default();
     let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     if let Some(seed) = variable("WARPFEED_TWINS_SEED") {
