@@ -201,7 +201,7 @@ impl Loader {
             Scratch::new(scratch),
             Balance::new(pictures.decode_on.unwrap_or_default(), share, workers),
             computed,
-        );
+        )?;
         let resume = self.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let slots = Settings::slots_for(prefetch.most);
         Ok(Parts {

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use warpfeed::source::{Object, Stop, Store, is_stopped};
 use warpfeed::{Error, Result};
 
-use super::folder::{FILES, Folder};
+use super::folder::{FILES, Folder, present};
 
 const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
@@ -89,8 +89,8 @@ impl Listing {
     }
 
     /// Reads the file at `path`. `None` if it is missing, damaged, or not a listing.
-    pub(super) fn load(path: &Path) -> Option<Self> {
-        Self::decode(&fs::read(path).ok()?)
+    pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
+        Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
     /// Seconds since the listing was made.
@@ -192,7 +192,9 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
 /// # Errors
 /// If the server does not answer now.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
-    let kept = Listing::load(path).filter(|kept| kept.prefix == prefix && !kept.objects.is_empty());
+    // One that cannot be read is made again.
+    let kept = Listing::load(path).ok().flatten();
+    let kept = kept.filter(|kept| kept.prefix == prefix && !kept.objects.is_empty());
     let Some(kept) = kept else { return Ok(None) };
     let (count, age) = (kept.objects.len(), kept.age());
     if !kept.is_current(store)? {
