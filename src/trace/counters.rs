@@ -117,7 +117,7 @@ impl Counters {
                 start_ns: 0,
                 epochs: 0,
                 ready: [0; READY],
-                timeline: Timeline::new(),
+                timeline: Timeline::new()?,
             }),
             slow_ns: AtomicU64::new(0),
             slowest: Mutex::new(Vec::with_capacity(STRAGGLERS + 1)),

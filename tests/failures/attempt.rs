@@ -57,6 +57,15 @@ impl Left {
     }
 }
 
+/// Waits until the threads of the loaders in this process have ended.
+#[allow(dead_code)] // each user of this file takes its part
+pub(crate) fn settled() {
+    let start = Instant::now();
+    while fs::read_dir("/proc/self/task").unwrap().count() > 1 && start.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
@@ -196,7 +205,7 @@ fn functions(trace: &str) -> String {
     let mut shown: Vec<&str> = names.iter().filter(own).take(4).copied().collect();
     let below = names.iter().take_while(|name| !name.contains("warpfeed"));
     let other = |name: &&&str| {
-        let std = ["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon"];
+        let std = ["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon", "clone", "start_thread"];
         !std.iter().any(|std| name.starts_with(std))
     };
     if let Some(other) = below.filter(other).last() {

@@ -36,7 +36,8 @@ impl Run {
         balance: Balance,
         fields: Vec<String>,
     ) -> Result<Self> {
-        let counters = Arc::new(Counters::new(settings.workers, MOST_READERS, fields)?);
+        let counters = Counters::new(settings.workers, MOST_READERS, fields);
+        let counters = Arc::new(counters.map_err(|e| e.settled(&format!("{} workers", settings.workers)))?);
         let wanted = Arc::new(AtomicU64::new(0));
         let now = wanted.clone();
         let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);

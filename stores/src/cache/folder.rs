@@ -282,7 +282,11 @@ fn new_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     builder.mode(0o700);
-    builder.recursive(true).create(path)
+    match builder.recursive(true).create(path) {
+        // So the library also says if it cannot tell that it is a folder.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && fs::metadata(path)?.is_dir() => Ok(()),
+        created => created,
+    }
 }
 
 /// Whether [`unique`] may have made this name.

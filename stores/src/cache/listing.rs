@@ -116,14 +116,20 @@ impl Listing {
         let answers: Vec<Result<bool>> = std::thread::scope(|scope| {
             let ask = |object| {
                 let (stop, ask) = (stop.clone(), &ask);
-                scope.spawn(move || match stop {
+                let asked = std::thread::Builder::new().spawn_scoped(scope, move || match stop {
                     Some(stop) => stop.during(|| ask(object)),
                     None => ask(object),
-                })
+                });
+                // Without another thread, this one asks.
+                asked.map_err(|_| ask(object))
             };
             let asked: Vec<_> = probes.map(ask).collect();
             let lost = || Error::in_source("asking for an object was interrupted").transient();
-            asked.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
+            let answer = |asked: std::result::Result<std::thread::ScopedJoinHandle<'_, _>, _>| match asked {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(lost())),
+                Err(answer) => answer,
+            };
+            asked.into_iter().map(answer).collect()
         });
         answers.into_iter().try_fold(true, |all, answer| Ok(all && answer?))
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-use crate::attempt::{Done, End, attempt};
+use crate::attempt::{Done, End, attempt, settled};
 use crate::calls::{self, Kind};
 use crate::epoch::{names_a_place, twice};
 use crate::process::{alone, own_process};
@@ -102,6 +102,8 @@ fn a_cache_whose_disk_fails_changes_no_batch() {
             {
                 return Err(format!("wrong: the store works, and yet: {e}"));
             }
+            // Until the last thread of the loader has ended, another one shares its view of the folder.
+            settled();
             sound(&folder, &seen)?;
             let again = load(expected)?;
             let now = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
