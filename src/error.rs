@@ -382,8 +382,9 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Makes room for `more` further elements. All memory whose size depends on data or options is
-/// allocated like this, because an allocation that cannot fail ends the process.
+/// Makes room for `more` further elements. All memory whose size depends on samples or options is
+/// allocated like this, because an allocation that cannot fail ends the process. The lists of samples
+/// that an opening makes are the exception.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if there is no memory.

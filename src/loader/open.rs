@@ -259,7 +259,7 @@ impl Opened {
         // The answer to a request is waited for, so its worker goes first.
         let settings = if split.there && !is_asked { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
-        let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed);
+        let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
         Ok(Parts {

@@ -234,7 +234,7 @@ fn has(path: &Path, entry: &Entry) -> Result<bool> {
     if file.metadata().map_err(io)?.len() != entry.bytes {
         return Ok(false);
     }
-    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), [0; 1 << 16]);
     loop {
         if is_stopped() {
             return Err(stopped());

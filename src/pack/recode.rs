@@ -5,7 +5,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::repack_jpeg;
 use crate::decode::raw::npy_header;
 use crate::decode::{Codecs, Pixels, Rect, Size};
-use crate::error::{Error, Result, resize};
+use crate::error::{Error, Result, append, resize};
 use crate::format;
 use crate::transform::{Plan, Resizer, shorter_to};
 
@@ -109,10 +109,7 @@ impl Recode {
         out: &mut Vec<u8>,
     ) -> Result<(Treatment, Option<&'static str>)> {
         thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
-        let keep = |out: &mut Vec<u8>| {
-            out.extend_from_slice(bytes);
-            Ok((Treatment::Kept, None))
-        };
+        let keep = |out: &mut Vec<u8>| append(out, bytes).map(|()| (Treatment::Kept, None));
         let lossless = |out: &mut Vec<u8>| {
             if (format::JPEG.matches)(bytes) {
                 repack_jpeg(bytes, out).map(|()| (Treatment::Repacked, None))

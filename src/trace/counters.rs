@@ -9,6 +9,7 @@ use super::since::Since;
 use super::stats::{LoaderCounts, WorkerCounts};
 use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
+use crate::error::{Result, reserve};
 
 /// Number of stragglers that are kept.
 const STRAGGLERS: usize = 8;
@@ -85,12 +86,20 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// `fields` are the names of the fields that compute.
-    pub(crate) fn new(workers: usize, readers: usize, fields: Vec<String>) -> Self {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is no memory for so many workers.
+    pub(crate) fn new(workers: usize, readers: usize, fields: Vec<String>) -> Result<Self> {
+        let (mut of_workers, mut of_readers) = (Vec::new(), Vec::new());
+        reserve(&mut of_workers, workers)?;
+        reserve(&mut of_readers, readers)?;
         let tallies = || fields.iter().map(|_| Tally::default()).collect();
-        let worker = |_| CachePadded::new(WorkerCounters { fields: tallies(), ..WorkerCounters::default() });
-        Counters {
-            workers: (0..workers).map(worker).collect(),
-            readers: (0..readers).map(|_| CachePadded::default()).collect(),
+        let worker = || CachePadded::new(WorkerCounters { fields: tallies(), ..WorkerCounters::default() });
+        of_workers.resize_with(workers, worker);
+        of_readers.resize_with(readers, CachePadded::default);
+        Ok(Counters {
+            workers: of_workers.into(),
+            readers: of_readers.into(),
             fields: fields.into(),
             opened: Instant::now(),
             process: ProcessStats::now(),
@@ -108,12 +117,12 @@ impl Counters {
                 start_ns: 0,
                 epochs: 0,
                 ready: [0; READY],
-                timeline: Timeline::new(),
+                timeline: Timeline::new()?,
             }),
             slow_ns: AtomicU64::new(0),
             slowest: Mutex::new(Vec::with_capacity(STRAGGLERS + 1)),
             trace: OnceLock::new(),
-        }
+        })
     }
 
     pub(crate) fn trace_to(&self, trace: Arc<Trace>) {
@@ -455,7 +464,7 @@ mod tests {
 
     #[test]
     fn activity_says_which_sample_a_reader_reads_and_for_how_long() {
-        let counters = Counters::new(1, 2, vec!["mask".into(), "wave".into()]);
+        let counters = Counters::new(1, 2, vec!["mask".into(), "wave".into()]).unwrap();
         counters.worker(0).enter_field(1, "wave", 6);
         assert_eq!(counters.activity(), ["worker 0 in wave of sample 6"]);
         counters.worker(0).enter(Stage::Decode, 7);
@@ -471,7 +480,7 @@ mod tests {
 
     #[test]
     fn a_shorter_delay_does_not_renew_an_old_maximum() {
-        let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]);
+        let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]).unwrap();
         let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
         counters.straggled(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, 7, "a");
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::StageMap;
+use crate::error::{Result, reserve};
 
 /// Maximum number of intervals. When it is reached, intervals are merged in pairs, so a long run
 /// has between half of this number and this number.
@@ -35,8 +36,12 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    pub(super) fn new() -> Self {
-        Timeline { width: 0.05, intervals: Vec::with_capacity(INTERVALS), busy: StageMap::default(), settled: 0.0 }
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is no memory.
+    pub(super) fn new() -> Result<Self> {
+        let mut intervals = Vec::new();
+        reserve(&mut intervals, INTERVALS)?;
+        Ok(Timeline { width: 0.05, intervals, busy: StageMap::default(), settled: 0.0 })
     }
 
     /// Counts a batch that arrived at `now` after `waited`, both in seconds. `busy` returns the
@@ -124,7 +129,7 @@ mod tests {
 
     #[test]
     fn long_waits_and_work_are_spread_over_their_intervals() {
-        let mut timeline = Timeline::new();
+        let mut timeline = Timeline::new().unwrap();
         timeline.delivered(0.225, 8, 0.2, || busy(450_000_000, 0));
         let intervals = timeline.intervals(0.225, busy(450_000_000, 0));
         let close = |values: Vec<f64>, expected: [f64; 5]| {
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_long_run_keeps_its_sums_in_few_intervals() {
-        let mut timeline = Timeline::new();
+        let mut timeline = Timeline::new().unwrap();
         for i in 0..100_000u64 {
             timeline.delivered(i as f64 * 0.01, 8, 0.001, || busy(i * 1000, i));
         }

@@ -6,11 +6,12 @@
 
 use std::backtrace::Backtrace;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::os::fd::FromRawFd as _;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::calls::{self, Kind};
@@ -56,12 +57,21 @@ impl Left {
     }
 }
 
+/// Waits until the threads of the loaders in this process have ended.
+#[allow(dead_code)] // each user of this file takes its part
+pub(crate) fn settled() {
+    let start = Instant::now();
+    while fs::read_dir("/proc/self/task").unwrap().count() > 1 && start.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     /// It finished.
     Done(Done),
-    /// A signal ended it, by name.
+    /// A signal ended it, by number.
     Killed(i32),
     Hung,
 }
@@ -78,36 +88,106 @@ pub(crate) struct Done {
     pub(crate) calls: Vec<usize>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Attempt {
     /// Where the call failed, as a number. `None` if it was not reached.
     pub(crate) place: Option<String>,
-    functions: Option<String>,
+    /// Whether it failed while a data set was opened.
+    pub(crate) opens: bool,
     pub(crate) end: End,
+    child: Child,
+}
+
+impl Attempt {
+    /// The functions that led to the call that failed, if the process can still tell.
+    pub(crate) fn functions(&mut self) -> Option<String> {
+        self.child.stream.get_mut().write_all(&[END]).ok()?;
+        self.child.message().ok().flatten()
+    }
+}
+
+/// Time without a word after which a process hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Ends a message. No error has this byte.
+const END: u8 = 1;
+
+/// A process. It waits at its end until this is dropped, so that it can be asked for more.
+#[derive(Debug)]
+struct Child {
+    id: libc::pid_t,
+    stream: BufReader<UnixStream>,
+    has_ended: bool,
+}
+
+impl Child {
+    /// The next message. `None` if the process has ended.
+    fn message(&mut self) -> io::Result<Option<String>> {
+        let mut message = Vec::new();
+        self.stream.read_until(END, &mut message)?;
+        Ok((message.pop() == Some(END)).then(|| String::from_utf8(message).unwrap()))
+    }
+
+    fn kill(&self, signal: i32) {
+        // SAFETY: a child that has not been waited for.
+        unsafe { libc::kill(self.id, signal) };
+    }
+
+    /// Waits for the end, and returns the signal that caused it.
+    fn wait(&mut self) -> i32 {
+        let mut status = 0;
+        // SAFETY: room for a number, and a child that has not been waited for.
+        unsafe { libc::waitpid(self.id, &mut status, 0) };
+        self.has_ended = true;
+        libc::WTERMSIG(status)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.kill(libc::SIGKILL);
+            self.wait();
+        }
+    }
 }
 
 static PANICS: Mutex<String> = Mutex::new(String::new());
-/// The pipe to the parent.
-static PARENT: Mutex<Option<File>> = Mutex::new(None);
+/// The stream to the parent.
+static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
+/// The functions that led to the call that failed.
+static PLACE: OnceLock<Backtrace> = OnceLock::new();
 
-/// Whether the place of the failed call is told by the names of functions, which takes a while and
-/// allocates.
-static NAMES: AtomicBool = AtomicBool::new(false);
-
-/// Tells the parent at once: the process may be about to abort.
+/// Tells the parent at once that a call fails.
 fn note() {
-    let mut parent = PARENT.lock().unwrap();
-    let parent = parent.as_mut().expect("the process is a child");
     let mut addresses = [std::ptr::null_mut(); 48];
     // SAFETY: room for as many addresses.
     let count = unsafe { libc::backtrace(addresses.as_mut_ptr(), addresses.len() as i32) };
     let hash = addresses[..count as usize].iter().take(14).fold(0xcbf2_9ce4_8422_2325, |hash: u64, address| {
         (hash ^ address.addr() as u64).wrapping_mul(0x0100_0000_01b3)
     });
-    let _ = write!(parent, "place\0{hash:x}\0");
-    if NAMES.load(SeqCst) {
-        let _ = write!(parent, "{}\0", functions(&Backtrace::force_capture().to_string()));
-    }
+    let _ = PLACE.set(Backtrace::force_capture());
+    let mut parent = PARENT.lock().unwrap();
+    let word = if calls::OPENS.load(SeqCst) { "opening" } else { "place" };
+    let _ = parent.as_mut().expect("the process is a child").write_all(format!("{word}\0{hash:x}\u{1}").as_bytes());
+}
+
+/// Tells the parent how the process ends, and if it asks, the functions that led to the failed call.
+fn report(message: &str) {
+    calls::ignored(|| {
+        let mut parent = PARENT.lock().unwrap();
+        let parent = parent.as_mut().expect("the process is a child");
+        let _ = parent.write_all(format!("{message}\u{1}").as_bytes());
+        if parent.read(&mut [0]).is_ok_and(|count| count == 1) {
+            let place = PLACE.get().map(ToString::to_string).unwrap_or_default();
+            let _ = parent.write_all(format!("{}\u{1}", functions(&place)).as_bytes());
+            let _ = parent.read(&mut [0]);
+        }
+    });
+}
+
+/// Reports that the process ends here, for an allocation that cannot fail, or because it hangs.
+extern "C" fn aborted(_: i32) {
+    report("aborted");
 }
 
 /// Loads what a child needs to tell a place.
@@ -115,14 +195,6 @@ pub(crate) fn prepare() {
     let mut address = [std::ptr::null_mut(); 1];
     // SAFETY: room for one address.
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
-}
-
-/// Runs an attempt again to name its place: a number for the addresses, and the functions.
-pub(crate) fn named(fails: (Kind, usize), run: impl FnOnce() -> Result<String, String>) -> Option<(String, String)> {
-    NAMES.store(true, SeqCst);
-    let seen = attempt(Some(fails), run);
-    NAMES.store(false, SeqCst);
-    seen.place.zip(seen.functions)
 }
 
 /// The last functions of `trace` that belong to the library, or else to the crate that calls.
@@ -133,69 +205,53 @@ fn functions(trace: &str) -> String {
     let mut shown: Vec<&str> = names.iter().filter(own).take(4).copied().collect();
     let below = names.iter().take_while(|name| !name.contains("warpfeed"));
     let other = |name: &&&str| {
-        let std = ["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon"];
+        let std = ["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon", "clone", "start_thread"];
         !std.iter().any(|std| name.starts_with(std))
     };
     if let Some(other) = below.filter(other).last() {
         shown.insert(0, other);
+    }
+    if shown.is_empty() {
+        shown = names.into_iter().take(12).collect();
     }
     shown.join(" < ")
 }
 
 /// Runs `run` in a process of its own, in which call `fails` fails.
 pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> Attempt {
-    let mut pipe = [0; 2];
-    // SAFETY: room for two numbers.
-    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    // SAFETY: both are open and owned by nothing else.
-    let (mut from, to) = unsafe { (File::from_raw_fd(pipe[0]), File::from_raw_fd(pipe[1])) };
+    let (stream, to) = UnixStream::pair().unwrap();
     // SAFETY: invariant 1.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "no process");
-    if child == 0 {
-        drop(from);
+    let id = unsafe { libc::fork() };
+    assert!(id >= 0, "no process");
+    if id == 0 {
+        drop(stream);
         child_process(to, fails, run);
     }
     drop(to);
-    let mut said = Vec::new();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let hung = loop {
-        let mut wait = libc::pollfd { fd: pipe[0], events: libc::POLLIN, revents: 0 };
-        let left = deadline.saturating_duration_since(Instant::now());
-        // SAFETY: one descriptor, which is open.
-        if unsafe { libc::poll(&mut wait, 1, left.as_millis() as i32) } == 0 {
-            break true;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut child = Child { id, stream: BufReader::new(stream), has_ended: false };
+    let (mut place, mut opens, mut end) = (None, false, None);
+    while end.is_none() {
+        end = match child.message() {
+            Ok(Some(message)) => match message.split_once('\0') {
+                Some((word @ ("place" | "opening"), number)) => {
+                    place = Some(number.to_owned());
+                    opens = word == "opening";
+                    None
+                }
+                Some(("done", rest)) => Some(End::Done(parse(&mut rest.split('\0')))),
+                _ => Some(End::Killed(libc::SIGABRT)),
+            },
+            Ok(None) => Some(End::Killed(child.wait())),
+            Err(_) => {
+                // It reports its end now, and can tell the place.
+                child.kill(libc::SIGABRT);
+                let _ = child.message();
+                Some(End::Hung)
+            }
         }
-        let mut bytes = [0; 4096];
-        match from.read(&mut bytes).unwrap() {
-            0 => break false,
-            count => said.extend_from_slice(&bytes[..count]),
-        }
-    };
-    if hung {
-        // SAFETY: a child that has not been waited for.
-        unsafe { libc::kill(child, libc::SIGKILL) };
     }
-    let mut status = 0;
-    // SAFETY: a child that has not been waited for.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    let said = String::from_utf8(said).unwrap();
-    let mut words = said.split('\0');
-    let (mut place, mut functions) = (None, None);
-    let mut word = words.next();
-    if word == Some("place") {
-        place = words.next().map(str::to_owned);
-        if NAMES.load(SeqCst) {
-            functions = words.next().map(str::to_owned);
-        }
-        word = words.next();
-    }
-    let end = match word {
-        _ if hung => End::Hung,
-        Some("done") => End::Done(parse(&mut words)),
-        _ => End::Killed(libc::WTERMSIG(status)),
-    };
-    Attempt { place, functions, end }
+    Attempt { place, opens, end: end.expect("the loop ends with it"), child }
 }
 
 fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
@@ -212,11 +268,13 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
     }
 }
 
-fn child_process(to: File, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
+fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
     *PARENT.lock().unwrap() = Some(to);
     std::panic::set_hook(Box::new(|panic| PANICS.lock().unwrap().push_str(&format!("{panic}\n"))));
     // An abort of the allocator prints a line, and a process that dies may write its memory.
     quiet();
+    // SAFETY: the function only talks to the parent, and the process ends after it.
+    unsafe { libc::signal(libc::SIGABRT, aborted as *const () as usize) };
     let before = Left::now();
     calls::begin(fails, note);
     let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()));
@@ -228,9 +286,10 @@ fn child_process(to: File, fails: Option<(Kind, usize)>, run: impl FnOnce() -> R
         Err(text) => ("bad", text),
     };
     let panics = PANICS.lock().unwrap().clone();
-    let message =
-        format!("done\0{word}\0{text}\0{panics}\0{threads} {descriptors} {maps} {allocations} {}\0", calls.join(" "));
-    let _ = PARENT.lock().unwrap().as_mut().unwrap().write_all(message.as_bytes());
+    report(&format!(
+        "done\0{word}\0{text}\0{panics}\0{threads} {descriptors} {maps} {allocations} {}\0",
+        calls.join(" ")
+    ));
     // SAFETY: ends the process, without what the parent has registered for its own end.
     unsafe { libc::_exit(0) }
 }
@@ -239,7 +298,7 @@ fn quiet() {
     let none = File::options().write(true).open("/dev/null").unwrap();
     // SAFETY: the descriptors are open, and the limit is one number twice.
     unsafe {
-        libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&none), 2);
+        libc::dup2(none.as_raw_fd(), 2);
         libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
     }
 }

@@ -134,6 +134,23 @@ pub(crate) fn counted(kind: Kind) -> usize {
     CALLS[kind as usize].load(SeqCst)
 }
 
+/// Whether a data set is being opened.
+pub(crate) static OPENS: AtomicBool = AtomicBool::new(false);
+
+/// Runs `open`, which opens a data set.
+pub(crate) fn opening<T>(open: impl FnOnce() -> T) -> T {
+    OPENS.store(true, SeqCst);
+    let opened = open();
+    OPENS.store(false, SeqCst);
+    opened
+}
+
+/// Whether the call that fails is of `kind`.
+#[allow(dead_code)] // each user of this file takes its part
+pub(crate) fn fails_now(kind: Kind) -> bool {
+    FAILS.0.load(SeqCst) == kind as usize
+}
+
 /// Runs `f` without counting the calls of this thread.
 pub(crate) fn ignored<T>(f: impl FnOnce() -> T) -> T {
     let before = IGNORES.replace(true);
@@ -148,7 +165,7 @@ fn fails(kind: Kind) -> bool {
         return false;
     }
     let number = CALLS[kind as usize].fetch_add(1, SeqCst) + 1;
-    let fails = FAILS.0.load(SeqCst) == kind as usize && FAILS.1.load(SeqCst) == number;
+    let fails = fails_now(kind) && FAILS.1.load(SeqCst) == number;
     if fails {
         FAILED.store(true, SeqCst);
         IGNORES.set(true);

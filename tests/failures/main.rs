@@ -6,6 +6,8 @@ mod process;
 
 mod attempt;
 mod calls;
+mod epoch;
 mod loading;
 mod packing;
+mod sets;
 mod sweep;

@@ -20,7 +20,7 @@ fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
 }
 
 fn times() -> Arc<trace::Counters> {
-    Arc::new(trace::Counters::new(0, 0, Vec::new()))
+    Arc::new(trace::Counters::new(0, 0, Vec::new()).unwrap())
 }
 
 fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::batch::BatchInfo;
 use crate::engine::settings::{Balance, Scratch, Settings, Tuner};
+use crate::error::Result;
 use crate::source::Stop;
 use crate::trace::Counters;
 
@@ -26,12 +27,21 @@ pub(crate) struct Run {
 
 impl Run {
     /// `fields` are the names of the fields that compute.
-    pub(crate) fn new(settings: Arc<Settings>, scratch: Scratch, balance: Balance, fields: Vec<String>) -> Self {
-        let counters = Arc::new(Counters::new(settings.workers, MOST_READERS, fields));
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is no memory.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        scratch: Scratch,
+        balance: Balance,
+        fields: Vec<String>,
+    ) -> Result<Self> {
+        let counters = Counters::new(settings.workers, MOST_READERS, fields);
+        let counters = Arc::new(counters.map_err(|e| e.settled(&format!("{} workers", settings.workers)))?);
         let wanted = Arc::new(AtomicU64::new(0));
         let now = wanted.clone();
         let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);
-        Run { wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance }
+        Ok(Run { wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
     /// Makes `run` the current run; 0 for none.

@@ -197,7 +197,7 @@ impl Header {
     /// Whether the bytes after the header match the checksum.
     pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
         let (mut hasher, mut left) = (crc32fast::Hasher::new(), self.len);
-        let mut buffer = vec![0; 1 << 16];
+        let mut buffer = [0; 1 << 16];
         loop {
             match file.read(&mut buffer)? {
                 0 => return Ok(left == 0 && hasher.finalize() == self.checksum),

@@ -24,7 +24,7 @@ use crc32fast::Hasher;
 use warpfeed::source::{Object, ReadParts, is_stopped};
 use warpfeed::{Error, Result};
 
-use super::folder::{FILES, Folder};
+use super::folder::{FILES, Folder, present};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
 
@@ -48,11 +48,9 @@ fn held() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
 }
 
 /// Bytes of all sets of files in the folder.
-pub(super) fn used(folder: &Folder) -> u64 {
-    fs::read(folder.path.join(FILES).join(USED))
-        .ok()
-        .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
-        .unwrap_or(0)
+pub(super) fn used(folder: &Folder) -> io::Result<u64> {
+    let bytes = present(fs::read(folder.path.join(FILES).join(USED)))?;
+    Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
 /// The objects of a data set below the URL `base`, and the files that they become.
@@ -212,7 +210,7 @@ pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)
             // The process that removed it was killed, or removes it now.
             let _ = fs::remove_dir_all(&path);
         } else if name.to_str().is_some_and(is_key) {
-            let listing = Listing::load(&path.join("objects"));
+            let listing = Listing::load(&path.join("objects"))?;
             sets.push((path, listing));
         }
     }
@@ -367,8 +365,8 @@ impl<'a> Set<'a> {
         for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
             let path = self.data().join(name);
             let (checksum, time) = record.split_at(4);
-            let now = modified(&path);
-            let same = now.is_ok_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
+            let now = present(modified(&path))?;
+            let same = now.is_some_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
             if !same && checksum_of(&path, object.len)?.is_none_or(|found| found.to_le_bytes() != checksum) {
                 tracing::warn!("{}: damaged, fetched again", path.display());
                 return Ok(false);
@@ -458,7 +456,8 @@ impl<'a> Set<'a> {
         let found = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
             let path = self.data().join(name);
             // A part may have been written before its record, but nothing follows a whole file.
-            let fits = |len: u64| len < object.len || fs::metadata(&path).is_ok_and(|file| file.len() == len);
+            let found = present(fs::metadata(&path))?.map(|file| file.len());
+            let fits = |len: u64| len < object.len || found == Some(len);
             if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
                 && let Some(hasher) = hashed(&path, len)?
                 && hasher.clone().finalize() == checksum
@@ -503,18 +502,17 @@ fn modified(path: &Path) -> io::Result<(u64, u64)> {
 
 /// The checksum of a file with `len` bytes.
 fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
-    if fs::metadata(path).is_ok_and(|metadata| metadata.len() == len) {
-        Ok(hashed(path, len)?.map(Hasher::finalize))
-    } else {
-        Ok(None)
+    match present(fs::metadata(path))? {
+        Some(metadata) if metadata.len() == len => Ok(hashed(path, len)?.map(Hasher::finalize)),
+        _ => Ok(None),
     }
 }
 
 /// The checksum of the first `len` bytes of a file. `None` if it is missing or shorter.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
-    let Ok(file) = File::open(path) else { return Ok(None) };
+    let Some(file) = present(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut left) = (file.take(len), Hasher::new(), len);
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = [0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok((left == 0).then_some(hasher)),

@@ -221,7 +221,9 @@ impl Folder {
             found => found?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
         };
         for part in listed(&self.path.join(BLOCKS))? {
-            if !fs::symlink_metadata(&part).is_ok_and(|metadata| metadata.is_dir()) {
+            // Another process may have removed it.
+            let Some(metadata) = present(fs::symlink_metadata(&part))? else { continue };
+            if !metadata.is_dir() {
                 others.push(part);
                 continue;
             }
@@ -248,6 +250,15 @@ impl Folder {
     }
 }
 
+/// What was asked of a file. `None` if there is no such file. Any other error says nothing about the
+/// file, so it must not be taken for a missing or a damaged one.
+pub(super) fn present<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
+    match answer {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// The reason for refusing a folder.
 enum Refused {
     Not(String),
@@ -271,7 +282,11 @@ fn new_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     builder.mode(0o700);
-    builder.recursive(true).create(path)
+    match builder.recursive(true).create(path) {
+        // So the library also says if it cannot tell that it is a folder.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && fs::metadata(path)?.is_dir() => Ok(()),
+        created => created,
+    }
 }
 
 /// Whether [`unique`] may have made this name.
@@ -429,14 +444,17 @@ impl Journal {
     }
 
     /// The blocks that the journal of `folder` has added, whether they were removed or not.
-    pub(super) fn added(folder: &Folder) -> HashSet<Key> {
-        let bytes = fs::read(folder.path.join(JOURNAL)).unwrap_or_default();
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub(super) fn added(folder: &Folder) -> io::Result<HashSet<Key>> {
+        let bytes = present(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
         let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD>().0.iter();
         let added = records.filter_map(|record| match Record::decode(record)? {
             Record::Add(key, ..) => Some(key),
             Record::Remove(_) => None,
         });
-        added.collect()
+        Ok(added.collect())
     }
 
     /// Writes a journal of the blocks in the folder, which must be locked. Returns the blocks.

@@ -146,7 +146,7 @@ impl Kept {
             // Another process was suspended while it held the lock, so this change is skipped.
             let Some(_lock) = lock else { return Ok(()) };
             // Reads need the index, so it is not held while files are read and written.
-            let (news, used) = (journal.news(folder)?, files::used(folder));
+            let (news, used) = (journal.news(folder)?, files::used(folder)?);
             let sparse = {
                 let mut disk = self.disk();
                 let index = &mut disk.index;
@@ -334,10 +334,17 @@ impl Kept {
             records.extend(fits.then_some(Record::Add(key, size, owner)));
             journal.append(folder, &records)?;
             lock().index.apply(&records);
-            if fits {
-                folder.publish(&partial, key)?;
-                self.counts.written.fetch_add(range.len, Relaxed);
+            if !fits {
+                return Ok(());
             }
+            if let Err(e) = folder.publish(&partial, key) {
+                // Otherwise the next process takes the block for one that is here.
+                let records = [Record::Remove(key)];
+                journal.append(folder, &records)?;
+                lock().index.apply(&records);
+                return Err(e);
+            }
+            self.counts.written.fetch_add(range.len, Relaxed);
             Ok(())
         });
         // The file still exists if another process has written the block, or if the lock was not

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use warpfeed::source::{Object, Stop, Store, is_stopped};
 use warpfeed::{Error, Result};
 
-use super::folder::{FILES, Folder};
+use super::folder::{FILES, Folder, present};
 
 const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
@@ -89,8 +89,8 @@ impl Listing {
     }
 
     /// Reads the file at `path`. `None` if it is missing, damaged, or not a listing.
-    pub(super) fn load(path: &Path) -> Option<Self> {
-        Self::decode(&fs::read(path).ok()?)
+    pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
+        Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
     /// Seconds since the listing was made.
@@ -116,14 +116,20 @@ impl Listing {
         let answers: Vec<Result<bool>> = std::thread::scope(|scope| {
             let ask = |object| {
                 let (stop, ask) = (stop.clone(), &ask);
-                scope.spawn(move || match stop {
+                let asked = std::thread::Builder::new().spawn_scoped(scope, move || match stop {
                     Some(stop) => stop.during(|| ask(object)),
                     None => ask(object),
-                })
+                });
+                // Without another thread, this one asks.
+                asked.map_err(|_| ask(object))
             };
             let asked: Vec<_> = probes.map(ask).collect();
             let lost = || Error::in_source("asking for an object was interrupted").transient();
-            asked.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
+            let answer = |asked: std::result::Result<std::thread::ScopedJoinHandle<'_, _>, _>| match asked {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(lost())),
+                Err(answer) => answer,
+            };
+            asked.into_iter().map(answer).collect()
         });
         answers.into_iter().try_fold(true, |all, answer| Ok(all && answer?))
     }
@@ -192,7 +198,9 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
 /// # Errors
 /// If the server does not answer now.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
-    let kept = Listing::load(path).filter(|kept| kept.prefix == prefix && !kept.objects.is_empty());
+    // One that cannot be read is made again.
+    let kept = Listing::load(path).ok().flatten();
+    let kept = kept.filter(|kept| kept.prefix == prefix && !kept.objects.is_empty());
     let Some(kept) = kept else { return Ok(None) };
     let (count, age) = (kept.objects.len(), kept.age());
     if !kept.is_current(store)? {

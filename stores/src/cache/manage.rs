@@ -54,7 +54,7 @@ pub fn refresh(path: impl AsRef<Path>, prefix: &str) -> Result<u64> {
     let folder = Folder::existing(path.as_ref())?;
     let mut dropped = 0;
     for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
-        let listing = Listing::load(&path);
+        let listing = Listing::load(&path).map_err(|e| Error::io(&path, &e))?;
         if listing.is_none_or(|listing| listing.prefix.starts_with(prefix)) {
             drop_listing(&path)?;
             dropped += 1;
@@ -96,7 +96,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     }
     // A file with a damaged header was written by the cache if the journal lists it, or if it
     // begins like a block.
-    let added = Journal::added(&folder);
+    let added = Journal::added(&folder).map_err(|e| Error::io(&folder.path, &e))?;
     let named = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
         (folder.block(key) == *path && (added.contains(&key) || begins_like_a_block(path))).then_some(key)
@@ -106,8 +106,9 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     contents.others.retain(|path| named(path).is_none());
     damaged.extend(headless);
     for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
+        let failed = |e: std::io::Error| Error::io(&path, &e);
         // Another process may have dropped it.
-        if Listing::load(&path).is_none() && path.exists() {
+        if Listing::load(&path).map_err(failed)?.is_none() && path.try_exists().map_err(failed)? {
             drop_listing(&path)?;
             contents.damaged += 1;
         }
@@ -149,7 +150,7 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         *set = (set.0 + files, set.1 + bytes);
     }
     for path in listing::all(folder).map_err(|e| Error::io(&folder.path, &e))? {
-        if let Some(listing) = Listing::load(&path) {
+        if let Some(listing) = Listing::load(&path).map_err(|e| Error::io(&path, &e))? {
             let found = (listing.objects.len() as u64, listing.age());
             contents.listings.insert(listing.prefix, found);
         }

@@ -126,7 +126,7 @@ fn a_prefetch_depth_set_by_the_user_stays() {
 #[test]
 fn an_epoch_that_begins_at_once_reads_no_counters_again() {
     let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
-    let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()));
+    let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()).unwrap());
     for (after, continues) in [(Duration::ZERO, true), (AT_ONCE, false)] {
         tuner.begin(&counters);
         tuner.end(&counters);

@@ -3,7 +3,7 @@ use std::io::Read;
 
 use flate2::read::DeflateDecoder;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, copied};
 use crate::source::machine::bytes::Bytes;
 
 /// A file in an archive.
@@ -104,7 +104,7 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     let pieces = std::iter::from_fn(|| {
         let piece = left.min(1 << 20);
         (piece > 0).then(|| {
-            let found = bytes.get(at, piece as usize, &mut scratch).map(<[u8]>::to_vec);
+            let found = bytes.get(at, piece as usize, &mut scratch).and_then(copied);
             (left, at) = (left - piece, at + piece);
             found
         })
@@ -186,7 +186,7 @@ impl Archive<'_> {
             let all = self.bytes.len();
             return Err(Error::in_source(format!("zip: {len} bytes at byte {at} of a file of {all}")));
         }
-        Ok(Cow::Owned(self.bytes.get(at, len as usize, &mut Vec::new())?.to_vec()))
+        Ok(Cow::Owned(copied(self.bytes.get(at, len as usize, &mut Vec::new())?)?))
     }
 
     /// Start and size of the directory.

@@ -1,6 +1,7 @@
 //! The file `data.yaml`: the folders of the splits, and the names of the classes.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use saphyr::{LoadableYamlNode, Yaml};
@@ -132,18 +133,31 @@ fn shown(value: &Yaml<'_>) -> String {
 
 /// Finds the `data.yaml` of the pictures in `folder`, or the only other YAML file there or in the
 /// parent folder.
-pub(super) fn beside(folder: &Path) -> Option<PathBuf> {
-    [folder.to_owned(), folder.join("..")].iter().find_map(|folder| {
-        let entries = fs::read_dir(folder).ok()?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        let mut files: Vec<_> = paths.filter(|path| is_yaml(path) && path.is_file()).collect();
+///
+/// # Errors
+/// If one of the folders cannot be listed.
+pub(super) fn beside(folder: &Path) -> Result<Option<PathBuf>> {
+    for folder in [folder.to_owned(), folder.join("..")] {
+        let mut files = Vec::new();
+        let entries = match fs::read_dir(&folder) {
+            // The user names a file where this one may not look.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
+            entries => entries.map_err(|e| Error::io(&folder, &e))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(|e| Error::io(&folder, &e))?.path();
+            if is_yaml(&path) && file::is_file(&path)? {
+                files.push(path);
+            }
+        }
         let named = files.iter().position(|path| path.file_stem().is_some_and(|stem| stem == "data"));
         match (named, files.len()) {
-            (Some(named), _) => Some(files.swap_remove(named)),
-            (None, 1) => files.pop(),
-            _ => None,
+            (Some(named), _) => return Ok(Some(files.swap_remove(named))),
+            (None, 1) => return Ok(files.pop()),
+            _ => {}
         }
-    })
+    }
+    Ok(None)
 }
 
 fn is_yaml(path: &Path) -> bool {

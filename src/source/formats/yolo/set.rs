@@ -2,6 +2,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::data::{self, Data};
@@ -80,7 +81,7 @@ impl Yolo {
                 let cause = "not a YOLO set: expected a folder with `images` and `labels`, or one below `images` that has its counterpart below `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };
-            let yaml = data::beside(&above_images(&pictures));
+            let yaml = data::beside(&above_images(&pictures))?;
             let data = yaml.map(|yaml| Data::read(&yaml)).transpose()?.unwrap_or_default();
             (below(&pictures, &formats)?, data)
         } else {
@@ -90,7 +91,7 @@ impl Yolo {
         if items.is_empty() {
             return Err(Error::in_source("no pictures").at_path(path));
         }
-        let labelled = labelled(&items);
+        let labelled = labelled(&items)?;
         let missing = labelled.iter().filter(|&&labelled| !labelled).count();
         if let Some(first) = labelled.iter().position(|&labelled| !labelled) {
             let (all, first) = (items.len(), label_of(&items[first].path).concat());
@@ -109,19 +110,24 @@ impl Yolo {
 }
 
 /// Whether each picture has a label file. Lists each folder once.
-fn labelled(items: &[Item]) -> Vec<bool> {
+///
+/// # Errors
+/// If a folder cannot be listed. A folder that does not exist has no label files.
+fn labelled(items: &[Item]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
     let look = |item: &Item| {
         let path = PathBuf::from(label_of(&item.path).concat());
         let parent = path.parent().unwrap_or(Path::new(""));
         if parent != folder || names.is_empty() {
             let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            names = fs::read_dir(listed)
-                .map(|all| all.flatten().map(|entry| entry.file_name()).collect())
-                .unwrap_or_default();
+            let found = fs::read_dir(listed).and_then(|all| all.map(|entry| Ok(entry?.file_name())).collect());
+            names = match found {
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => HashSet::new(),
+                found => found.map_err(|e| Error::io(listed, &e))?,
+            };
             folder = parent.to_owned();
         }
-        path.file_name().is_some_and(|name| names.contains(name))
+        Ok(path.file_name().is_some_and(|name| names.contains(name)))
     };
     items.iter().map(look).collect()
 }

@@ -1,0 +1,42 @@
+//! Data sets in every format, by the writers of `tests/twins`.
+#![allow(dead_code, unreachable_pub)] // these files have more than is needed here
+
+#[path = "../twins/bytes.rs"]
+mod bytes;
+#[path = "../twins/drawn.rs"]
+mod drawn;
+#[path = "../twins/formats.rs"]
+mod formats;
+
+use std::io::Cursor;
+
+pub(crate) use drawn::Kind;
+use drawn::{One, Set};
+pub(crate) use formats::FORMATS;
+
+/// So many samples that a list of four bytes for each fails when it is allocated.
+const MANY: usize = 6000;
+
+pub(crate) fn many(kind: Kind) -> Set {
+    set(kind, MANY)
+}
+
+pub(crate) fn small(kind: Kind) -> Set {
+    set(kind, 12)
+}
+
+/// `count` samples of three classes with the same picture.
+fn set(kind: Kind, count: usize) -> Set {
+    let size = (16, 8);
+    let pixels: Vec<u8> = (0..size.0 * size.1 * 3).map(|at| at as u8).collect();
+    let mut picture = Vec::new();
+    let image = image::RgbImage::from_raw(size.0, size.1, pixels.clone()).unwrap();
+    image.write_to(&mut Cursor::new(&mut picture), image::ImageFormat::Jpeg).unwrap();
+    let samples = (0..count).map(|n| {
+        let (picture, pixels, class) = (picture.clone(), pixels.clone(), n * 3 / count);
+        let boxes = vec![([1, 2, 9, 7], class)];
+        One { name: format!("p{n:05}"), class, extension: "jpg", picture, size, pixels, boxes, ..One::default() }
+    });
+    let classes = ["a", "b", "c"].map(str::to_owned).to_vec();
+    Set { kind, classes, named: false, variant: 0, samples: samples.collect(), target: size }
+}
