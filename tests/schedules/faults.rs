@@ -196,7 +196,9 @@ impl Source for Part {
         self.0.meet(index as u64, Place::Read)?;
         scratch.clear();
         scratch.extend_from_slice(&(index as u64).to_le_bytes());
-        scratch.resize(if self.0.large[index] { LARGE.1 } else { 8 }, 0);
+        if self.0.large[index] {
+            scratch.extend_from_slice(&[0; LARGE.1 - 8]);
+        }
         if std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-read")) {
             self.0.ahead.fetch_add(1, Ordering::Relaxed);
         }
