@@ -36,6 +36,9 @@ const PATIENCE: u64 = 1_000_000_000_000;
 const STEPS: u64 = 20_000_000;
 /// Real seconds after which a schedule fails: a thread spins without a step.
 const REAL_PATIENCE: c_uint = 120;
+/// Number of steps after a wait that ended by time, of which one is likely to be interrupted: they
+/// seldom run, and what a thread waited for may happen meanwhile.
+const RARE: u32 = 4;
 /// Processors that the library sees.
 const PROCESSORS: usize = 2;
 
@@ -149,6 +152,8 @@ enum State {
 struct Thread {
     state: State,
     timed_out: bool,
+    /// Number of its next steps that are likely to be interrupted.
+    rare: u32,
     /// Its handle and its stack, until it has been joined.
     handle: Option<libc::pthread_t>,
     stack: Option<Stack>,
@@ -208,6 +213,8 @@ struct Schedule {
     style: Style,
     /// A wait ends by time in one choice of so many, although others could run.
     hurry: u64,
+    /// Time in ns by which a wait may end too late, so that waits end at once.
+    late: u64,
     now: u64,
     /// Virtual time of a step.
     step: u64,
@@ -305,6 +312,7 @@ impl Schedule {
             seed,
             style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
             hurry: one_of(&[u64::MAX, 200, 20]),
+            late: one_of(&[0, 0, 100_000, 10_000_000]),
             step: one_of(&[20, 500, 20_000]),
             branches: one_of(&[50, 500, 5000]),
             more: true,
@@ -325,7 +333,8 @@ impl Schedule {
         assert!(self.threads.len() < MOST, "a schedule starts more than {MOST} threads");
         let priority = u64::MAX / 2 + next_random(&mut self.random) / 2;
         let (state, handle, stack) = (State::Ready, None, None);
-        self.threads.push(Thread { state, timed_out: false, handle, stack, priority, ran: 0, waits: 0 });
+        let thread = Thread { state, timed_out: false, rare: 0, handle, stack, priority, ran: 0, waits: 0 };
+        self.threads.push(thread);
         self.covered.threads += 1;
         self.more = true;
         self.threads.len() - 1
@@ -343,19 +352,22 @@ impl Schedule {
         }
     }
 
-    /// Lets the wait with the first deadline end. Returns whether there is one.
+    /// Lets the wait with the first deadline end, and those that end soon after. Returns whether there
+    /// is one.
     fn end_first_wait(&mut self) -> bool {
         let deadline = |thread: &Thread| match thread.state {
             State::Waits(_, deadline) => deadline,
             _ => None,
         };
-        let waits = self.threads.iter().enumerate().filter_map(|(id, thread)| Some((deadline(thread)?, id)));
-        let Some((deadline, first)) = waits.min() else { return false };
-        self.now = self.now.max(deadline);
+        let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
+        self.now = self.now.max(first + self.late);
         if self.now > PATIENCE {
             self.fail("waits in vain");
         }
-        (self.threads[first].state, self.threads[first].timed_out) = (State::Ready, true);
+        let now = self.now;
+        for thread in self.threads.iter_mut().filter(|thread| deadline(thread).is_some_and(|end| end <= now)) {
+            (thread.state, thread.timed_out, thread.rare) = (State::Ready, true, RARE);
+        }
         self.more = true;
         true
     }
@@ -390,6 +402,9 @@ impl Schedule {
             (Style::Uniform(every), Step::Wake) => every.min(2),
             (Style::Uniform(every) | Style::Priorities(every), _) => every,
         };
+        let rare = &mut self.threads[me].rare;
+        let every = if *rare > 0 { every.min(RARE.into()) } else { every };
+        *rare = rare.saturating_sub(1);
         if self.one_in(every) {
             self.demote(me);
         } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.more) {
