@@ -117,7 +117,7 @@ impl Schedule {
         };
         // A hasty consumer ends many epochs early.
         let hasty = below(4) == 0;
-        let count = if hasty { 4 + below(8) } else { 1 + below(3) };
+        let count = if hasty { 3 + below(5) } else { 1 + below(3) };
         // Keeps one batch in so many.
         let kept = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
@@ -134,7 +134,8 @@ impl Schedule {
             let uses = (0..asked).map(|_| {
                 let pause = match below(4) {
                     0 => below(100),
-                    1 => below(30_000),
+                    1 => 12_000 + below(14_000),
+                    2 => below(60_000),
                     _ => 0,
                 };
                 Use { pause, keeps: below(kept) == 0 }

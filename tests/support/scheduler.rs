@@ -36,9 +36,9 @@ const PATIENCE: u64 = 1_000_000_000_000;
 const STEPS: u64 = 20_000_000;
 /// Real seconds after which a schedule fails: a thread spins without a step.
 const REAL_PATIENCE: c_uint = 120;
-/// Number of steps after a wait that ended by time, of which one is likely to be interrupted: they
-/// seldom run, and what a thread waited for may happen meanwhile.
-const RARE: u32 = 4;
+/// So many steps after a wait that ended by time, a different thread may run after one step in so
+/// many: these steps are rare, and what the thread waited for may happen meanwhile.
+const RARE: (u32, u64) = (8, 4);
 /// Processors that the library sees.
 const PROCESSORS: usize = 2;
 
@@ -215,6 +215,8 @@ struct Schedule {
     hurry: u64,
     /// Time in ns by which a wait may end too late, so that waits end at once.
     late: u64,
+    /// A thread that yields lets others run once in so many times.
+    yields: u64,
     now: u64,
     /// Virtual time of a step.
     step: u64,
@@ -312,7 +314,8 @@ impl Schedule {
             seed,
             style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
             hurry: one_of(&[u64::MAX, 200, 20]),
-            late: one_of(&[0, 0, 100_000, 10_000_000]),
+            late: one_of(&[0, 100_000, 10_000_000, 10_000_000]),
+            yields: one_of(&[1, 8, 64]),
             step: one_of(&[20, 500, 20_000]),
             branches: one_of(&[50, 500, 5000]),
             more: true,
@@ -366,7 +369,7 @@ impl Schedule {
         }
         let now = self.now;
         for thread in self.threads.iter_mut().filter(|thread| deadline(thread).is_some_and(|end| end <= now)) {
-            (thread.state, thread.timed_out, thread.rare) = (State::Ready, true, RARE);
+            (thread.state, thread.timed_out, thread.rare) = (State::Ready, true, RARE.0);
         }
         self.more = true;
         true
@@ -402,11 +405,16 @@ impl Schedule {
             (Style::Uniform(every), Step::Wake) => every.min(2),
             (Style::Uniform(every) | Style::Priorities(every), _) => every,
         };
-        let rare = &mut self.threads[me].rare;
-        let every = if *rare > 0 { every.min(RARE.into()) } else { every };
-        *rare = rare.saturating_sub(1);
+        let left = &mut self.threads[me].rare;
+        let is_rare = *left > 0;
+        *left = left.saturating_sub(1);
+        let every = if is_rare { every.min(RARE.1) } else { every };
         if self.one_in(every) {
             self.demote(me);
+            // The thread may be away for long.
+            if is_rare && self.one_in(2) {
+                self.end_first_wait();
+            }
         } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.more) {
             return me;
         }
@@ -595,13 +603,18 @@ extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = Held::new();
-        schedule.pass(me, Step::Call);
         // Threads yield before they wait, which says nothing about their priority. But two threads
         // must not yield to each other for ever.
         if schedule.one_in(16) {
             schedule.demote(me);
         }
-        schedule.choose(Some(me)).expect("this thread is ready")
+        let yields = schedule.yields;
+        if schedule.one_in(yields) {
+            schedule.pass(me, Step::Call);
+            schedule.choose(Some(me)).expect("this thread is ready")
+        } else {
+            schedule.after(me, Step::Call)
+        }
     };
     hand_over(me, next);
     0
@@ -962,7 +975,8 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
     let (mut idle, mut running, mut next, mut failed) = (processors(), HashMap::new(), seeds.start, None);
     loop {
-        while next < seeds.end && failed.is_none()
+        while next < seeds.end
+            && failed.is_none()
             && let Some(processor) = idle.pop()
         {
             let some = next..(next + TOGETHER).min(seeds.end);
@@ -983,7 +997,8 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         while let Some(Report { seed, covered, counts: own }) = report_from::<N>(pipe[0]) {
             counts.iter_mut().zip(own).for_each(|(sum, count)| *sum += count);
             let Covered { threads, steps, switches, order } = covered;
-            (all.threads, all.steps, all.switches) = (all.threads + threads, all.steps + steps, all.switches + switches);
+            (all.threads, all.steps, all.switches) =
+                (all.threads + threads, all.steps + steps, all.switches + switches);
             orders.insert(order);
             let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs it");
             of.1.start = seed + 1;
