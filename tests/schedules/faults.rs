@@ -6,7 +6,7 @@
 //! and which it keeps. The expected result is computed from the same seed, independently of the
 //! engine, and compared exactly: delivered + skipped + undelivered = all.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,14 +17,14 @@ use crate::support::{quiet, wait_for_threads};
 use warpfeed::decode::{Codec, Picture, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::order::{Order, Rng, Shuffled};
-use warpfeed::source::{Sample, Source};
+use warpfeed::source::{Follow, Lookahead, Place as At, Sample, Source};
 use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
 /// Side and encoded bytes of the samples that are large where memory is scarce.
-const LARGE: (u32, usize) = (64, 20_000);
-const SCARCE: usize = 100_000;
+const LARGE: (u32, usize) = (32, 5_000);
+const SCARCE: usize = 25_000;
 
 /// The stage at which a sample fails or is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,15 @@ enum Begin {
     Resumed,
 }
 
+/// What the consumer does with a batch.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    /// Time before it asks, in microseconds. Idle workers end after some 25 ms.
+    pause: u64,
+    /// Whether it keeps the batch for a while.
+    keeps: bool,
+}
+
 /// The random choices of a schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
@@ -71,9 +80,14 @@ pub(crate) struct Schedule {
     last: LastBatch,
     shuffle: bool,
     policy: OnError,
-    /// For each epoch: its beginning, and for each requested batch whether the consumer keeps it for
-    /// a while.
-    epochs: Vec<(Begin, Vec<bool>)>,
+    /// For each epoch: its beginning, and what the consumer does with each requested batch.
+    epochs: Vec<(Begin, Vec<Use>)>,
+    /// Whether the consumer pauses. This takes no time if the order of the threads is drawn.
+    pub(crate) pauses: bool,
+    /// Whether the source hears of the batches.
+    follows: bool,
+    /// What it has heard that cannot be.
+    misled: Arc<Mutex<Vec<String>>>,
     /// Whether the loader is dropped in the middle of the last epoch.
     closes: bool,
     /// Whether the loader is dropped before the kept batches.
@@ -101,14 +115,32 @@ impl Schedule {
             0 => OnError::Stop,
             _ => OnError::Skip { max_skipped: [0, 3, 20, 1000][below(4) as usize] },
         };
-        let epochs = (0..1 + below(3)).map(|_| {
+        // A hasty consumer ends many epochs early.
+        let hasty = below(4) == 0;
+        let count = if hasty { 3 + below(5) } else { 1 + below(3) };
+        // Keeps one batch in so many.
+        let kept = [1, 3, 3, 9][below(4) as usize];
+        let epochs = (0..count).map(|_| {
             let first = match below(6) {
                 0 => Begin::At(below(batches + 1)),
                 1 => Begin::Resumed,
                 _ => Begin::At(0),
             };
-            let asked = if below(2) == 0 { batches + 2 } else { below(batches + 1) };
-            (first, (0..asked).map(|_| below(3) == 0).collect())
+            let asked = match below(2) {
+                _ if hasty => below(3).min(batches),
+                0 => batches + 2,
+                _ => below(batches + 1),
+            };
+            let uses = (0..asked).map(|_| {
+                let pause = match below(4) {
+                    0 => below(100),
+                    1 => 12_000 + below(14_000),
+                    2 => below(60_000),
+                    _ => 0,
+                };
+                Use { pause, keeps: below(kept) == 0 }
+            });
+            (first, uses.collect())
         });
         let epochs = epochs.collect();
         let large = [u64::MAX, 4, 1][below(3) as usize];
@@ -129,6 +161,9 @@ impl Schedule {
             shuffle: below(2) == 0,
             policy,
             epochs,
+            pauses: false,
+            follows: below(3) == 0,
+            misled: Arc::default(),
             closes: below(3) == 0,
             loader_goes_first: below(2) == 0,
         }
@@ -196,11 +231,44 @@ impl Source for Part {
         self.0.meet(index as u64, Place::Read)?;
         scratch.clear();
         scratch.extend_from_slice(&(index as u64).to_le_bytes());
-        scratch.resize(if self.0.large[index] { LARGE.1 } else { 8 }, 0);
+        if self.0.large[index] {
+            scratch.extend_from_slice(&[0; LARGE.1 - 8]);
+        }
         if std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-read")) {
             self.0.ahead.fetch_add(1, Ordering::Relaxed);
         }
         Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
+    }
+
+    fn follow(&self, _: Lookahead) -> Option<Box<dyn Follow>> {
+        let Schedule { follows, misled, .. } = &self.0;
+        follows.then(|| Box::new(Heard { run: Mutex::default(), misled: misled.clone() }) as _)
+    }
+}
+
+/// What the source hears of the batches.
+struct Heard {
+    /// The batches that are done, if a run is in progress.
+    run: Mutex<Option<HashSet<At>>>,
+    misled: Arc<Mutex<Vec<String>>>,
+}
+
+impl Follow for Heard {
+    fn start(&self, _: At) {
+        *self.run.lock().unwrap() = Some(HashSet::new());
+    }
+
+    fn done(&self, place: At) {
+        let is_new = self.run.lock().unwrap().as_mut().is_some_and(|done| done.insert(place));
+        if !is_new {
+            self.misled.lock().unwrap().push(format!("{place:?} is done again, or after the run"));
+        }
+        // The run may be cancelled while a source does what it has to.
+        std::thread::yield_now();
+    }
+
+    fn stop(&self) {
+        *self.run.lock().unwrap() = None;
     }
 }
 
@@ -274,7 +342,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     // The epoch of each round, and the first batch that was not delivered.
     let (mut epoch, mut at) = (0, (0, 0));
     let whole = schedule.samples(0).len() as u64;
-    for (round, (begin, keeps)) in schedule.epochs.iter().enumerate() {
+    for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
         epoch = if round == 0 { 0 } else { epoch + 1 };
         let first = match begin {
             Begin::At(batch) => *batch,
@@ -299,7 +367,10 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             Begin::Resumed => batches.epoch(epoch),
         };
         at = (epoch, first);
-        for &keep in keeps {
+        for &Use { pause, keeps } in uses {
+            if schedule.pauses && pause > 0 {
+                std::thread::sleep(Duration::from_micros(pause));
+            }
             let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
                 assert!(arriving.next().is_none(), "one batch too many");
                 break;
@@ -333,7 +404,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             account.delivered += (samples.len() - bad.len()) as u64;
             account.skipped += if skips { bad.len() as u64 } else { 0 };
             at = if number + 1 == whole { (epoch + 1, 0) } else { (epoch, number + 1) };
-            if keep {
+            if keeps {
                 kept.push_back((batch, samples));
             }
             // Never hold all slots: that is a separate error.
@@ -361,9 +432,15 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     kept.retain(|_| schedule.loader_goes_first);
     schedule.calm.store(true, Ordering::Relaxed);
     let free = slots - kept.len();
-    let held: Vec<HostBatch> = batches.epoch(9).take(free).map(|batch| batch.unwrap()).collect();
-    assert_eq!(held.len(), free.min(batches.num_batches(9) as usize));
+    let mut held: Vec<HostBatch> = Vec::new();
+    for epoch in 19.. {
+        held.extend(batches.epoch(epoch).take(free - held.len()).map(|batch| batch.unwrap()));
+        if held.len() == free {
+            break;
+        }
+    }
     drop(held);
+    assert_eq!(*schedule.misled.lock().unwrap(), [""; 0]);
     if schedule.loader_goes_first {
         drop(batches);
         kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));

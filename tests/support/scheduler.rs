@@ -10,8 +10,8 @@
 //!
 //! If the library is compiled by `branches`, each of its branches is a step, too.
 //!
-//! [`explore`] runs each schedule in a process of its own, so that a seed gives the same order alone
-//! and after others.
+//! [`explore`] runs [`TOGETHER`] schedules in a process, one after the other. Later ones find what
+//! the library has initialized, so a seed is repeated together with those before it.
 #![allow(unsafe_code)] // it replaces functions of libc
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
@@ -28,12 +28,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, O
 
 /// Threads that a schedule may start.
 const MOST: usize = 1024;
+/// Schedules that a process runs.
+const TOGETHER: u64 = 50;
 /// A schedule fails if its threads still wait for each other after this time, in virtual ns.
 const PATIENCE: u64 = 1_000_000_000_000;
 /// A schedule that takes more steps than this does not end.
 const STEPS: u64 = 20_000_000;
 /// Real seconds after which a schedule fails: a thread spins without a step.
 const REAL_PATIENCE: c_uint = 120;
+/// So many steps after a wait that ended by time, a different thread may run after one step in so
+/// many: these steps are rare, and what the thread waited for may happen meanwhile.
+const RARE: (u32, u64) = (8, 4);
 /// Processors that the library sees.
 const PROCESSORS: usize = 2;
 
@@ -87,6 +92,8 @@ mod sanitizer {
         sched_getaffinity "__interceptor_sched_getaffinity" "scheduler_sched_getaffinity"
         pthread_create "__interceptor_pthread_create" "scheduler_pthread_create"
         pthread_join "__interceptor_pthread_join" "scheduler_pthread_join"
+        pthread_detach "__interceptor_pthread_detach" "scheduler_pthread_detach"
+        pthread_getattr_np "__interceptor_pthread_getattr_np" "scheduler_pthread_getattr_np"
     }
 }
 
@@ -145,13 +152,38 @@ enum State {
 struct Thread {
     state: State,
     timed_out: bool,
-    /// Its handle, until it has been joined.
+    /// Number of its next steps that are likely to be interrupted.
+    rare: u32,
+    /// Its handle and its stack, until it has been joined.
     handle: Option<libc::pthread_t>,
+    stack: Option<Stack>,
     priority: u64,
     /// Virtual time for which it ran, and how often it waited.
     ran: u64,
     waits: u64,
 }
+
+/// Memory of a thread's stack. It is reused, because new pages take longer than all that a short
+/// thread does.
+#[derive(Debug, Clone, Copy)]
+struct Stack {
+    at: *mut c_void,
+    bytes: usize,
+}
+
+impl Stack {
+    fn new(bytes: usize) -> Self {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: it maps new memory.
+        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind | libc::MAP_STACK, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED, "no memory for the stack of a thread");
+        // SAFETY: the lowest page guards what lies below.
+        assert_eq!(unsafe { libc::mprotect(at, PAGE, libc::PROT_NONE) }, 0);
+        Stack { at, bytes }
+    }
+}
+
+const PAGE: usize = 4096;
 
 /// How the next thread is chosen.
 #[derive(Debug, Clone, Copy)]
@@ -181,6 +213,10 @@ struct Schedule {
     style: Style,
     /// A wait ends by time in one choice of so many, although others could run.
     hurry: u64,
+    /// Time in ns by which a wait may end too late, so that waits end at once.
+    late: u64,
+    /// A thread that yields lets others run once in so many times.
+    yields: u64,
     now: u64,
     /// Virtual time of a step.
     step: u64,
@@ -189,6 +225,8 @@ struct Schedule {
     /// Whether threads have become ready since the last choice by priorities.
     more: bool,
     threads: Vec<Thread>,
+    /// Stacks that no thread uses.
+    stacks: Vec<Stack>,
     lowest: u64,
     covered: Covered,
 }
@@ -276,12 +314,15 @@ impl Schedule {
             seed,
             style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
             hurry: one_of(&[u64::MAX, 200, 20]),
+            late: one_of(&[0, 100_000, 10_000_000, 10_000_000]),
+            yields: one_of(&[1, 8, 64]),
             step: one_of(&[20, 500, 20_000]),
             branches: one_of(&[50, 500, 5000]),
             more: true,
             random,
             now: 1_000_000_000,
             threads: Vec::with_capacity(MOST),
+            stacks: Vec::new(),
             lowest: u64::MAX / 2,
             covered: Covered::default(),
         }
@@ -294,8 +335,9 @@ impl Schedule {
     fn add(&mut self) -> usize {
         assert!(self.threads.len() < MOST, "a schedule starts more than {MOST} threads");
         let priority = u64::MAX / 2 + next_random(&mut self.random) / 2;
-        let handle = None;
-        self.threads.push(Thread { state: State::Ready, timed_out: false, handle, priority, ran: 0, waits: 0 });
+        let (state, handle, stack) = (State::Ready, None, None);
+        let thread = Thread { state, timed_out: false, rare: 0, handle, stack, priority, ran: 0, waits: 0 };
+        self.threads.push(thread);
         self.covered.threads += 1;
         self.more = true;
         self.threads.len() - 1
@@ -313,19 +355,22 @@ impl Schedule {
         }
     }
 
-    /// Lets the wait with the first deadline end. Returns whether there is one.
+    /// Lets the wait with the first deadline end, and those that end soon after. Returns whether there
+    /// is one.
     fn end_first_wait(&mut self) -> bool {
         let deadline = |thread: &Thread| match thread.state {
             State::Waits(_, deadline) => deadline,
             _ => None,
         };
-        let waits = self.threads.iter().enumerate().filter_map(|(id, thread)| Some((deadline(thread)?, id)));
-        let Some((deadline, first)) = waits.min() else { return false };
-        self.now = self.now.max(deadline);
+        let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
+        self.now = self.now.max(first + self.late);
         if self.now > PATIENCE {
             self.fail("waits in vain");
         }
-        (self.threads[first].state, self.threads[first].timed_out) = (State::Ready, true);
+        let now = self.now;
+        for thread in self.threads.iter_mut().filter(|thread| deadline(thread).is_some_and(|end| end <= now)) {
+            (thread.state, thread.timed_out, thread.rare) = (State::Ready, true, RARE.0);
+        }
         self.more = true;
         true
     }
@@ -360,8 +405,16 @@ impl Schedule {
             (Style::Uniform(every), Step::Wake) => every.min(2),
             (Style::Uniform(every) | Style::Priorities(every), _) => every,
         };
+        let left = &mut self.threads[me].rare;
+        let is_rare = *left > 0;
+        *left = left.saturating_sub(1);
+        let every = if is_rare { every.min(RARE.1) } else { every };
         if self.one_in(every) {
             self.demote(me);
+            // The thread may be away for long.
+            if is_rare && self.one_in(2) {
+                self.end_first_wait();
+            }
         } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.more) {
             return me;
         }
@@ -422,8 +475,7 @@ fn report(me: usize) -> ! {
     let left = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
     match (0..threads.len()).find(left) {
         Some(next) => pass_baton(next),
-        // SAFETY: it ends the process.
-        None => unsafe { libc::_exit(101) },
+        None => exit(101),
     }
     loop {
         // SAFETY: it only waits.
@@ -551,13 +603,18 @@ extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = Held::new();
-        schedule.pass(me, Step::Call);
         // Threads yield before they wait, which says nothing about their priority. But two threads
         // must not yield to each other for ever.
         if schedule.one_in(16) {
             schedule.demote(me);
         }
-        schedule.choose(Some(me)).expect("this thread is ready")
+        let yields = schedule.yields;
+        if schedule.one_in(yields) {
+            schedule.pass(me, Step::Call);
+            schedule.choose(Some(me)).expect("this thread is ready")
+        } else {
+            schedule.after(me, Step::Call)
+        }
     };
     hand_over(me, next);
     0
@@ -672,13 +729,31 @@ unsafe extern "C" fn pthread_create(
         return libc_call!(pthread_create(thread, attributes, main, argument) as Create);
     };
     let failed = inside(|| {
-        let id = Held::new().add();
+        let mut bytes = 0;
+        // SAFETY: the caller guarantees that the attributes are valid, which std sets.
+        assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
+        let (id, stack) = {
+            let mut schedule = Held::new();
+            let found = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
+            (schedule.add(), found.map(|at| schedule.stacks.swap_remove(at)))
+        };
+        let stack = stack.unwrap_or_else(|| Stack::new(bytes));
         let start = Box::into_raw(Box::new(Start { id, main, argument }));
-        let failed = libc_call!(pthread_create(thread, attributes, begin, start.cast()) as Create);
-        // SAFETY: a thread that has started has a handle.
-        Held::new().threads[id].handle = (failed == 0).then(|| unsafe { *thread });
-        if failed != 0 {
-            Held::new().threads[id].state = State::Ended;
+        // SAFETY: libc initializes the attributes, and the stack belongs to this thread.
+        let own = unsafe {
+            let mut own: libc::pthread_attr_t = std::mem::zeroed();
+            libc::pthread_attr_init(&raw mut own);
+            libc::pthread_attr_setstack(&raw mut own, stack.at, stack.bytes);
+            own
+        };
+        let failed = libc_call!(pthread_create(thread, &raw const own, begin, start.cast()) as Create);
+        let mut schedule = Held::new();
+        let started = &mut schedule.threads[id];
+        if failed == 0 {
+            // SAFETY: a thread that has started has a handle.
+            (started.handle, started.stack) = (Some(unsafe { *thread }), Some(stack));
+        } else {
+            started.state = State::Ended;
         }
         failed
     });
@@ -732,18 +807,47 @@ extern "C" fn end(value: *mut c_void) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
-    if let Some(me) = managed() {
-        let found = Held::new().threads.iter().rposition(|of| of.handle == Some(thread));
-        if let Some(id) = found {
-            let state = Held::new().threads[id].state;
-            if state != State::Ended {
-                wait(me, On::End { thread: id }, None);
-            }
-            // Another thread may get the same handle.
-            Held::new().threads[id].handle = None;
-        }
+    let found = managed().and_then(|me| Some((me, thread_of(thread)?)));
+    let Some((me, id)) = found else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
+    let state = Held::new().threads[id].state;
+    if state != State::Ended {
+        wait(me, On::End { thread: id }, None);
     }
-    inside(|| libc_call!(pthread_join(thread, result) as Of))
+    inside(|| {
+        let failed = libc_call!(pthread_join(thread, result) as Of);
+        let mut schedule = Held::new();
+        // Another thread may get the same handle.
+        schedule.threads[id].handle = None;
+        let stack = schedule.threads[id].stack.take();
+        schedule.stacks.extend(stack);
+        failed
+    })
+}
+
+fn thread_of(handle: libc::pthread_t) -> Option<usize> {
+    Held::new().threads.iter().rposition(|of| of.handle == Some(handle))
+}
+
+/// A thread of a schedule is joined at the end of the schedule, because its stack is reused.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
+    type Of = unsafe extern "C" fn(libc::pthread_t) -> c_int;
+    if managed().is_some() && thread_of(thread).is_some() {
+        return 0;
+    }
+    libc_call!(pthread_detach(thread) as Of)
+}
+
+/// The standard library looks for the guard of its thread's stack, which libc does not know.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
+    type Of = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
+    let failed = libc_call!(pthread_getattr_np(thread, attributes) as Of);
+    if failed == 0 && managed().is_some_and(|me| me > 0) {
+        // SAFETY: libc has initialized the attributes.
+        unsafe { libc::pthread_attr_setguardsize(attributes, PAGE) };
+    }
+    failed
 }
 
 /// Makes every allocation a step.
@@ -795,25 +899,26 @@ extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
 extern "C" fn __sanitizer_cov_trace_pc_guard_init(_: *mut u32, _: *mut u32) {}
 
 /// Runs `body` and the threads that it starts in the order of `seed`. Returns when all of them have
-/// ended. A process runs one schedule.
+/// ended.
 fn run(seed: u64, body: impl FnOnce()) -> Covered {
-    let mut key = 0;
-    // SAFETY: the arguments are valid.
-    assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
-    LAST.store(key, SeqCst);
-    let mut schedule = Schedule::new(seed);
+    // SAFETY: no other thread of a schedule exists.
+    let schedule = unsafe { &mut *SCHEDULE.schedule.get() };
+    let stacks = schedule.take().map(|before| before.stacks).unwrap_or_default();
+    let schedule = schedule.insert(Schedule { stacks, ..Schedule::new(seed) });
     ME.set(schedule.add());
-    // SAFETY: no other thread uses it yet.
-    unsafe { *SCHEDULE.schedule.get() = Some(schedule) };
     ON.store(true, SeqCst);
     body();
     if running() > 0 {
         wait(0, On::EndOfAll, None);
     }
+    let left: Vec<_> = inside(|| Held::new().threads.iter().filter_map(|thread| thread.handle).collect());
+    for handle in left {
+        // SAFETY: nothing else joins the thread, whose end is near.
+        unsafe { pthread_join(handle, ptr::null_mut()) };
+    }
     ON.store(false, SeqCst);
-    let covered = Held::new().covered;
     ME.set(MOST);
-    covered
+    Held::new().covered
 }
 
 /// Number of threads of the schedule that run, in addition to the first.
@@ -825,10 +930,11 @@ unsafe extern "C" fn end_key(value: *mut c_void) {
     end(value);
 }
 
-/// What a process reports: what its schedule did, and the test's own counts.
+/// What a process reports of a schedule: what it did, and the test's own counts.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Report<const N: usize> {
+    seed: u64,
     covered: Covered,
     counts: [u64; N],
 }
@@ -861,21 +967,25 @@ pub struct Explored<const N: usize> {
 pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be copied: see `own_process`");
+    prepare();
     let mut pipe = [0; 2];
     // SAFETY: the array has room for both ends.
-    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
     let begun = std::time::Instant::now();
     let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
-    let (mut running, mut next, mut failed) = (HashMap::new(), seeds.clone(), None);
+    let (mut idle, mut running, mut next, mut failed) = (processors(), HashMap::new(), seeds.start, None);
     loop {
-        while running.len() < processors && failed.is_none() {
-            let Some(seed) = next.next() else { break };
+        while next < seeds.end
+            && failed.is_none()
+            && let Some(processor) = idle.pop()
+        {
+            let some = next..(next + TOGETHER).min(seeds.end);
+            next = some.end;
             // SAFETY: this process has one thread.
             match unsafe { libc::fork() } {
-                0 => child(seed, pipe[1], &one),
+                0 => child(some, processor, pipe[1], &one),
                 -1 => panic!("cannot start a process: {}", std::io::Error::last_os_error()),
-                process => running.insert(process, seed),
+                process => running.insert(process, (some.start, some, processor)),
             };
         }
         if running.is_empty() {
@@ -884,23 +994,24 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         let mut status = 0;
         // SAFETY: `status` is valid for writes.
         let process = unsafe { libc::wait(&raw mut status) };
-        let Some(seed) = running.remove(&process) else { continue };
-        if status != 0 {
+        while let Some(Report { seed, covered, counts: own }) = report_from::<N>(pipe[0]) {
+            counts.iter_mut().zip(own).for_each(|(sum, count)| *sum += count);
+            let Covered { threads, steps, switches, order } = covered;
+            (all.threads, all.steps, all.switches) =
+                (all.threads + threads, all.steps + steps, all.switches + switches);
+            orders.insert(order);
+            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs it");
+            of.1.start = seed + 1;
+        }
+        let Some((first, left, processor)) = running.remove(&process) else { continue };
+        idle.push(processor);
+        if status != 0 || !left.is_empty() {
+            let seed = left.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
             let how = if hangs { "spins or hangs" } else { "failed" };
-            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={seed}..{} repeats it", seed + 1);
+            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} repeats it", seed + 1);
             failed = Some(failed.map_or(seed, |before: u64| before.min(seed)));
-            continue;
         }
-        let mut report = Report { covered: Covered::default(), counts: [0; N] };
-        let bytes = size_of::<Report<N>>();
-        // SAFETY: a report consists of integers, and a process writes one at once.
-        let read = unsafe { libc::read(pipe[0], (&raw mut report).cast(), bytes) };
-        assert_eq!(read, bytes as isize);
-        counts.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
-        let Covered { threads, steps, switches, order } = report.covered;
-        (all.threads, all.steps, all.switches) = (all.threads + threads, all.steps + steps, all.switches + switches);
-        orders.insert(order);
     }
     // SAFETY: both ends are open.
     pipe.iter().for_each(|end| assert_eq!(unsafe { libc::close(*end) }, 0));
@@ -920,24 +1031,81 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }
 
-/// Runs one schedule in a process of its own.
-fn child<const N: usize>(seed: u64, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
-    // SAFETY: the signal ends this process.
-    unsafe { libc::alarm(REAL_PATIENCE) };
-    let mut counts = [0; N];
-    let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
-    INSIDE.set(true);
-    let status = match result {
-        Ok(covered) => {
-            let report = Report { covered, counts };
-            let bytes = size_of::<Report<N>>();
-            // SAFETY: a report consists of integers.
-            let written = unsafe { libc::write(to, (&raw const report).cast(), bytes) };
-            i32::from(written != bytes as isize)
+/// The next report of a process, if one has come.
+fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
+    let mut report = Report { seed: 0, covered: Covered::default(), counts: [0; N] };
+    let bytes = size_of::<Report<N>>();
+    // SAFETY: a report consists of integers, and a process writes one at once.
+    let read = unsafe { libc::read(pipe, (&raw mut report).cast(), bytes) };
+    (read == bytes as isize).then_some(report)
+}
+
+/// Processors of this process.
+fn processors() -> Vec<usize> {
+    // SAFETY: a set consists of bits, and has room for the answer.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        (0..libc::CPU_SETSIZE as usize).filter(|&n| libc::CPU_ISSET(n, &set)).collect()
+    }
+}
+
+/// Prepares a process for schedules.
+fn prepare() {
+    if LAST.load(SeqCst) != 0 {
+        return;
+    }
+    let mut key = 0;
+    // Zero stands for no key.
+    while key == 0 {
+        // SAFETY: the arguments are valid.
+        assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
+    }
+    LAST.store(key, SeqCst);
+    // All threads allocate from one heap, which does not shrink. Threads that run one at a time gain
+    // nothing from more of them, and new pages take time.
+    for (option, value) in [
+        (libc::M_ARENA_MAX, 1),
+        (libc::M_MMAP_THRESHOLD, 1 << 30),
+        (libc::M_TRIM_THRESHOLD, 1 << 30),
+        (libc::M_TOP_PAD, 1 << 20),
+    ] {
+        // SAFETY: it sets a number.
+        unsafe { libc::mallopt(option, value) };
+    }
+}
+
+/// Runs schedules in a process of their own, on one processor, because a thread then hands over the
+/// baton in half the time.
+fn child<const N: usize>(seeds: Range<u64>, processor: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
+    // SAFETY: a set consists of bits.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+    for seed in seeds {
+        // SAFETY: the signal ends this process.
+        unsafe { libc::alarm(REAL_PATIENCE) };
+        let mut counts = [0; N];
+        let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
+        let Ok(covered) = result else {
+            // The hook has printed the panic.
+            exit(101)
+        };
+        let report = Report { seed, covered, counts };
+        let bytes = size_of::<Report<N>>();
+        // SAFETY: a report consists of integers.
+        if unsafe { libc::write(to, (&raw const report).cast(), bytes) } != bytes as isize {
+            exit(102);
         }
-        // The hook has printed the panic.
-        Err(_) => 101,
-    };
+    }
+    exit(0)
+}
+
+/// Ends the process, without destructors.
+fn exit(status: c_int) -> ! {
+    INSIDE.set(true);
     // SAFETY: it ends the process.
     unsafe { libc::_exit(status) }
 }
