@@ -38,6 +38,7 @@ SMALLER = [
     (r"\.\.90\b", "..crate::EPOCHS"),
     (r"0\.\.50_000\b", "0..24"),
     (r'MultiHot::new\(\["cat", "dog", "indoors"\]\)', 'MultiHot::new(["indoors", "outdoors", "sleeping"])'),
+    (r'\["cat", "dog", "fox"\]', '["banded-ring", "dotted-triangle", "plain-disc", "striped-cross"]'),
     (r"% 1000 == 999", "% 10 == 9"),
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
