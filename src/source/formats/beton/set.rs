@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
 use super::rows::BetonRows;
 use crate::error::{Error, Result, copied};
-use crate::source::medium::{HeldFile, Medium};
+use crate::source::medium::HeldFile;
 use crate::source::model::Source;
 use crate::source::options::Options;
 use crate::source::values::items::{Items, Rows, Samples};
