@@ -1,4 +1,5 @@
-use super::{Input, Kind, Maker, Place, Split};
+use super::split::Split;
+use super::{Input, Kind, Maker, Place};
 use crate::batch::{self, Dtype, Field, Full, Layout, Normalize, Part, Role, Row, Unwritten, Writer};
 use crate::cuda::{DecodeOps, Encoded, SampleOps};
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};

@@ -1,6 +1,7 @@
 //! Tests the rules on given numbers, and the range of shares on random numbers.
 
 use super::*;
+use crate::trace::NetworkStats;
 use crate::trace::ProcessStats;
 
 fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
