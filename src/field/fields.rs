@@ -5,6 +5,7 @@ use super::corners::BoxReader;
 use super::image::{ImageField, MixScratch, Written};
 use super::kind::Shown;
 use super::pasted::{Objects, Pasted};
+use super::split::{Room, Split};
 use super::{FieldKind, Image, Input, Kind, Label, Maker, Pastes, Place};
 use crate::batch::{DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps, Writer};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
@@ -81,43 +82,6 @@ impl Member {
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng) -> u64 {
         self.kind.memory(&Input::new(&self.name, sample, shown, rng))
     }
-}
-
-/// Where the steps of a picture run that the host could run: there, on a device, or here.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Split {
-    /// Whether batches go to a device. It then normalises, casts, transposes and mixes the images.
-    pub(crate) there: bool,
-    /// Room for pictures that the device decodes and resizes, if it does.
-    pub(crate) decode: Option<Room>,
-    /// Whether the device runs effects on pixels, for samples whose effects it supports. It then
-    /// has records.
-    pub(crate) retouch: bool,
-    /// Whether each image has one record per sample with its operations. The device runs effects
-    /// on values from them, and so does the host if it mixes.
-    pub(crate) records: bool,
-}
-
-impl Split {
-    /// All steps run on the host. A mixed image is written when the batch is full, so its effects
-    /// on values wait until then.
-    pub(crate) fn host(augment: &Augment) -> Self {
-        Split { there: false, decode: None, retouch: false, records: augment.mixes() && augment.changes_values() }
-    }
-
-    /// Whether the device runs the effects on values.
-    pub(crate) fn values(&self) -> bool {
-        self.there && self.records
-    }
-}
-
-/// Room for a picture that a device decodes, per sample.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    /// Encoded bytes.
-    pub(crate) bytes: usize,
-    /// Blocks of coefficients.
-    pub(crate) blocks: usize,
 }
 
 impl Fields {

@@ -1,4 +1,5 @@
-use super::{Input, Kind, Maker, Place, Split};
+use super::split::Split;
+use super::{Input, Kind, Maker, Place};
 use crate::batch::{
     self, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps, Unwritten, Writer,
 };

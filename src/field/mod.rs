@@ -16,7 +16,7 @@
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
 //! 12. `tokens`: [`Tokens`], windows of tokens with their documents.
 //! 13. `text`: [`Text`], one string per sample.
-//! 14. `fields`: all fields of a loader.
+//! 14. `split`: where the steps of a picture run. `fields`: all fields of a loader.
 //! 15. `geometry`: [`Geometry`], where the picture lies in the image.
 //! 16. `encoded`: the encodings of numbers. `json` reads lists of numbers, `number` converts one.
 //!
@@ -68,6 +68,7 @@ mod rows;
 mod sampler;
 mod segments;
 mod skeleton;
+mod split;
 mod text;
 mod tokens;
 mod values;
@@ -77,7 +78,7 @@ pub use boxes::Boxes;
 pub use corners::{BoxFormat, BoxReader};
 #[cfg(feature = "_device")]
 pub(crate) use fields::Room;
-pub(crate) use fields::{Fields, Member, Split};
+pub(crate) use fields::{Fields, Member};
 pub use geometry::Geometry;
 pub use image::Image;
 pub(crate) use image::{ImageField, MixScratch, Written};
@@ -91,6 +92,9 @@ pub use numbers::Numbers;
 pub(crate) use pasted::{NOTHING, Pasted};
 pub use points::Points;
 pub use rows::Rows;
+#[cfg(feature = "cuda")]
+pub(crate) use split::Room;
+pub(crate) use split::Split;
 pub use text::Text;
 pub use tokens::Tokens;
 

@@ -1,5 +1,5 @@
-use super::Loader;
 use super::share::{Place, Share};
+use super::{DecoderBuilder, Loader};
 #[cfg(doc)]
 use crate::batch::HostBatch;
 use crate::engine::Checkpoint;

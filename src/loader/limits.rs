@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::Loader;
+use super::{DecoderBuilder, Loader};
 use crate::engine::OnError;
 #[cfg(doc)]
 use crate::error::Error;

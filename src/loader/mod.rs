@@ -15,14 +15,14 @@
 /// `self`.
 macro_rules! shared_setters {
     ($($(#[$meta:meta])* pub fn $name:ident(mut $this:ident, $arg:ident: $type:ty) -> Self $set:block)*) => {
-        impl super::Loader {
+        impl Loader {
             $($(#[$meta])* pub fn $name(mut $this, $arg: $type) -> Self { $set $this })*
         }
 
-        /// Options that [`Loader`](crate::Loader) has too, with the same meaning.
-        impl super::DecoderBuilder {
+        /// Options that [`Loader`] has too, with the same meaning.
+        impl DecoderBuilder {
             $(
-                #[doc = concat!("As [`Loader::", stringify!($name), "`](crate::Loader::", stringify!($name), ").")]
+                #[doc = concat!("As [`Loader::", stringify!($name), "`].")]
                 pub fn $name(mut $this, $arg: $type) -> Self { $set $this }
             )*
         }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::Loader;
+use super::{DecoderBuilder, Loader};
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codec;
 use crate::transform::{Augment, Transform};

@@ -1,4 +1,4 @@
-use super::Loader;
+use super::{DecoderBuilder, Loader};
 #[cfg(doc)]
 use crate::engine::Batches;
 use crate::engine::DecodeOn;
