@@ -137,6 +137,7 @@ pub use labels::labels;
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Bare, Lmdb, MsgPack, ValueFormat};
 pub use lookahead::{Follow, Lookahead, NextUse, Place};
+pub(crate) use medium::attempt;
 pub use memory::{Memory, OwnedSample};
 pub use open::open;
 pub use options::Options;

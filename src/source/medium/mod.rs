@@ -5,7 +5,9 @@
 //! 2. `files`: [`Files`], all files of a data set with the samples in them: finds the file of a
 //!    sample, checks for changes, and fetches ahead.
 //! 3. `place`: [`Medium`], where the files lie; opens them.
+//! 4. `attempt`: files under unique names while they are written, beside their targets, and locks.
 
+pub(crate) mod attempt;
 mod file;
 mod files;
 mod place;
