@@ -76,8 +76,6 @@ mod values;
 pub use annotations::Annotations;
 pub use boxes::Boxes;
 pub use corners::{BoxFormat, BoxReader};
-#[cfg(feature = "_device")]
-pub(crate) use fields::Room;
 pub(crate) use fields::{Fields, Member};
 pub use geometry::Geometry;
 pub use image::Image;
@@ -92,7 +90,7 @@ pub use numbers::Numbers;
 pub(crate) use pasted::{NOTHING, Pasted};
 pub use points::Points;
 pub use rows::Rows;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "_device")]
 pub(crate) use split::Room;
 pub(crate) use split::Split;
 pub use text::Text;

@@ -30,11 +30,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::names::number;
-use super::partial::{PARTIAL, is_hex};
 use super::plan::Plan;
 use super::set::{Entry, Part, Set};
 use super::shard::Sink;
 use crate::error::{Error, Result};
+use crate::source::attempt::{PARTIAL, is_hex};
 use crate::source::{MANIFEST_END, PLAN_END};
 
 /// End of the name of the plan of a merge.

@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_END, State};
 use super::names::Names;
-use super::partial::{Attempted, create, remove_abandoned, try_lock};
 use super::plan::Plan;
 use super::set::{Entry, Set};
-use super::writer::{remove_if_there, sync_folder_of};
 use crate::error::{Error, ErrorKind, Result};
+use crate::source::attempt::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
 use crate::source::{MANIFEST_END, is_stopped, rename};
 
 /// Interval at which a process looks whether it may merge.
@@ -55,7 +54,7 @@ impl Destination for Files {
         let path = self.at(end);
         let folder = self.names.folder();
         fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
-        let (attempt, mut file) = create(&path)?;
+        let (attempt, mut file) = create(&path).map_err(|e| Error::io(&path, &e))?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         let placed = written.and_then(|()| match new {
             false => rename(&attempt, &path).map(|()| true),
@@ -84,7 +83,8 @@ impl Destination for Files {
     }
 
     fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>> {
-        let (path, file) = create(&self.at(&format!("{}.{id}", dest::shard(number))))?;
+        let path = self.at(&format!("{}.{id}", dest::shard(number)));
+        let (path, file) = create(&path).map_err(|e| Error::io(path, &e))?;
         Ok(Box::new(Writing { path, file, staged: self.at(&dest::staged(number, id)) }))
     }
 

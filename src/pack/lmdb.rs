@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
 
-use super::partial::{Locked, claim, remove_abandoned_of, unique};
-use super::writer::{
-    WriteOptions, Writer, Written, exists, no_samples, remove_if_there, sync_folder_of, without_slash,
-};
+use super::writer::{WriteOptions, Writer, Written, claim, exists, no_samples, without_slash};
 use crate::error::{Error, ErrorKind, Result, reserve};
+use crate::source::attempt::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
 /// Digits of a key, enough for ten billion samples. Zero-padded keys sort in numeric order.

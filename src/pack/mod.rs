@@ -14,8 +14,8 @@
 //!    which part a task of a cluster packs.
 //! 9. `destination`: where a set is packed. `files`: a folder. `stored`: a store. `place`: one of
 //!    them.
-//! 10. `writer`: the trait [`Writer`], and helpers for files. `names`: names of shards. `partial`:
-//!     unfinished files and locks.
+//! 10. `writer`: the trait [`Writer`], and its lock. `names`: names of shards. Unfinished files and
+//!     locks are those of `source::medium`.
 //!
 //! All writers write under a name that ends in `.partial` and rename it at the end, so a file with
 //! the target's name is always complete.
@@ -33,7 +33,6 @@ mod merge;
 mod names;
 mod overview;
 mod part;
-mod partial;
 mod place;
 mod plan;
 mod prepare;

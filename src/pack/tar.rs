@@ -2,10 +2,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::names::Names;
-use super::partial::{self, Locked, claim, remove_abandoned_of};
 use super::shard::Shard;
-use super::writer::{WriteOptions, Writer, Written, exists, no_samples, remove_if_there, sync_folder_of};
+use super::writer::{WriteOptions, Writer, Written, claim, exists, no_samples};
 use crate::error::{Error, Result};
+use crate::source::attempt::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
 /// Follows the name of a shard while it is written. Without it, the shard would have the name of a
@@ -95,7 +95,7 @@ impl TarWriter {
         let path = self.names.shard(self.paths.len() as u64);
         let mut new = path.clone().into_os_string();
         new.push(NEW);
-        let (partial, file) = partial::create(Path::new(&new))?;
+        let (partial, file) = attempt::create(Path::new(&new)).map_err(|e| Error::io(new, &e))?;
         self.paths.push(path);
         self.partials.push(partial.clone());
         self.open = Some(Shard::begin(partial, file, &self.options.classes)?);

@@ -1,7 +1,8 @@
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::source::attempt::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
 /// Destination for samples. If dropped without [`finish`](Writer::finish), it removes its files.
@@ -62,16 +63,20 @@ pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
-/// Syncs the folder of `target`, so that a rename survives a power failure. Errors are ignored.
-pub(super) fn sync_folder_of(target: &Path) {
-    let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-}
-
-/// Removes a file that may be absent.
-pub(super) fn remove_if_there(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, &e)),
-        _ => Ok(()),
+/// Locks `target` for one writer: the file `lock` beside it. `None` if the file system has no
+/// locks.
+///
+/// # Errors
+/// If another writer or a merge holds the lock.
+pub(super) fn claim(lock: &Path, target: &Path) -> Result<Option<Locked>> {
+    let folder = target.parent().unwrap_or(Path::new(""));
+    fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
+    match try_lock(lock)? {
+        Attempted::Locked(locked) => Ok(Some(locked)),
+        Attempted::Unsupported => Ok(None),
+        Attempted::Held => {
+            let cause = "another process is packing to this name; wait until it ends, or choose another name";
+            Err(Error::config(cause).at_path(target))
+        }
     }
 }

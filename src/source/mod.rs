@@ -59,7 +59,7 @@ pub(crate) use formats::{CLASSES_KEY, lmdb_error};
 pub(crate) use formats::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
 pub(crate) use machine::{Hash, Pool, RETRIES, check_retries, reads_ahead, retried, within};
 #[cfg(feature = "pack")]
-pub(crate) use machine::{during, rename};
+pub(crate) use machine::{attempt, during, rename};
 #[cfg(feature = "pack")]
 pub(crate) use medium::Remote;
 pub(crate) use model::{Join, Labels, Stores, are_one, labels_retried, no_sample};

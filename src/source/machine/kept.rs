@@ -5,12 +5,12 @@
 //! words, texts (`u32` length, bytes) and bytes in the order of the calls; then the FNV-1a hash of
 //! all of this.
 
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use super::attempt;
 use super::file;
 use super::hash::fnv1a;
 
@@ -48,14 +48,8 @@ pub(in crate::source) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
         return Err(io::Error::new(ErrorKind::AlreadyExists, "another file has this name"));
     }
     // Several processes, and several threads of one, may open the same new data.
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(format!(".{}-{}.partial", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed)));
-    let partial = PathBuf::from(partial);
-    // A process with this id may have left the file. It may also be a pipe, or a link to elsewhere.
-    let _ = fs::remove_file(&partial);
-    let created = OpenOptions::new().write(true).create_new(true).open(&partial);
-    let written = created.and_then(|mut file| file.write_all(bytes)).and_then(|()| file::rename(&partial, target));
+    let (partial, mut file) = attempt::create(target)?;
+    let written = file.write_all(bytes).and_then(|()| file::rename(&partial, target));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }

@@ -4,9 +4,11 @@
 //! 2. `bytes`: reads large files, `pages` loads pages of memory maps, and `identity` detects
 //!    replaced files.
 //! 3. `kept`: writes and reads the indexes next to data sets, and `hash` is their hash.
-//! 4. `parallel`: opens many files, with the threads of a `pool`.
-//! 5. `retry`: reads again after transient errors. `stop`: ends reads.
+//! 4. `attempt`: files under unique names while they are written, beside their targets, and locks.
+//! 5. `parallel`: opens many files, with the threads of a `pool`.
+//! 6. `retry`: reads again after transient errors. `stop`: ends reads.
 
+pub(crate) mod attempt;
 pub(super) mod bytes;
 pub(super) mod file;
 pub(super) mod hash;

@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
-use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::path::{Component, Path};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::source::machine::{file, is_stopped, stop};
+use crate::source::machine::{attempt, file, is_stopped, stop};
 
 /// Maximum size of a decompressed file. Offsets in it have 32 bits.
 const MOST: u64 = 1 << 32;
@@ -163,12 +163,15 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
         return Ok(());
     }
     if alone {
-        remove_partials(target);
+        // They have no writer, because the compressed file is locked.
+        let _ = attempt::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
     }
     tracing::info!("{}: decompressed once, to {len} bytes", packed.display());
-    let partial = partial(target);
-    let moved =
-        write(file, &partial, len, unpack).and_then(|()| fs::rename(&partial, target).map_err(|e| no_room(target, &e)));
+    let moved = attempt::create(target).map_err(|e| no_room(target, &e)).and_then(|(partial, to)| {
+        let written = write(file, (&partial, to), len, unpack);
+        let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| no_room(target, &e)));
+        moved.inspect_err(|_| drop(fs::remove_file(&partial)))
+    });
     let Err(e) = moved else {
         if !has_time_of(file, target) {
             tracing::warn!(
@@ -181,7 +184,6 @@ fn copy((file, packed): (&File, &Path), target: &Path, len: u64, unpack: Unpack,
         }
         return Ok(());
     };
-    let _ = fs::remove_file(&partial);
     // An error of the folder and not of the compressed file.
     if e.path().is_some() {
         if is_equal(file, target, len, unpack) {
@@ -229,23 +231,6 @@ fn locked(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Removes the files that earlier processes began to write and that have no writer, because the
-/// compressed file is locked.
-fn remove_partials(target: &Path) {
-    let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else { return };
-    let folder = if folder == Path::new("") { Path::new(".") } else { folder };
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let found = entry.file_name();
-        let rest = found.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
-        let middle = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(PARTIAL));
-        if middle.is_some_and(|middle| middle.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-')) {
-            tracing::info!("{}: left by a process that was ended, and removed", entry.path().display());
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
 /// The file from its start. Where locks are mandatory, only its handle can read it.
 fn from_start(packed: &File) -> io::Result<File> {
     let mut packed = packed.try_clone()?;
@@ -253,9 +238,8 @@ fn from_start(packed: &File) -> io::Result<File> {
     Ok(packed)
 }
 
-fn write(packed: &File, partial: &Path, len: u64, unpack: Unpack) -> Result<()> {
+fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack) -> Result<()> {
     let modified = packed.metadata().and_then(|metadata| metadata.modified());
-    let file = File::create_new(partial).map_err(|e| no_room(partial, &e))?;
     let mut to = Sink { file: BufWriter::with_capacity(SLICE, file), failed: None, stopped: false };
     let found = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut to));
     let found = found.and_then(|found| to.flush().map(|()| found));
@@ -344,17 +328,6 @@ impl Write for Sink {
     }
 }
 
-/// The end of the names of files that are being written.
-const PARTIAL: &[u8] = b".partial";
-
-/// The name under which `target` is written: another one in each process and call.
-fn partial(target: &Path) -> PathBuf {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos());
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(format!(".{}-{now}.partial", std::process::id()));
-    partial.into()
-}
-
 fn no_room(path: &Path, error: &io::Error) -> Error {
     Error::new(
         crate::error::ErrorKind::Io,
@@ -369,6 +342,7 @@ fn no_room(path: &Path, error: &io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::SystemTime;
 
     use super::*;
     use crate::source::machine::Stop;
@@ -430,8 +404,8 @@ mod tests {
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let content = vec![7; 1 << 20];
         fs::write(&packed, gzip(&content)).unwrap();
-        let kept = ["x.txt.partial", "y.1-2.partial", "x.partial"].map(|name| folder.path().join(name));
-        let left = ["x.77-1234.partial", "x.1-9.partial"].map(|name| folder.path().join(name));
+        let kept = ["x.txt.partial", "y.0123456789abcdef.partial", "x.partial"].map(|name| folder.path().join(name));
+        let left = ["x.0123456789abcdef.partial", "x.00000000000000ff.partial"].map(|name| folder.path().join(name));
         kept.iter().chain(&left).for_each(|path| fs::write(path, b"half").unwrap());
         std::thread::scope(|scope| {
             for _ in 0..8 {

@@ -5,16 +5,16 @@
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::writer::remove_if_there;
 use crate::error::{Error, Result};
 
 /// End of the name of everything that is not complete.
-pub(super) const PARTIAL: &str = ".partial";
+pub(crate) const PARTIAL: &str = ".partial";
 
 /// A locked file, which is removed when it is dropped.
-pub(super) struct Locked {
+pub(crate) struct Locked {
     path: PathBuf,
     _file: File,
 }
@@ -26,7 +26,7 @@ impl Drop for Locked {
 }
 
 /// Result of an attempt to lock a file.
-pub(super) enum Attempted {
+pub(crate) enum Attempted {
     Locked(Locked),
     /// Another process or thread holds the lock.
     Held,
@@ -35,7 +35,7 @@ pub(super) enum Attempted {
 }
 
 /// Creates the file `path` and locks it, without waiting.
-pub(super) fn try_lock(path: &Path) -> Result<Attempted> {
+pub(crate) fn try_lock(path: &Path) -> Result<Attempted> {
     loop {
         let Ok(file) = File::options().write(true).create(true).truncate(false).open(path) else {
             return Ok(Attempted::Unsupported);
@@ -56,26 +56,8 @@ pub(super) fn try_lock(path: &Path) -> Result<Attempted> {
     }
 }
 
-/// Locks `target` for one writer: the file `lock` beside it. `None` if the file system has no
-/// locks.
-///
-/// # Errors
-/// If another writer or a merge holds the lock.
-pub(super) fn claim(lock: &Path, target: &Path) -> Result<Option<Locked>> {
-    let folder = target.parent().unwrap_or(Path::new(""));
-    fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
-    match try_lock(lock)? {
-        Attempted::Locked(locked) => Ok(Some(locked)),
-        Attempted::Unsupported => Ok(None),
-        Attempted::Held => {
-            let cause = "another process is packing to this name; wait until it ends, or choose another name";
-            Err(Error::config(cause).at_path(target))
-        }
-    }
-}
-
 /// Returns `path` with an end that no other process chooses.
-pub(super) fn unique(path: &Path) -> PathBuf {
+pub(crate) fn unique(path: &Path) -> PathBuf {
     let mut unique = path.as_os_str().to_owned();
     // The pid alone is the same in many containers that share a folder.
     unique.push(format!(".{:016x}{PARTIAL}", random()));
@@ -83,16 +65,16 @@ pub(super) fn unique(path: &Path) -> PathBuf {
 }
 
 /// A number that no other process has.
-pub(super) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
 /// Creates a file with a [unique] name, and locks it, so that no other process takes it for
 /// abandoned.
-pub(super) fn create(path: &Path) -> Result<(PathBuf, File)> {
+pub(crate) fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     loop {
         let unique = unique(path);
-        let file = File::create_new(&unique).map_err(|e| Error::io(&unique, &e))?;
+        let file = File::create_new(&unique)?;
         match file.try_lock() {
             // Another process may have taken it for abandoned before it was locked.
             Err(TryLockError::WouldBlock) => {}
@@ -105,7 +87,7 @@ pub(super) fn create(path: &Path) -> Result<(PathBuf, File)> {
 }
 
 /// Removes the file at `path`, unless a process is writing it.
-pub(super) fn remove_abandoned(path: &Path) -> Result<()> {
+pub(crate) fn remove_abandoned(path: &Path) -> Result<()> {
     // Its writer holds a lock on it. NFS locks only files that are open for writing.
     if let Ok(file) = File::options().write(true).open(path)
         && file.try_lock().is_ok()
@@ -117,7 +99,7 @@ pub(super) fn remove_abandoned(path: &Path) -> Result<()> {
 
 /// Removes what killed processes left beside `target`: files and folders with a [unique] name of
 /// a file whose own name `is_own`. The caller holds the lock of the target.
-pub(super) fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
+pub(crate) fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
         let entry = entry.map_err(|e| Error::io(folder, &e))?;
@@ -125,6 +107,7 @@ pub(super) fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) 
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
         if parts.is_some_and(|(own, end)| is_hex(end) && is_own(own)) {
             let path = entry.path();
+            tracing::info!("{}: left by a process that was ended, and removed", path.display());
             match path.is_dir() {
                 true => fs::remove_dir_all(&path).map_err(|e| Error::io(&path, &e))?,
                 false => remove_if_there(&path)?,
@@ -135,7 +118,7 @@ pub(super) fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) 
 }
 
 /// Whether `text` is a number as [`unique`] writes it.
-pub(super) fn is_hex(text: &str) -> bool {
+pub(crate) fn is_hex(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
@@ -155,5 +138,19 @@ fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(not(unix))]
     {
         open.len() == named.len()
+    }
+}
+
+/// Syncs the folder of `target`, so that a rename survives a power failure. Errors are ignored.
+pub(crate) fn sync_folder_of(target: &Path) {
+    let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+}
+
+/// Removes a file that may be absent.
+pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, &e)),
+        _ => Ok(()),
     }
 }
