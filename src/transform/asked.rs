@@ -48,14 +48,14 @@ impl Augment {
 
     fn check_later(&self) -> Result<()> {
         let mut before = 0;
-        for (epoch, augment) in &self.settings.later {
+        for (epoch, augment) in &self.later {
             if *epoch <= before {
                 return Err(Error::config(format!(
                     "augment: from_epoch of {epoch} after epoch {before}: each call needs a later epoch"
                 )));
             }
             before = *epoch;
-            if !augment.settings.later.is_empty() {
+            if !augment.later.is_empty() {
                 return Err(Error::config(format!(
                     "augment: from_epoch of {epoch} with an augmentation that changes itself"
                 )));
@@ -67,12 +67,12 @@ impl Augment {
 
     /// The epochs with which another augmentation begins.
     pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
-        self.settings.later.iter().map(|(first, _)| *first)
+        self.later.iter().map(|(first, _)| *first)
     }
 
     /// The augmentations of all epochs.
     pub(super) fn all(&self) -> impl Iterator<Item = &Augment> {
-        std::iter::once(self).chain(self.settings.later.iter().map(|(_, augment)| augment))
+        std::iter::once(self).chain(self.later.iter().map(|(_, augment)| augment))
     }
 
     /// Whether samples may get effects on pixels.
@@ -142,6 +142,6 @@ impl Augment {
 
     /// Whether the augmentation depends on the epoch.
     pub(crate) fn changes_later(&self) -> bool {
-        !self.settings.later.is_empty()
+        !self.later.is_empty()
     }
 }

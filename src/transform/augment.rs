@@ -36,6 +36,8 @@ use crate::transform::{Border, Filter, Mix, Mixing, Plan};
 pub struct Augment {
     pub(super) steps: Vec<Step>,
     pub(super) settings: Settings,
+    /// Augmentations of later epochs, each with its first epoch.
+    pub(super) later: Vec<(u64, Augment)>,
 }
 
 impl Augment {
@@ -266,13 +268,13 @@ impl Augment {
     /// ```
     #[must_use]
     pub fn from_epoch(self, epoch: u64, augment: Augment) -> Self {
-        self.then(Setting::FromEpoch { epoch, augment })
+        self.later(epoch, augment)
     }
 
     /// The augmentation of `epoch`: this one, or the last one that
     /// [`from_epoch`](Augment::from_epoch) added for this epoch or an earlier one.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
-        self.settings.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
+        self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
     }
 
     /// Sets the output size, for outputs that are not square.

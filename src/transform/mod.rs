@@ -1,9 +1,10 @@
 //! Transforms the decoded part of a picture into an image of the batch's size.
 //!
 //! 1. `augment`: [`Augment`], a list of steps: crop, flip, and the rest. `step`: a step as data.
-//!    `settings`: what the steps add up to. `asked`: what a loader asks of them.
-//! 2. `tiles`, `presets`: its setters for mosaics, and recipes of others. Setters that add an
-//!    operation are in `ops`.
+//!    `calls` makes it of
+//!    steps. `settings`: what the steps add up to. `asked`: what a loader asks of them.
+//! 2. `tiles`, `presets`: `steps`: its setters for mosaics, recipes of others, and setters that
+//!    add operations.
 //! 3. `crop`: the part of a picture that becomes the output, and its place there.
 //! 4. `border`: [`Border`], what a random crop shows outside the picture.
 //! 5. `geometry`: positions of crops, drawn and rounded as torchvision does.
@@ -29,6 +30,7 @@
 mod asked;
 mod augment;
 mod border;
+mod calls;
 mod crop;
 mod filter;
 mod forms;
@@ -44,6 +46,7 @@ mod record;
 mod resize;
 mod settings;
 mod step;
+mod steps;
 mod tiles;
 #[allow(clippy::module_inception)]
 mod transform;

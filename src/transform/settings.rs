@@ -4,9 +4,9 @@ use crate::transform::filter::Resampling;
 use crate::transform::ops::Op;
 use crate::transform::step::{Setting, Sides};
 use crate::transform::zoom::Zoom;
-use crate::transform::{Augment, Border, CopyPaste, Filter, Mix, Mosaic};
+use crate::transform::{Border, CopyPaste, Filter, Mix, Mosaic};
 
-/// What the steps of an [`Augment`] add up to.
+/// What the steps of an augmentation add up to, for the epochs that have no other one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
     pub(super) crop: Crop,
@@ -20,8 +20,6 @@ pub(super) struct Settings {
     pub(super) mix: Option<Mix>,
     pub(super) mosaic: Option<Mosaic>,
     pub(super) copy_paste: Option<CopyPaste>,
-    /// Augmentations of later epochs, each with its first epoch.
-    pub(super) later: Vec<(u64, Augment)>,
     /// A setter that was called on an unsupported crop, and the crops that it supports.
     pub(super) misuse: Option<(&'static str, &'static str)>,
     /// The name of a preset that does not exist.
@@ -42,7 +40,6 @@ impl Default for Settings {
             mix: None,
             mosaic: None,
             copy_paste: None,
-            later: Vec::new(),
             misuse: None,
             unknown: None,
         }
@@ -116,7 +113,6 @@ impl Settings {
             }
             (&Setting::Interpolation { filter }, _) => self.interpolation = filter,
             (&Setting::Antialias { on }, _) => self.antialias = on,
-            (Setting::FromEpoch { epoch, augment }, _) => self.later.push((*epoch, augment.clone())),
             (Setting::Output { size }, _) => self.output = Size::new(size.width, size.height),
             (&Setting::Flip { probability }, _) => self.flip = probability,
             (&Setting::VerticalFlip { probability }, _) => self.vertical_flip = probability,

@@ -197,7 +197,6 @@ fn a_call_that_fails_gives_an_error_or_the_same_boxes() {
 
 /// Memory that grows with the number of samples: the lists and indexes of a set of [`many`].
 #[test]
-#[ignore = "not yet seen to pass"]
 fn without_memory_for_many_samples_there_is_an_error() {
     own_process!(without_memory_for_many_samples_there_is_an_error);
     let _alone = alone();

@@ -6,7 +6,6 @@ use super::warp::{Affine, Sampling, Warp};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
-use crate::transform::Augment;
 use crate::transform::geometry::Interval;
 
 /// How [`RandomAffine`] and others read positions between pixels.
@@ -44,29 +43,6 @@ pub struct RandomAffine {
     shear_y: Option<Interval>,
     interpolation: Interpolation,
     fill: [u8; 3],
-}
-
-impl Augment {
-    /// Rotates, moves, scales and shears: torchvision's `RandomAffine`.
-    #[must_use]
-    pub fn affine(self, affine: RandomAffine) -> Self {
-        self.with(affine)
-    }
-
-    /// Rotates by an angle uniform in `-degrees` to `degrees`, to the nearest pixel, with black
-    /// corners: torchvision's `RandomRotation(degrees)`. [`affine`](Augment::affine) has more
-    /// options.
-    #[must_use]
-    pub fn rotate(self, degrees: f64) -> Self {
-        self.affine(RandomAffine::new().rotate(-degrees, degrees))
-    }
-
-    /// Moves the corners inwards at random, up to `scale` times half of the sides, with bilinear
-    /// interpolation: torchvision's `RandomPerspective(scale, probability)`.
-    #[must_use]
-    pub fn perspective(self, scale: f64, probability: f64) -> Self {
-        self.with(Perspective { scale, probability })
-    }
 }
 
 impl Default for RandomAffine {
@@ -198,12 +174,12 @@ fn perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Opt
     Warp::perspective(from, to, size, sampling)
 }
 
-/// [`Augment::perspective`].
+/// torchvision's `RandomPerspective`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Perspective {
-    scale: f64,
-    probability: f64,
+    pub(crate) scale: f64,
+    pub(crate) probability: f64,
 }
 
 impl Operation for RandomAffine {

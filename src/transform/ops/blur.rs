@@ -1,5 +1,4 @@
 use super::effect::{PixelEffect, Scratch};
-use super::operation::sometimes;
 use super::wide::{ROUND, level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -43,20 +42,6 @@ impl Blur {
         }
         weights.map(|weight: f64| (weight / sum) as f32)
     }
-}
-
-sometimes! {
-    /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
-    /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
-    blur: GaussianBlur { kernel: u32, sigma: (f64, f64) },
-    |of| {
-        let (kernel, (low, high)) = (of.kernel, of.sigma);
-        if kernel % 2 == 0 || kernel > 2 * MOST_RADIUS + 1 {
-            return Some(format!("a kernel of {kernel} pixels; it must be odd and at most {}", 2 * MOST_RADIUS + 1));
-        }
-        (!(0.0 < low && low <= high && high.is_finite())).then(|| format!("sigma of {low} to {high}: needs 0 < low <= high"))
-    },
-    |of, rng| Blur::new(of.kernel, rng.range(of.sigma.0, of.sigma.1)),
 }
 
 /// The place of `at`, which may lie outside 0 to `length` - 1, after reflections about the first

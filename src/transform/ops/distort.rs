@@ -7,7 +7,6 @@ use super::tone::Tone;
 use crate::decode::Size;
 use crate::error::Result;
 use crate::order::Rng;
-use crate::transform::Augment;
 use crate::transform::geometry::Interval;
 
 const BRIGHTNESS: Interval = [0.875, 1.125];
@@ -21,16 +20,6 @@ const HUE: Interval = [-0.05, 0.05];
 #[serde(deny_unknown_fields)]
 pub(crate) struct Distort {
     pub(crate) probability: f64,
-}
-
-impl Augment {
-    /// Changes brightness, contrast, saturation, hue and the order of the channels, each with this
-    /// probability: torchvision's `RandomPhotometricDistort(p=probability)` with its default
-    /// ranges.
-    #[must_use]
-    pub fn photometric_distort(self, probability: f64) -> Self {
-        self.with(Distort { probability })
-    }
 }
 
 /// The values that were drawn for one sample.

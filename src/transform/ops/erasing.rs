@@ -7,7 +7,6 @@ use super::registry::Drawn;
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::order::Rng;
-use crate::transform::Augment;
 use crate::transform::geometry::Interval;
 use crate::transform::mix::normal;
 
@@ -34,15 +33,6 @@ enum Fill {
     Value,
     Colour(f32),
     Noise(f32),
-}
-
-impl Augment {
-    /// Fills a random rectangle of the image after normalisation; off by default. A second call
-    /// replaces the first.
-    #[must_use]
-    pub fn erase(self, erasing: RandomErasing) -> Self {
-        self.with(erasing)
-    }
 }
 
 impl RandomErasing {
@@ -151,7 +141,7 @@ impl Operation for RandomErasing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::OnValues;
+    use super::super::registry::OnValues;
     use super::*;
 
     fn drawn(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {

@@ -7,7 +7,6 @@ use super::tone::Tone;
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
-use crate::transform::Augment;
 use crate::transform::geometry::Interval;
 
 /// torchvision's `ColorJitter` (transforms v2, on `uint8` tensors). Brightness, contrast,
@@ -25,14 +24,6 @@ pub struct ColorJitter {
     saturation: Option<f64>,
     hue: Option<f64>,
     probability: f64,
-}
-
-impl Augment {
-    /// Jitters the colours after the resize; off by default. A second call adds a second jitter.
-    #[must_use]
-    pub fn jitter(self, jitter: ColorJitter) -> Self {
-        self.with(jitter)
-    }
 }
 
 impl Default for ColorJitter {
@@ -144,8 +135,8 @@ impl Operation for ColorJitter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::OnPixels;
     use super::super::effect::Scratch;
+    use super::super::registry::OnPixels;
     use super::*;
     use crate::transform::ImageMut;
 

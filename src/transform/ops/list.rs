@@ -1,8 +1,10 @@
-//! The list of operations. All other code uses them through this list, without their names. Its
-//! rows are in the [module](super).
+//! The list of operations. All other code uses them through this list, without their names.
 
-use super::Op;
+#[cfg(test)]
+use super::halving;
+use super::operation::Operation;
 use super::registry::{Drawn, EFFECTS_ON_PIXELS};
+use super::{affine, distort, erasing, jitter, policy, sometimes};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
@@ -77,7 +79,25 @@ macro_rules! operations {
     };
 }
 
-pub(super) use operations;
+// The operations, under the names of their setters.
+operations! {
+    "jitter" jitter::ColorJitter,
+    "photometric_distort" distort::Distort,
+    "erase" erasing::RandomErasing,
+    "policy" policy::Policy,
+    "affine" affine::RandomAffine,
+    "perspective" affine::Perspective,
+    "invert" sometimes::Invert,
+    "posterize" sometimes::Posterize,
+    "solarize" sometimes::Solarize,
+    "equalize" sometimes::Equalize,
+    "autocontrast" sometimes::Autocontrast,
+    "grayscale" sometimes::Greyscale,
+    "permute_channels" sometimes::PermuteChannels,
+    "sharpness" sometimes::Sharpness,
+    "blur" sometimes::GaussianBlur,
+    #[cfg(test)] "halve" halving::Halve,
+}
 
 impl Drawn {
     /// Draws the effects of a sample whose image has size `output`.

@@ -9,8 +9,7 @@
 //! 5. `registry`: the list of effects, and [`Drawn`], the effects that were drawn for one sample.
 //! 6. `operation`: [`Operation`], which the operations below implement.
 //! 7. `jitter`: [`ColorJitter`]. `distort`: each effect of colours with its own decision. `erasing`: [`RandomErasing`]. `halving`: for tests.
-//! 8. `affine`: [`RandomAffine`] and a perspective. Single effects with a probability are next to
-//!    their effects.
+//! 8. `affine`: [`RandomAffine`] and a perspective. `sometimes`: single effects with a probability.
 //! 9. `policy`: [`Policy`], such as RandAugment.
 //! 10. `list`: the list of operations.
 //! 11. `parity`: tests against torchvision.
@@ -36,19 +35,10 @@
 //! values. The numbers for values are drawn before those for pixels. Masks, boxes, points and maps
 //! follow the effects `warp` ([`Plan`](super::Plan)).
 //!
-//! A new operation needs a row below and a setter of [`Augment`](super::Augment), which
-//! `sometimes!` writes for single effects. A new effect needs a row below, and `WARPFEED_BLESS=1`
+//! A new operation needs a row in `list` and a setter of [`Augment`](super::Augment), which
+//! `sometimes!` writes for single effects. A new effect needs a row in `registry`, and `WARPFEED_BLESS=1`
 //! for the generated headers and the PTX (`device/nvidia/kernels/README.md`). If an effect has no device
 //! code, workers decode the samples for which it was drawn.
-
-use effect::{PixelEffect, ValueEffect};
-use operation::Operation;
-use registry::WORDS;
-
-use crate::decode::{Rect, Size};
-use crate::error::Result;
-use crate::order::Rng;
-use crate::transform::{ImageMut, Record};
 
 mod affine;
 mod arithmetic;
@@ -56,7 +46,6 @@ mod blend;
 mod blur;
 mod distort;
 mod effect;
-
 mod erase;
 mod erasing;
 #[cfg(test)]
@@ -74,56 +63,25 @@ mod parity;
 mod policy;
 mod registry;
 mod sharpen;
+mod sometimes;
 mod tint;
 mod tone;
 mod warp;
 mod wide;
 
+pub(super) use distort::Distort;
+#[cfg(test)]
 pub(crate) use effect::Scratch;
 pub use erase::Erase;
 pub use erasing::RandomErasing;
 #[cfg(test)]
 pub(crate) use halving::Halve;
 pub use jitter::ColorJitter;
+pub(crate) use list::Op;
 pub use policy::{AutoAugment, Policy};
-pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect};
-
-// The effects. Each has host code in `NAME.rs`, and device code in `NAME.cuh`.
-registry::effects! {
-    pixels {
-        tone::Tone,
-        tint::Tint,
-        sharpen::Sharpen,
-        blur::Blur,
-        warp::Warp,
-        blend::Blend,
-        #[cfg(test)] halve::Halved,
-    }
-    values {
-        erase::Erase,
-        noise::Noise,
-    }
-}
-
-// The operations, under the names of their setters.
-list::operations! {
-    "jitter" jitter::ColorJitter,
-    "photometric_distort" distort::Distort,
-    "erase" erasing::RandomErasing,
-    "policy" policy::Policy,
-    "affine" affine::RandomAffine,
-    "perspective" affine::Perspective,
-    "invert" tone::Invert,
-    "posterize" tone::Posterize,
-    "solarize" tone::Solarize,
-    "equalize" tone::Equalize,
-    "autocontrast" tone::Autocontrast,
-    "grayscale" tint::Greyscale,
-    "permute_channels" tint::PermuteChannels,
-    "sharpness" sharpen::Sharpness,
-    "blur" blur::GaussianBlur,
-    #[cfg(test)] "halve" halving::Halve,
-}
+pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
+#[cfg(test)]
+pub(crate) use registry::{declarations, dispatch};
 
 /// C declarations of the numbers that effects contain.
 #[cfg(test)]
@@ -131,5 +89,9 @@ pub(crate) fn numbers() -> String {
     [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()
 }
 
+pub(super) use affine::Perspective;
 pub use affine::{Interpolation, RandomAffine};
+pub(super) use sometimes::{
+    Autocontrast, Equalize, GaussianBlur, Greyscale, Invert, PermuteChannels, Posterize, Sharpness, Solarize,
+};
 pub(super) use warp::Warp;

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::OnPixels;
 use super::blend::Blend;
 use super::blur::Blur;
 use super::effect::Scratch;
 use super::policy::Policy;
-use super::registry::Drawn;
+use super::registry::{Drawn, OnPixels};
 use super::tint::Tint;
 use super::warp::{Affine, Sampling, Warp};
 use crate::decode::{Pixels, Rect, Size};

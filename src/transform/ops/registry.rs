@@ -5,9 +5,11 @@ use std::cell::RefCell;
 
 use arrayvec::ArrayVec;
 
-use super::effect::Scratch;
+use super::effect::{PixelEffect, Scratch, ValueEffect};
+#[cfg(test)]
+use super::halve;
 use super::warp::Warp;
-use super::{OnPixels, OnValues, erase};
+use super::{blend, blur, erase, noise, sharpen, tint, tone, warp};
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
@@ -178,7 +180,22 @@ macro_rules! effects {
     };
 }
 
-pub(super) use effects;
+// The effects. Each has host code in `NAME.rs`, and device code in `NAME.cuh`.
+effects! {
+    pixels {
+        tone::Tone,
+        tint::Tint,
+        sharpen::Sharpen,
+        blur::Blur,
+        warp::Warp,
+        blend::Blend,
+        #[cfg(test)] halve::Halved,
+    }
+    values {
+        erase::Erase,
+        noise::Noise,
+    }
+}
 
 /// The effects that were drawn for one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -1,6 +1,5 @@
 use super::arithmetic::fused;
 use super::effect::{PixelEffect, Scratch};
-use super::operation::sometimes;
 use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -17,14 +16,6 @@ impl Sharpen {
     pub(super) fn by(factor: f64) -> Self {
         Sharpen { share: (1.0 - factor) as f32 }
     }
-}
-
-sometimes! {
-    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths,
-    /// 1 changes nothing, 2 sharpens.
-    sharpness: Sharpness { factor: f64 },
-    |of| (!(0.0..=1e6).contains(&of.factor)).then(|| format!("a factor of {}; it must be 0 to 1000000", of.factor)),
-    |of, _| Sharpen::by(of.factor),
 }
 
 impl PixelEffect for Sharpen {

@@ -1,6 +1,5 @@
 use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
 use super::effect::{PixelEffect, Scratch};
-use super::operation::sometimes;
 use super::wide::{below, level, wide};
 use crate::order::Rng;
 use crate::transform::{ImageMut, record};
@@ -60,21 +59,6 @@ pub(super) fn permutation(rng: &mut Rng) -> [u32; 3] {
         channels.swap(last, rng.below(last as u64 + 1) as usize);
     }
     channels
-}
-
-sometimes! {
-    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
-    grayscale: Greyscale {},
-    |_| None,
-    |_, _| Tint::greyscale(),
-}
-
-sometimes! {
-    /// Exchanges the colour channels at random with this probability: torchvision's
-    /// `RandomChannelPermutation`.
-    permute_channels: PermuteChannels {},
-    |_| None,
-    |_, rng| Tint::permuted(permutation(rng)),
 }
 
 impl PixelEffect for Tint {

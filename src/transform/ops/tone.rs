@@ -1,6 +1,5 @@
 use super::arithmetic::{BLOCK, Planes, blend, grey, shares};
 use super::effect::{PixelEffect, Scratch};
-use super::operation::sometimes;
 use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -74,41 +73,6 @@ impl Tone {
     pub(super) fn equalize() -> Self {
         Tone { kind: Self::EQUALIZE, by: [0.0; 2] }
     }
-}
-
-sometimes! {
-    /// Inverts all levels with this probability: torchvision's `RandomInvert`.
-    invert: Invert {},
-    |_| None,
-    |_, _| Tone::invert(),
-}
-
-sometimes! {
-    /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
-    posterize: Posterize { bits: u32 },
-    |of| (of.bits > 8).then(|| format!("{} bits; a level has 0 to 8", of.bits)),
-    |of, _| Tone::posterize(of.bits),
-}
-
-sometimes! {
-    /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
-    solarize: Solarize { threshold: f64 },
-    |of| (!(0.0..=256.0).contains(&of.threshold)).then(|| format!("a threshold of {}; it must be 0 to 256", of.threshold)),
-    |of, _| Tone::solarize(of.threshold),
-}
-
-sometimes! {
-    /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
-    equalize: Equalize {},
-    |_| None,
-    |_, _| Tone::equalize(),
-}
-
-sometimes! {
-    /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
-    autocontrast: Autocontrast {},
-    |_| None,
-    |_, _| Tone::autocontrast(),
 }
 
 impl PixelEffect for Tone {

@@ -84,7 +84,6 @@ fn is_of_the_loader(e: &str) -> bool {
 }
 
 #[test]
-#[ignore = "not yet seen to pass"]
 fn a_cache_whose_disk_fails_changes_no_batch() {
     own_process!(a_cache_whose_disk_fails_changes_no_batch);
     let _alone = alone();

@@ -7,7 +7,6 @@ use super::timm::{self, Recipe};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::order::Rng;
-use crate::transform::Augment;
 use crate::transform::mix::dirichlet;
 use crate::transform::ops::affine::Interpolation;
 use crate::transform::ops::blend::Blend;
@@ -92,45 +91,6 @@ impl From<String> for Timm {
 impl From<Timm> for String {
     fn from(timm: Timm) -> Self {
         timm.text
-    }
-}
-
-impl Augment {
-    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default.
-    /// Several policies run one after the other.
-    #[must_use]
-    pub fn policy(self, policy: Policy) -> Self {
-        self.with(policy)
-    }
-
-    /// torchvision's `RandAugment`: [`Policy::rand_augment`].
-    #[must_use]
-    pub fn rand_augment(self, effects: u32, magnitude: u32) -> Self {
-        self.with(Policy::rand_augment(effects, magnitude))
-    }
-
-    /// torchvision's `TrivialAugmentWide`: [`Policy::trivial_augment_wide`].
-    #[must_use]
-    pub fn trivial_augment_wide(self) -> Self {
-        self.with(Policy::trivial_augment_wide())
-    }
-
-    /// torchvision's `AutoAugment`: [`Policy::auto_augment`].
-    #[must_use]
-    pub fn auto_augment(self, policy: AutoAugment) -> Self {
-        self.with(Policy::auto_augment(policy))
-    }
-
-    /// torchvision's `AugMix`: [`Policy::aug_mix`].
-    #[must_use]
-    pub fn aug_mix(self) -> Self {
-        self.with(Policy::aug_mix())
-    }
-
-    /// A policy in timm's grammar, such as `rand-m9-mstd0.5-inc1`: [`Policy::timm`].
-    #[must_use]
-    pub fn timm(self, policy: &str) -> Self {
-        self.with(Policy::timm(policy))
     }
 }
 

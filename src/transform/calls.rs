@@ -1,0 +1,134 @@
+//! Makes an [`Augment`] of its steps, and writes and reads it.
+
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::{Error, Result};
+use crate::transform::Augment;
+use crate::transform::ops::{Op, Policy};
+use crate::transform::settings::Settings;
+use crate::transform::step::{Call, Setting, Step};
+
+impl Augment {
+    /// The calls that make this augmentation. Those that stand for several, such as
+    /// [`simclr`](Augment::simclr), are in their parts.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Makes an augmentation of steps.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the first step does not begin an
+    /// augmentation, or if another one does. [`check`](Augment::check) finds other errors.
+    pub fn from_steps(steps: impl IntoIterator<Item = Step>) -> Result<Self> {
+        let mut steps = steps.into_iter();
+        let begun = match steps.next() {
+            Some(Step(Call::Setting(Setting::Preset { name, side }))) => Self::preset(&name, side),
+            Some(Step(Call::Setting(setting))) if setting.begins() => Self::begin(setting),
+            Some(step) => return Err(Error::config(format!("augment: {step} needs a beginning, such as train"))),
+            None => return Err(Error::config("augment: no steps; begin with one such as train")),
+        };
+        steps.try_fold(begun, |augment, step| match &step.0 {
+            Call::Setting(setting) if setting.begins() => {
+                Err(Error::config(format!("augment: {step} begins an augmentation, and this one has begun")))
+            }
+            _ => augment.call(step),
+        })
+    }
+
+    pub(super) fn begin(setting: Setting) -> Self {
+        Augment { steps: Vec::new(), settings: Settings::default(), later: Vec::new() }.then(setting)
+    }
+
+    /// Makes a call that is one step.
+    pub(super) fn then(mut self, setting: Setting) -> Self {
+        self.settings.set(&setting);
+        self.steps.push(Step(Call::Setting(setting)));
+        self
+    }
+
+    /// Makes the call of [`from_epoch`](Augment::from_epoch).
+    pub(super) fn later(mut self, epoch: u64, augment: Augment) -> Self {
+        self.steps.push(Step(Call::Setting(Setting::FromEpoch { epoch, augment: augment.steps.clone() })));
+        self.later.push((epoch, augment));
+        self
+    }
+
+    /// Adds an operation after those that are there.
+    pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
+        let op = op.into();
+        self.settings.add(&op);
+        self.steps.push(Step(Call::Op(op)));
+        self
+    }
+
+    /// Makes any call.
+    fn call(self, step: Step) -> Result<Self> {
+        let sampled = |policy: Policy, by, fill: Option<[u8; 3]>| {
+            let policy = policy.interpolation(by);
+            if let Some(fill) = fill { policy.fill(fill) } else { policy }
+        };
+        let policy = match step.0 {
+            Call::Op(op) => return Ok(self.with(op)),
+            Call::Setting(Setting::FromEpoch { epoch, augment }) => {
+                return Ok(self.later(epoch, Self::from_steps(augment)?));
+            }
+            Call::Setting(Setting::Rotate { degrees }) => return Ok(self.rotate(degrees)),
+            Call::Setting(Setting::ThreeAugment {}) => return Ok(self.three_augment()),
+            Call::Setting(Setting::Simclr {}) => return Ok(self.simclr()),
+            Call::Setting(Setting::Dino { blur, solarize }) => return Ok(self.dino(blur, solarize)),
+            Call::Setting(Setting::RandAugment { effects, magnitude, bins, interpolation, fill }) => {
+                sampled(Policy::rand_augment(effects, magnitude).bins(bins), interpolation, fill)
+            }
+            Call::Setting(Setting::TrivialAugmentWide { bins, interpolation, fill }) => {
+                sampled(Policy::trivial_augment_wide().bins(bins), interpolation, fill)
+            }
+            Call::Setting(Setting::AutoAugment { policy, interpolation, fill }) => {
+                sampled(Policy::auto_augment(policy), interpolation, fill)
+            }
+            Call::Setting(Setting::AugMix { severity, chains, depth, interpolation, fill }) => {
+                sampled(Policy::aug_mix().severity(severity).chains(chains, depth), interpolation, fill)
+            }
+            Call::Setting(Setting::Timm { policy, interpolation, fill }) => {
+                sampled(Policy::timm(&policy), interpolation, fill)
+            }
+            Call::Setting(setting) => return Ok(self.then(setting)),
+        };
+        Ok(self.policy(policy))
+    }
+}
+
+/// Two augmentations are equal if they do the same to every sample, however they were written.
+impl PartialEq for Augment {
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings && self.later == other.later
+    }
+}
+
+impl fmt::Debug for Augment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Augment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Augment")?;
+        self.steps.iter().try_for_each(|step| write!(f, ".{step}"))
+    }
+}
+
+impl Serialize for Augment {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        self.steps.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Augment {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        Augment::from_steps(Vec::<Step>::deserialize(from)?).map_err(|e| D::Error::custom(e.cause()))
+    }
+}

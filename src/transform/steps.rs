@@ -1,0 +1,145 @@
+//! The setters of [`Augment`] that add operations.
+
+use crate::transform::Augment;
+use crate::transform::ops::{
+    AutoAugment, Autocontrast, ColorJitter, Distort, Equalize, GaussianBlur, Greyscale, Invert, PermuteChannels,
+    Perspective, Policy, Posterize, RandomAffine, RandomErasing, Sharpness, Solarize,
+};
+
+impl Augment {
+    /// Jitters the colours after the resize; off by default. A second call adds a second jitter.
+    #[must_use]
+    pub fn jitter(self, jitter: ColorJitter) -> Self {
+        self.with(jitter)
+    }
+
+    /// Changes brightness, contrast, saturation, hue and the order of the channels, each with this
+    /// probability: torchvision's `RandomPhotometricDistort(p=probability)` with its default
+    /// ranges.
+    #[must_use]
+    pub fn photometric_distort(self, probability: f64) -> Self {
+        self.with(Distort { probability })
+    }
+
+    /// Fills a random rectangle of the image after normalisation; off by default. A second call
+    /// replaces the first.
+    #[must_use]
+    pub fn erase(self, erasing: RandomErasing) -> Self {
+        self.with(erasing)
+    }
+
+    /// Rotates, moves, scales and shears: torchvision's `RandomAffine`.
+    #[must_use]
+    pub fn affine(self, affine: RandomAffine) -> Self {
+        self.with(affine)
+    }
+
+    /// Rotates by an angle uniform in `-degrees` to `degrees`, to the nearest pixel, with black
+    /// corners: torchvision's `RandomRotation(degrees)`. [`affine`](Augment::affine) has more
+    /// options.
+    #[must_use]
+    pub fn rotate(self, degrees: f64) -> Self {
+        self.affine(RandomAffine::new().rotate(-degrees, degrees))
+    }
+
+    /// Moves the corners inwards at random, up to `scale` times half of the sides, with bilinear
+    /// interpolation: torchvision's `RandomPerspective(scale, probability)`.
+    #[must_use]
+    pub fn perspective(self, scale: f64, probability: f64) -> Self {
+        self.with(Perspective { scale, probability })
+    }
+
+    /// Draws other effects for each sample, such as [`Policy::rand_augment`]; off by default.
+    /// Several policies run one after the other.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.with(policy)
+    }
+
+    /// torchvision's `RandAugment`: [`Policy::rand_augment`].
+    #[must_use]
+    pub fn rand_augment(self, effects: u32, magnitude: u32) -> Self {
+        self.with(Policy::rand_augment(effects, magnitude))
+    }
+
+    /// torchvision's `TrivialAugmentWide`: [`Policy::trivial_augment_wide`].
+    #[must_use]
+    pub fn trivial_augment_wide(self) -> Self {
+        self.with(Policy::trivial_augment_wide())
+    }
+
+    /// torchvision's `AutoAugment`: [`Policy::auto_augment`].
+    #[must_use]
+    pub fn auto_augment(self, policy: AutoAugment) -> Self {
+        self.with(Policy::auto_augment(policy))
+    }
+
+    /// torchvision's `AugMix`: [`Policy::aug_mix`].
+    #[must_use]
+    pub fn aug_mix(self) -> Self {
+        self.with(Policy::aug_mix())
+    }
+
+    /// A policy in timm's grammar, such as `rand-m9-mstd0.5-inc1`: [`Policy::timm`].
+    #[must_use]
+    pub fn timm(self, policy: &str) -> Self {
+        self.with(Policy::timm(policy))
+    }
+
+    /// Removes the colour with this probability: torchvision's `RandomGrayscale`.
+    #[must_use]
+    pub fn grayscale(self, probability: f64) -> Self {
+        self.with(Greyscale { probability })
+    }
+
+    /// Inverts all levels with this probability: torchvision's `RandomInvert`.
+    #[must_use]
+    pub fn invert(self, probability: f64) -> Self {
+        self.with(Invert { probability })
+    }
+
+    /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
+    #[must_use]
+    pub fn posterize(self, bits: u32, probability: f64) -> Self {
+        self.with(Posterize { bits, probability })
+    }
+
+    /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
+    #[must_use]
+    pub fn solarize(self, threshold: f64, probability: f64) -> Self {
+        self.with(Solarize { threshold, probability })
+    }
+
+    /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
+    #[must_use]
+    pub fn equalize(self, probability: f64) -> Self {
+        self.with(Equalize { probability })
+    }
+
+    /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
+    #[must_use]
+    pub fn autocontrast(self, probability: f64) -> Self {
+        self.with(Autocontrast { probability })
+    }
+
+    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths,
+    /// 1 changes nothing, 2 sharpens.
+    #[must_use]
+    pub fn sharpness(self, factor: f64, probability: f64) -> Self {
+        self.with(Sharpness { factor, probability })
+    }
+
+    /// Exchanges the colour channels at random with this probability: torchvision's
+    /// `RandomChannelPermutation`.
+    #[must_use]
+    pub fn permute_channels(self, probability: f64) -> Self {
+        self.with(PermuteChannels { probability })
+    }
+
+    /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
+    /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
+    #[must_use]
+    pub fn blur(self, kernel: u32, sigma: (f64, f64), probability: f64) -> Self {
+        self.with(GaussianBlur { kernel, sigma, probability })
+    }
+}
