@@ -39,7 +39,7 @@ pub use formats::Parquet;
 pub use formats::Table;
 #[cfg(feature = "arrays")]
 pub use formats::{Arrays, TfRecord};
-pub use formats::{Arrow, Folder, Tar, TokenType, Tokens};
+pub use formats::{Arrow, DATA_FORMATS, Folder, Tar, TokenType, Tokens};
 #[cfg(feature = "lmdb")]
 pub use formats::{Bare, Lmdb, MsgPack, ValueFormat};
 #[cfg(feature = "annotations")]
@@ -48,10 +48,10 @@ pub use machine::{Stop, append_file, is_stopped};
 pub use model::{Classes, Concat, Follow, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Place};
 pub use model::{Keep, Location, Object, ReadParts, Reply, Store, Tier, Upload};
 pub use model::{Sample, Source, Value, labels, sample_error};
-pub use open::{DATA_FORMATS, DataFormat, open};
-pub use options::Options;
+pub use open::open;
 #[cfg(feature = "tables")]
 pub use options::TableOptions;
+pub use options::{DataFormat, Options};
 
 #[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use formats::{CLASSES_KEY, lmdb_error};

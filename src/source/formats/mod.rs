@@ -2,35 +2,23 @@
 //!
 //! `arrow` and `parquet` read the files of the library `datasets`, `mds` MosaicML's shards,
 //! `litdata` LitData's chunks, `beton` FFCV's files, and `recordio` MXNet's. [`Tokens`] has no name
-//! in [`DATA_FORMATS`](super::DATA_FORMATS), because its files are only numbers.
+//! in [`DATA_FORMATS`], because its files are only numbers.
 
-#[cfg(feature = "arrays")]
 pub(super) mod arrays;
 pub(super) mod arrow;
-#[cfg(feature = "chunks")]
 pub(super) mod beton;
-#[cfg(feature = "annotations")]
 pub(super) mod coco;
 pub(super) mod folder;
-#[cfg(feature = "chunks")]
 pub(super) mod litdata;
-#[cfg(feature = "lmdb")]
 pub(super) mod lmdb;
-#[cfg(feature = "chunks")]
 pub(super) mod mds;
-#[cfg(feature = "parquet")]
 pub(super) mod parquet;
-#[cfg(feature = "chunks")]
 pub(super) mod recordio;
-#[cfg(feature = "tables")]
 pub(super) mod table;
 pub(super) mod tar;
-#[cfg(feature = "arrays")]
 pub(super) mod tfrecord;
 pub(super) mod tokens;
-#[cfg(feature = "annotations")]
 pub(super) mod voc;
-#[cfg(feature = "annotations")]
 pub(super) mod yolo;
 
 #[cfg(feature = "arrays")]
@@ -57,3 +45,28 @@ pub use tokens::{TokenType, Tokens};
 pub use voc::Voc;
 #[cfg(feature = "annotations")]
 pub use yolo::Yolo;
+
+use crate::source::options::DataFormat;
+
+/// All formats, in the order in which they are tried.
+pub const DATA_FORMATS: &[DataFormat] = &[
+    lmdb::ROW,
+    tar::ROW,
+    mds::ROW,
+    litdata::ROW,
+    arrow::ROW,
+    parquet::ROW,
+    beton::ROW,
+    recordio::ROW,
+    arrays::NPY,
+    arrays::NPZ,
+    arrays::SAFETENSORS,
+    arrays::TORCH,
+    arrays::HDF5,
+    tfrecord::ROW,
+    coco::ROW,
+    yolo::ROW,
+    voc::ROW,
+    table::ROW,
+    folder::ROW,
+];

@@ -14,6 +14,26 @@ use crate::source::model::{Object, Store, Stores};
 const REQUESTS: usize = 64;
 const BYTES: u64 = 128 << 20;
 
+/// What is brought with a file, by its URL.
+pub(in crate::source) struct Companions {
+    /// The folder of the files that this one names, which is brought whole.
+    pub(in crate::source) folder: fn(&str) -> Option<&str>,
+    /// A file that is brought if it exists.
+    pub(in crate::source) beside: fn(&str) -> Option<String>,
+    /// Whether a file is left out.
+    pub(in crate::source) without: fn(&str) -> bool,
+}
+
+impl Companions {
+    /// A file is brought alone.
+    pub(in crate::source) const NONE: Self = Companions { folder: |_| None, beside: |_| None, without: |_| false };
+
+    /// An `index.json` names files in its folder.
+    #[cfg(feature = "chunks")]
+    pub(in crate::source) const INDEXED: Self =
+        Companions { folder: |url| url.strip_suffix("/index.json"), ..Self::NONE };
+}
+
 /// Brings the files of the data set at `url` to this machine: one file, with the files that belong
 /// to it, or all files below the URL. Returns its path, and the last part of the URL if nothing is
 /// there but the part may be one of the data set before it. `is_named` says whether a name has an
@@ -22,13 +42,13 @@ const BYTES: u64 = 128 << 20;
 /// # Errors
 /// If nothing is there, or the store cannot bring it.
 pub(in crate::source) fn bring(
-    format: &'static str,
+    companions: &Companions,
     is_named: &dyn Fn(&Path) -> bool,
     url: &str,
     stores: &Stores,
 ) -> Result<(PathBuf, Option<String>)> {
     let store = stores.of(url)?.clone();
-    let from = From { format, is_named, remote: Remote::new(store.clone()), store };
+    let from = From { companions, remote: Remote::new(store.clone()), store };
     let url = url.trim_end_matches('/');
     if let Some(path) = from.bring(url)? {
         return Ok((path, None));
@@ -39,15 +59,14 @@ pub(in crate::source) fn bring(
     Ok((from.bring(set)?.ok_or_else(absent)?, Some(part.to_owned())))
 }
 
-/// Brings the data set at `url`, one of those that `format` does not read from stores. Returns its
-/// path.
+/// Brings the data set at `url`, which its format does not read from stores. Returns its path.
 ///
 /// # Errors
 /// Those of [`bring`].
 #[cfg(any(feature = "arrays", feature = "chunks"))]
-pub(in crate::source) fn brought(format: &'static str, url: &Path, stores: &Stores) -> Result<PathBuf> {
+pub(in crate::source) fn brought(companions: &Companions, url: &Path, stores: &Stores) -> Result<PathBuf> {
     let text = url.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(url))?;
-    Ok(bring(format, &|_| false, text, stores).map_err(|e| e.at_path(url))?.0)
+    Ok(bring(companions, &|_| false, text, stores).map_err(|e| e.at_path(url))?.0)
 }
 
 /// `url` without its last part, and this part. `None` if nothing but a bucket is before it.
@@ -57,8 +76,7 @@ fn split(url: &str) -> Option<(&str, &str)> {
 
 /// A data set in a store.
 struct From<'a> {
-    format: &'static str,
-    is_named: &'a dyn Fn(&Path) -> bool,
+    companions: &'a Companions,
     remote: Remote,
     store: Arc<dyn Store>,
 }
@@ -67,18 +85,7 @@ impl From<'_> {
     /// The path of what is at `url`, on this machine. `None` if nothing is there.
     fn bring(&self, url: &str) -> Result<Option<PathBuf>> {
         let Some((above, name)) = split(url) else { return self.below(url) };
-        // These files name others: shards, or pictures and labels.
-        let root = match self.format {
-            "mds" | "litdata" if name == "index.json" => Some(above),
-            // The labels of the folder `images/train` are in `labels/train`.
-            "yolo" if format!("{url}/").contains("/images/") => {
-                format!("{url}/").rfind("/images/").map(|at| &url[..at])
-            }
-            "yolo" if (self.is_named)(Path::new(name)) => Some(above),
-            "voc" => url.split_once("/ImageSets/").map(|(root, _)| root),
-            _ => None,
-        };
-        if let Some(root) = root {
+        if let Some(root) = (self.companions.folder)(url) {
             return Ok(self.below(root)?.map(|path| path.join(url[root.len()..].trim_start_matches('/'))));
         }
         let asked = url.to_owned();
@@ -93,10 +100,8 @@ impl From<'_> {
                 };
             }
         };
-        if self.format == "recordio" {
-            let index = format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url));
-            // Without an index, one is made.
-            objects.extend(self.remote.repeated(move |store| store.object(&index)).ok());
+        if let Some(beside) = (self.companions.beside)(url) {
+            objects.extend(self.remote.repeated(move |store| store.object(&beside)).ok());
         }
         Ok(Some(self.all(above, &objects)?.join(name)))
     }
@@ -110,13 +115,8 @@ impl From<'_> {
     fn listed(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;
         // Some stores have an object for each folder, whose name ends with a slash.
-        objects.retain(|object| !object.url.ends_with('/') && !self.is_lock(&object.url));
+        objects.retain(|object| !object.url.ends_with('/') && !(self.companions.without)(&object.url));
         Ok(objects)
-    }
-
-    /// Opening an LMDB writes its lock file, so a copy of it would not stay as it came.
-    fn is_lock(&self, url: &str) -> bool {
-        self.format == "lmdb" && (url.ends_with("/lock.mdb") || url.ends_with("-lock"))
     }
 
     fn all(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {

@@ -11,6 +11,19 @@ use crate::source::machine::slashes::slashed;
 /// Magic number of an LMDB file, at byte 16.
 pub(in crate::source) const LMDB_MAGIC: u32 = 0xbeef_c0de;
 
+/// The file that lists the shards of a data set in its folder.
+pub(in crate::source) const INDEX: &str = "index.json";
+
+/// Whether the file at `path`, which begins with `start`, lists MDS shards.
+pub(in crate::source) fn is_mds(path: &Path, start: &[u8]) -> bool {
+    path.ends_with(INDEX) && memchr::memmem::find(start, b"\"shards\"").is_some()
+}
+
+/// Whether the file at `path`, which begins with `start`, lists LitData's chunks.
+pub(in crate::source) fn is_litdata(path: &Path, start: &[u8]) -> bool {
+    path.ends_with(INDEX) && memchr::memmem::find(start, b"\"chunks\"").is_some()
+}
+
 /// Folder of the pictures of a YOLO set, and of their labels.
 pub(in crate::source) const IMAGES: &str = "images";
 pub(in crate::source) const LABELS: &str = "labels";

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::formats::{DATA_FORMATS, DataFormat, Opened, WITH_PARTS, no_annotations, of_pattern, parquet_at};
+use super::formats::{no_annotations, of_pattern};
 use crate::error::{Error, ErrorKind};
-use crate::source::formats::{Arrow, Folder, Tar, tar};
+use crate::source::formats::{Arrow, DATA_FORMATS, Folder, Tar, parquet, tar};
 use crate::source::medium::ahead::Remote;
 use crate::source::medium::tree::Tree;
 use crate::source::model::Object;
-use crate::source::options::Options;
+use crate::source::options::{DataFormat, Opened, Options};
 
 /// Opens the data set at `url`: a file whose extension determines the format, a pattern of shards,
 /// or the shards or pictures below the URL.
@@ -67,7 +67,7 @@ fn open_listing(url: &str, objects: Vec<Object>, remote: Remote, options: &Optio
                 return DataFormat::named("arrow")?.open_url(url, options);
             }
             if !tree.files("parquet")?.is_empty() {
-                return parquet_at(url, Some((objects, None)), options);
+                return parquet::open_at(url, Some((objects, None)), options);
             }
             let nested = objects.iter().filter(|object| tar::is_shard(&object.url)).count();
             let nested = match nested {
@@ -97,7 +97,7 @@ fn split_at(url: &str, options: &Options) -> Option<Opened> {
     // A bucket is not a split.
     set.split_once("://").filter(|(_, rest)| !rest.is_empty())?;
     if let Some(format) = DATA_FORMATS.iter().find(|format| format.has_extension(Path::new(set)))
-        && WITH_PARTS.contains(&format.name)
+        && format.has_parts
     {
         return Some(format.open_url(url, options));
     }
@@ -110,7 +110,7 @@ fn split_at(url: &str, options: &Options) -> Option<Opened> {
     }
     match tree.files("parquet") {
         Ok(files) if files.is_empty() => None,
-        Ok(_) => Some(parquet_at(set, Some((objects, Some(split))), options)),
+        Ok(_) => Some(parquet::open_at(set, Some((objects, Some(split))), options)),
         Err(e) => Some(Err(e)),
     }
 }

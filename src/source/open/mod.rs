@@ -1,6 +1,6 @@
 //! Opens a data set: finds its format, on this machine or at a URL.
 //!
-//! 1. `formats`: the table of formats.
+//! 1. `formats`: files and folders, by the rows of the formats.
 //! 2. `open`: paths. `at_url`: URLs.
 
 mod at_url;
@@ -8,5 +8,4 @@ mod formats;
 #[allow(clippy::module_inception)]
 mod open;
 
-pub use formats::{DATA_FORMATS, DataFormat};
 pub use open::open;

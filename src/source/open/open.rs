@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::at_url;
-use super::formats::{self, DATA_FORMATS, DataFormat};
+use super::formats;
 use crate::error::{Error, Result};
-use crate::source::formats::tar;
+use crate::source::formats::{DATA_FORMATS, tar};
 use crate::source::model::Source;
 use crate::source::model::store::Location;
-use crate::source::options::Options;
+use crate::source::options::{DataFormat, Options};
 
 /// Opens the data set at `path`. Its content determines the format, not its name.
 /// [`DATA_FORMATS`](super::DATA_FORMATS) lists the formats and how each is recognised: folders of

@@ -9,23 +9,35 @@
 //!    `filters`: their compression.
 //! 6. `zip`: the members of an archive.
 //! 7. `splits`: arrays called `train_images` and `images_test` belong to splits.
+//!
+//! `row`: its row in the table of formats.
 
-#[cfg(feature = "hdf5")]
+#[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod chunks;
+#[cfg(feature = "arrays")]
 mod column;
-#[cfg(feature = "hdf5")]
+#[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod filters;
-#[cfg(feature = "hdf5")]
+#[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod hdf5;
+#[cfg(feature = "arrays")]
 mod numpy;
+mod row;
+#[cfg(feature = "arrays")]
 mod safetensors;
+#[cfg(feature = "arrays")]
 mod set;
+#[cfg(feature = "arrays")]
 mod splits;
+#[cfg(feature = "arrays")]
 mod torch;
+#[cfg(feature = "arrays")]
 mod zip;
 
+pub(in crate::source) use row::{HDF5, NPY, NPZ, SAFETENSORS, TORCH};
+#[cfg(feature = "arrays")]
 pub use set::Arrays;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "arrays"))]
 #[path = "../../../../tests/fuzz/arrays.rs"]
 mod fuzz;

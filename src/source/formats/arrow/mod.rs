@@ -5,12 +5,16 @@
 //! 3. `schema`: its columns.
 //! 4. `flat`: tables of FlatBuffers, the encoding of the headers.
 //! 5. `cells`: the value of a column in a row.
+//!
+//! `row`: its row in the table of formats.
 
 mod cells;
 mod flat;
+mod row;
 mod schema;
 mod set;
 mod stream;
 
+pub(in crate::source) use row::ROW;
 pub use set::Arrow;
 pub(in crate::source) use stream::MAGIC;

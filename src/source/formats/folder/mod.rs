@@ -6,15 +6,19 @@
 //! 4. `folder`: [`Folder`], the source.
 //! 5. `masks`: masks in a separate folder.
 //! 6. `stored`: finds the pictures below a URL of a store.
+//!
+//! `row`: its row in the table of formats.
 
 #[allow(clippy::module_inception)]
 mod folder;
 mod index;
 mod masks;
 mod names;
+mod row;
 mod stored;
 mod walk;
 
 pub use folder::Folder;
+pub(in crate::source) use row::ROW;
 #[cfg(feature = "annotations")]
 pub(in crate::source) use walk::pictures_below;

@@ -5,11 +5,19 @@
 //! 3. `serializer`: the encodings of values.
 //! 4. `rows`: the values of a sample in its bytes.
 //! 5. `set`: opens the chunks.
+//!
+//! `row`: its row in the table of formats.
 
+#[cfg(feature = "chunks")]
 mod index;
+mod row;
+#[cfg(feature = "chunks")]
 mod rows;
+#[cfg(feature = "chunks")]
 mod serializer;
+#[cfg(feature = "chunks")]
 mod set;
+#[cfg(feature = "chunks")]
 mod tree;
 
-pub(in crate::source) use set::open;
+pub(in crate::source) use row::ROW;

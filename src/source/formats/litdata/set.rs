@@ -7,7 +7,7 @@ use super::rows::LitRows;
 use crate::error::{Error, Result};
 use crate::source::formats::Arrow;
 use crate::source::medium::HeldFile;
-use crate::source::medium::brought::brought;
+use crate::source::medium::brought::{Companions, brought};
 use crate::source::model::Source;
 use crate::source::options::Options;
 use crate::source::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
@@ -21,7 +21,7 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
     let set = Indexed::read(path, options)?;
     let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     let compression = index.compression.as_deref();
-    let bring = || open(&brought(LitRows::KIND, path, &options.stores)?, options);
+    let bring = || open(&brought(&Companions::INDEXED, path, &options.stores)?, options);
     if set.medium.is_store() && compression.is_some() {
         return bring();
     }

@@ -8,24 +8,37 @@
 //! 5. `msgpack`: MessagePack in place.
 //! 6. `snapshot`: the environment, and slices of its map that live as long as the source.
 //! 7. `header`: the meta pages, checked before LMDB maps the file.
+//!
+//! `row`: its row in the table of formats.
 
+#[cfg(feature = "lmdb")]
 mod datum;
+#[cfg(feature = "lmdb")]
 mod header;
+#[cfg(feature = "lmdb")]
 mod keys;
+#[cfg(feature = "lmdb")]
 mod layout;
+#[cfg(feature = "lmdb")]
 mod msgpack;
+#[cfg(feature = "lmdb")]
 mod pickled;
+#[cfg(feature = "lmdb")]
 mod read;
+mod row;
+#[cfg(feature = "lmdb")]
 mod snapshot;
 
+#[cfg(feature = "lmdb")]
 pub use layout::{Bare, MsgPack, ValueFormat};
-#[cfg(feature = "pack")]
+#[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use read::CLASSES_KEY;
+#[cfg(feature = "lmdb")]
 pub use read::Lmdb;
-pub(in crate::source) use read::LmdbOptions;
-#[cfg(feature = "pack")]
+pub(in crate::source) use row::ROW;
+#[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use snapshot::lmdb_error;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lmdb"))]
 #[path = "../../../../tests/fuzz/lmdb.rs"]
 mod fuzz;

@@ -1,6 +1,7 @@
 //! A database as a source: its keys, and the sample at each.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::datum::Datum;
@@ -14,7 +15,7 @@ use crate::source::machine::identity::Identity;
 use crate::source::machine::pages::{Map, fetch};
 use crate::source::medium::Part;
 use crate::source::model::{Classes, Sample, Source};
-use crate::source::options::Wanted;
+use crate::source::options::{Options, Wanted};
 use crate::source::values::pixels::Colours;
 
 /// Key of the class names, a MessagePack array of texts. It may be missing.
@@ -357,6 +358,13 @@ impl Lmdb {
 
 fn integer(text: &str) -> Option<i64> {
     text.trim().parse().ok()
+}
+
+/// Opens the database at `path`.
+pub(super) fn open(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
+    let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
+    let options = LmdbOptions { name: options.part.as_deref(), wanted, classes, lenient };
+    Ok(Arc::new(Lmdb::with_options(path, &options)?))
 }
 
 impl Source for Lmdb {

@@ -5,10 +5,10 @@ use super::index::{Index, Shard};
 use super::rows::MdsRows;
 use crate::error::{Error, Result};
 use crate::source::medium::HeldFile;
-use crate::source::medium::brought::brought;
+use crate::source::medium::brought::{Companions, brought};
 use crate::source::model::Source;
 use crate::source::options::Options;
-use crate::source::values::items::{Checksum, Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
+use crate::source::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};
 
 /// Opens the MDS shards of `path`, a folder with `index.json` or that file. Compressed shards of a
 /// store are brought to this machine.
@@ -19,7 +19,7 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
     let set = Indexed::read(path, options)?;
     let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
     if set.medium.is_store() && index.shards.iter().any(|shard| shard.zip.is_some()) {
-        return open(&brought(MdsRows::KIND, path, &options.stores)?, options);
+        return open(&brought(&Companions::INDEXED, path, &options.stores)?, options);
     }
     let files = set.medium.in_parallel(&index.shards, |shard| open_shard(&set, shard))?;
     let checksum = |shard: &Shard| Checksum::fastest(&shard.raw.hashes());

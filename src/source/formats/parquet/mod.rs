@@ -15,25 +15,47 @@
 //! The library `parquet` decodes footers and values. It trusts the sizes in a file, so they are
 //! checked first, and its panics become errors. Pages are found and decompressed here, because the
 //! library takes as much memory as a page decompresses to, whatever the page declares.
+//!
+//! `row`: its row in the table of formats.
 
+#[cfg(feature = "parquet")]
 mod block;
+#[cfg(feature = "parquet")]
 mod cache;
+#[cfg(feature = "parquet")]
 mod codec;
+#[cfg(feature = "parquet")]
 mod delta;
+#[cfg(feature = "parquet")]
 mod files;
+#[cfg(feature = "parquet")]
 mod footer;
+#[cfg(feature = "parquet")]
 mod header;
+#[cfg(feature = "parquet")]
 mod index;
+#[cfg(feature = "parquet")]
 mod input;
 #[cfg(test)]
+#[cfg(feature = "parquet")]
 mod lists_tests;
+#[cfg(feature = "parquet")]
 mod nested;
+#[cfg(feature = "parquet")]
 mod pages;
+#[cfg(feature = "parquet")]
 mod part;
 #[cfg(test)]
+#[cfg(feature = "parquet")]
 mod remote_tests;
+mod row;
+#[cfg(feature = "parquet")]
 mod schema;
+#[cfg(feature = "parquet")]
 mod set;
+#[cfg(feature = "parquet")]
 mod thrift;
 
+pub(in crate::source) use row::{ROW, open, open_at};
+#[cfg(feature = "parquet")]
 pub use set::Parquet;

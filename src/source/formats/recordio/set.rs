@@ -5,11 +5,15 @@ use super::index::{Entry, MOST, entries};
 use super::record::{FRAME, frame};
 use super::rows::{HEADER, Labels, RecordRows, columns, integer};
 use crate::error::Result;
-use crate::source::medium::brought::brought;
+use crate::source::medium::brought::{Companions, brought};
 use crate::source::medium::{HeldFile, Medium};
 use crate::source::model::Source;
 use crate::source::options::Options;
-use crate::source::values::items::{Items, Layout, Rows, Samples};
+use crate::source::values::items::{Items, Rows, Samples};
+
+/// Without an index, one is made.
+const COMPANIONS: Companions =
+    Companions { beside: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))), ..Companions::NONE };
 
 /// Opens a RecordIO file, with the `.idx` file next to it if there is one. A file of a store without
 /// an index is brought to this machine, because all of it is read to find the records.
@@ -21,7 +25,7 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
     let file = medium.open(path)?;
     let listed = medium.find(&path.with_extension("idx"), MOST)?;
     if medium.is_store() && listed.is_none() {
-        return open(&brought(RecordRows::KIND, path, &options.stores)?, options);
+        return open(&brought(&COMPANIONS, path, &options.stores)?, options);
     }
     let entries = entries(&file, listed)?;
     let len = file.len();

@@ -8,12 +8,15 @@
 //! 6. `shards`: expands a path into the list of shards.
 //! 7. `manifest`: the list of a set's shards.
 //! 8. `stored`: shards in a store.
+//!
+//! `row`: its row in the table of formats.
 
 mod header;
 mod index;
 mod links;
 mod manifest;
 mod read;
+mod row;
 mod shards;
 mod sidecar;
 mod stored;
@@ -27,6 +30,7 @@ pub(crate) use index::CLASSES_MEMBER;
 pub(crate) use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
 pub(in crate::source) use manifest::{is_manifest, is_named_manifest, of_target, tars_in, unmerged};
 pub use read::Tar;
+pub(in crate::source) use row::ROW;
 pub(in crate::source) use shards::{check_star, has_braces};
 pub(in crate::source) use stored::is_shard;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::example;
 use super::shard::Places;
 use crate::error::{Error, Result, copied};
-use crate::source::medium::brought::brought;
+use crate::source::medium::brought::{Companions, brought};
 use crate::source::medium::layout::is_records_name;
 use crate::source::medium::splits;
 use crate::source::medium::{Files, Medium, Part};
@@ -65,7 +65,7 @@ impl TfRecord {
             false => vec![path.to_owned()],
         };
         let opened = medium.in_parallel(&paths, |path| Places::open(&medium, path))?;
-        let bring = || Self::with(&brought("tfrecord", path, &options.stores)?, options);
+        let bring = || Self::with(&brought(&Companions::NONE, path, &options.stores)?, options);
         let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return bring() };
         let shards = Arc::new(Files::new(opened, Places::len)?);
         if shards.len() == 0 {

@@ -2,8 +2,15 @@
 //!
 //! 1. `set`: [`Voc`], the samples.
 //! 2. `xml`: one file of annotations.
+//!
+//! `row`: its row in the table of formats.
 
+mod row;
+#[cfg(feature = "annotations")]
 mod set;
+#[cfg(feature = "annotations")]
 mod xml;
 
+pub(in crate::source) use row::ROW;
+#[cfg(feature = "annotations")]
 pub use set::Voc;
