@@ -621,14 +621,17 @@ impl Array {
     }
 }
 
+/// What a run gave, or why the loader was refused.
+type Known = Rc<std::result::Result<Run, String>>;
+
 /// Runs of single setters by data.
 struct Alone<'a> {
     root: &'a Path,
-    known: RefCell<BTreeMap<(String, Data), Rc<std::result::Result<Run, String>>>>,
+    known: RefCell<BTreeMap<(String, Data), Known>>,
 }
 
 impl Alone<'_> {
-    fn run(&self, name: &str, data: &Data) -> Rc<std::result::Result<Run, String>> {
+    fn run(&self, name: &str, data: &Data) -> Known {
         let key = (name.to_owned(), data.clone());
         if let Some(run) = self.known.borrow().get(&key) {
             return run.clone();
