@@ -1,6 +1,8 @@
 //! What a loader asks of an augmentation when it opens.
 
 use crate::decode::Size;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::transform::crop::Crop;
 use crate::transform::filter::Resampling;

@@ -12,10 +12,7 @@ use crate::source::model::store::Location;
 use crate::source::options::{DataFormat, Options};
 
 /// Opens the data set at `path`. Its content determines the format, not its name.
-/// [`DATA_FORMATS`](super::DATA_FORMATS) lists the formats and how each is recognised: folders of
-/// pictures, [`Lmdb`](crate::source::Lmdb), [`Tar`](crate::source::Tar),
-/// [`Coco`](crate::source::Coco), [`Yolo`](crate::source::Yolo), [`Voc`](crate::source::Voc) and
-/// [`Table`](crate::source::Table).
+/// [`DATA_FORMATS`](crate::source::DATA_FORMATS) lists the formats and how each is recognised.
 ///
 /// ```no_run
 /// let source = warpfeed::source::open("train")?;

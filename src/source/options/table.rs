@@ -19,7 +19,7 @@ use crate::source::options::Wanted;
 /// By default, the column `path`, `file`, `image`, `filename`, `file_name` or `img` holds the paths
 /// of the pictures, relative to the table's folder, and `label`, `class`, `cls` or `category` holds
 /// the labels. The case of these names is ignored. Every other column is a field;
-/// [`Table`](super::Table) lists its name.
+/// [`Table`](crate::source::Table) lists its name.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
     pub(in crate::source) picture: Option<String>,
