@@ -335,6 +335,10 @@ class Loader:
         if maps:
             laid_out = {name: kind._laid_out(delivery.layout) for name, kind in maps.items()}
             options["fields"] = {**options["fields"], **laid_out}
+            # The native part refuses a layout of images where there are none.
+            of_images = views or any(isinstance(kind, Image) for kind in (fields or {}).values())
+            if not of_images and ("image" in maps or "image" in options["without"]):
+                del options["layout"]
         #: Number of samples in a batch of this rank, as given.
         self.batch_size = 32 if batch_size is None and global_batch_size is None else batch_size
         #: Whether a last batch that is not full is dropped.
