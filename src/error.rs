@@ -3,6 +3,7 @@
 //! `Display` reads like a path walked from the outside in: `sample 18231 (n01440764/x):
 //! train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
 
+use std::collections::TryReserveError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -383,8 +384,7 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Makes room for `more` further elements. All memory whose size depends on samples or options is
-/// allocated like this, because an allocation that cannot fail ends the process. The lists of samples
-/// that an opening makes are the exception.
+/// allocated like this, because an allocation that cannot fail ends the process.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if there is no memory.
@@ -393,6 +393,37 @@ pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
         let bytes = more.saturating_mul(size_of::<T>());
         Error::new(ErrorKind::Memory, format!("no memory for {bytes} bytes"))
     })
+}
+
+/// The result of making room in a collection that is not a [`Vec`].
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if there is no memory.
+pub(crate) fn reserved(room: std::result::Result<(), TryReserveError>) -> Result<()> {
+    room.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
+}
+
+/// Like [`Vec::push`].
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if there is no memory.
+pub(crate) fn push<T>(vec: &mut Vec<T>, value: T) -> Result<()> {
+    reserve(vec, 1)?;
+    vec.push(value);
+    Ok(())
+}
+
+/// Like [`Iterator::collect`].
+///
+/// # Errors
+/// The first error in `all`, and [`ErrorKind::Memory`] if there is no memory.
+pub(crate) fn collected<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
+    let mut vec = Vec::new();
+    reserve(&mut vec, all.size_hint().0)?;
+    for value in all {
+        push(&mut vec, value?)?;
+    }
+    Ok(vec)
 }
 
 /// A copy of `bytes`.

@@ -92,8 +92,6 @@ pub(crate) struct Done {
 pub(crate) struct Attempt {
     /// Where the call failed, as a number. `None` if it was not reached.
     pub(crate) place: Option<String>,
-    /// Whether it failed while a data set was opened.
-    pub(crate) opens: bool,
     pub(crate) end: End,
     child: Child,
 }
@@ -167,8 +165,7 @@ fn note() {
     });
     let _ = PLACE.set(Backtrace::force_capture());
     let mut parent = PARENT.lock().unwrap();
-    let word = if calls::OPENS.load(SeqCst) { "opening" } else { "place" };
-    let _ = parent.as_mut().expect("the process is a child").write_all(format!("{word}\0{hash:x}\u{1}").as_bytes());
+    let _ = parent.as_mut().expect("the process is a child").write_all(format!("place\0{hash:x}\u{1}").as_bytes());
 }
 
 /// Tells the parent how the process ends, and if it asks, the functions that led to the failed call.
@@ -230,13 +227,12 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
     drop(to);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut child = Child { id, stream: BufReader::new(stream), has_ended: false };
-    let (mut place, mut opens, mut end) = (None, false, None);
+    let (mut place, mut end) = (None, None);
     while end.is_none() {
         end = match child.message() {
             Ok(Some(message)) => match message.split_once('\0') {
-                Some((word @ ("place" | "opening"), number)) => {
+                Some(("place", number)) => {
                     place = Some(number.to_owned());
-                    opens = word == "opening";
                     None
                 }
                 Some(("done", rest)) => Some(End::Done(parse(&mut rest.split('\0')))),
@@ -251,7 +247,7 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
             }
         }
     }
-    Attempt { place, opens, end: end.expect("the loop ends with it"), child }
+    Attempt { place, end: end.expect("the loop ends with it"), child }
 }
 
 fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {

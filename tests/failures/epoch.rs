@@ -2,8 +2,6 @@
 
 use warpfeed::{HostBatch, Loader, Result};
 
-use crate::calls;
-
 /// The samples of a batch, a line each, which ends in whether the sample is its own.
 fn described(batch: &HostBatch) -> String {
     let labels = batch.labels().map(<[i64]>::to_vec).unwrap_or_default();
@@ -23,7 +21,7 @@ fn described(batch: &HostBatch) -> String {
 
 /// The first `count` batches of a loader, or its first error. After the samples come the faults.
 fn batches(loader: Loader, count: usize) -> Result<String> {
-    let mut batches = calls::opening(|| loader.host())?;
+    let mut batches = loader.host()?;
     let mut text = String::new();
     for batch in batches.epoch(0).take(count) {
         text.push_str(&described(&batch?));

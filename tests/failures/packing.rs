@@ -74,7 +74,7 @@ fn a_call_that_fails_leaves_nothing_incomplete_under_a_final_name() {
     let _alone = alone();
     let data = Data::new();
     let folder = data.path("folder");
-    let source = || calls::opening(|| open(&folder));
+    let source = || open(&folder);
     let pack = |source: &dyn Source, to: &Path| Pack::new(source).workers(2).retries(0).to(to).map(drop);
     let shards = |source: &dyn Source, to: &Path| {
         Pack::new(source).workers(2).retries(0).shard_samples(4).to(to.join("x.tar")).map(drop)

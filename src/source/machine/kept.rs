@@ -13,6 +13,7 @@ use std::time::UNIX_EPOCH;
 use super::attempt;
 use super::file;
 use super::hash::fnv1a;
+use crate::error::append;
 
 /// Bytes of the index file at `path`, if it begins with `magic`. An index only repeats the data, so
 /// a file that is missing, is not a regular file, is larger than 2 GiB or is another one is like
@@ -44,6 +45,9 @@ const OWN: &str = "warpfeed-index";
 /// Writes `bytes`, an index, to `target` atomically. Under a name that other programs may use, a
 /// file that is not an index of the same kind stays.
 pub(in crate::source) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Err(ErrorKind::OutOfMemory.into());
+    }
     if target.extension().is_none_or(|end| end != OWN) && is_foreign(target, bytes) {
         return Err(io::Error::new(ErrorKind::AlreadyExists, "another file has this name"));
     }
@@ -77,20 +81,20 @@ pub(in crate::source) fn modified(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Encodes an index file.
-pub(in crate::source) struct Encoder(Vec<u8>);
+/// Encodes an index file. Without memory there is none, and its bytes are empty.
+pub(in crate::source) struct Encoder(Option<Vec<u8>>);
 
 impl Encoder {
     pub(in crate::source) fn new(magic: [u8; 8]) -> Self {
-        Encoder(magic.to_vec())
+        Encoder(Some(magic.to_vec()))
     }
 
     pub(in crate::source) fn long(&mut self, number: u64) {
-        self.0.extend_from_slice(&number.to_le_bytes());
+        self.bytes(&number.to_le_bytes());
     }
 
     pub(in crate::source) fn word(&mut self, number: u32) {
-        self.0.extend_from_slice(&number.to_le_bytes());
+        self.bytes(&number.to_le_bytes());
     }
 
     pub(in crate::source) fn text(&mut self, text: &str) {
@@ -99,13 +103,16 @@ impl Encoder {
     }
 
     pub(in crate::source) fn bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        if self.0.as_mut().is_some_and(|all| append(all, bytes).is_err()) {
+            self.0 = None;
+        }
     }
 
     pub(in crate::source) fn finish(mut self) -> Vec<u8> {
-        let hash = fnv1a(&self.0);
-        self.long(hash);
-        self.0
+        if let Some(all) = &self.0 {
+            self.long(fnv1a(all));
+        }
+        self.0.unwrap_or_default()
     }
 }
 

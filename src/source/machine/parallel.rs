@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::pool::Pool;
 use super::stop::{Stop, during};
-use crate::error::{Error, ErrorKind, Result, guarded};
+use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
 
 /// Maximum number of threads. The work mostly waits for the disk, hence more threads than cores.
 const THREADS: usize = 16;
@@ -35,15 +35,18 @@ pub(in crate::source) fn on_threads<T: Sync, R: Send>(
     open: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
     if items.len() < 2 {
-        return items.iter().map(&open).collect();
+        return collected(items.iter().map(&open));
     }
     let start = |threads| Pool::start(rayon::ThreadPoolBuilder::new(), threads);
     let Some(pool) = as_many_as_start(items.len().min(threads), start) else {
-        return items.iter().map(&open).collect();
+        return collected(items.iter().map(&open));
     };
     let stop = Stop::current();
     let open = |item| during(stop.clone(), || open(item));
-    pool.install(|| items.par_iter().map(&open).collect::<Vec<_>>()).into_iter().collect()
+    let mut results = Vec::new();
+    reserve(&mut results, items.len())?;
+    pool.install(|| items.par_iter().map(&open).collect_into_vec(&mut results));
+    collected(results.into_iter())
 }
 
 /// Starts `threads` threads with `start`, or fewer if the system refuses so many. `None` if it

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::HeldFile;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, push};
 use crate::source::medium::ahead::{Parts, Remote, ahead_of};
 use crate::source::model::{Follow, Lookahead};
 use crate::trace::NetworkStats;
@@ -41,7 +41,7 @@ impl<T> Files<T> {
         let mut starts = vec![0_usize];
         for (file, places) in &files {
             let end = starts[starts.len() - 1].checked_add(count(places));
-            starts.push(end.ok_or_else(|| Error::in_source("too many samples").at_path(&file.path))?);
+            push(&mut starts, end.ok_or_else(|| Error::in_source("too many samples").at_path(&file.path))?)?;
         }
         Ok(Files { files, starts, looks: AtomicU64::new(0) })
     }

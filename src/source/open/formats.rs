@@ -106,7 +106,10 @@ pub(in crate::source) fn open_folder(path: &Path, options: &Options) -> Result<A
         return format.open(path, options);
     }
     let tars = tar::tars_in(path)?.len();
-    let folder = Folder::with(path, options);
+    let folder = match Folder::with(path, options) {
+        Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
+        folder => folder,
+    };
     if tars == 0
         && folder.is_err()
         && let Some(opened) = of_files(path, None, options)

@@ -84,10 +84,11 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
 
 fn of_path(path: &Path, format: Option<&DataFormat>, options: &Options) -> Result<Arc<dyn Source>> {
     tar::check_star(path)?;
-    match format {
+    let opened = match format {
         Some(format) => format.open(path, options),
         None => local(path, options),
-    }
+    };
+    opened.map_err(|e| e.at_path(path))
 }
 
 /// Splits `all.lmdb/train` into the path of a data set and the name of a part of it. `None` if the

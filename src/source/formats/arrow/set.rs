@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use super::cells::{Blocks, Form, Rows};
 use super::schema::{Field, Kind, Schema};
 use super::stream::{Batch, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, push};
 use crate::source::machine::file::{self, is_below};
 use crate::source::machine::parallel::in_parallel;
 use crate::source::medium::splits;
@@ -74,7 +74,7 @@ impl Batches {
         let mut starts = vec![0_usize];
         for batch in &batches {
             let end = starts[starts.len() - 1].checked_add(batch.rows);
-            starts.push(end.ok_or_else(|| Error::in_source("more rows than memory"))?);
+            push(&mut starts, end.ok_or_else(|| Error::in_source("more rows than memory"))?)?;
         }
         Ok(Batches { batches, starts })
     }
@@ -147,7 +147,7 @@ impl Arrow {
             }
             named.extend(stream.schema.features.clone().map(|json| (file.path.clone(), json)));
             let batches = Batches::new(stream.batches).map_err(|e| e.at_path(&file.path))?;
-            parts.push((file, batches));
+            push(&mut parts, (file, batches))?;
         }
         let files = Files::new(parts, Batches::len)?;
         let schema = schema.ok_or_else(|| Error::in_source("no .arrow files").at_path(path))?;

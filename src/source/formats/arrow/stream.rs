@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::flat::Table;
 use super::schema::{Field, Kind, Schema};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reserve};
 use crate::source::machine::bytes::Bytes;
 
 /// First bytes of the file format, which contains a stream.
@@ -76,6 +76,9 @@ impl Stream {
             let header = file.get(at, size as usize, &mut scratch)?;
             at += size;
             let message = Table::root(header).ok_or_else(|| damaged("the message header".to_owned()))?;
+            if let Some(stream) = &mut stream {
+                reserve(&mut stream.batches, 1)?;
+            }
             let body = Message::read(message, &mut stream, at, len).map_err(|e| match e {
                 Broken::Cut => cut(),
                 Broken::Cause(cause) => damaged(cause),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
 use super::rows::BetonRows;
-use crate::error::{Error, Result, copied};
+use crate::error::{Error, Result, collected, copied};
 use crate::source::medium::HeldFile;
 use crate::source::model::Source;
 use crate::source::options::Options;
@@ -40,13 +40,13 @@ fn read(file: &HeldFile) -> Result<(BetonRows, Spans)> {
         )));
     };
     let allocations = file.get(header.table, len - header.table, &mut scratch)?.chunks_exact(ALLOCATION);
-    let allocations = allocations.map(|entry| u64_at(entry, 8).zip(u64_at(entry, 16)).expect("an entry is as long"));
-    let allocations = allocations.collect();
+    let allocation = |entry| Ok(u64_at(entry, 8).zip(u64_at(entry, 16)).expect("an entry is as long"));
+    let allocations = collected(allocations.map(allocation))?;
     let records = copied(file.get(start, records, &mut scratch)?)?;
     let data = start + records.len() as u64..header.table;
     let rows = BetonRows::new(fields, records, size, allocations);
     let span = |row: usize| rows.span(row, &data, page).map_err(|e| at_row(&e, row));
-    let spans = (0..header.samples as usize).map(span).collect::<Result<_>>()?;
+    let spans = collected((0..header.samples as usize).map(span))?;
     Ok((rows, spans))
 }
 

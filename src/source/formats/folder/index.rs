@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::names::{Names, Visited};
 use super::walk::modified;
+use crate::error::push;
 use crate::format::Format;
 use crate::source::machine::hash::fnv1a;
 use crate::source::machine::kept::{self, Decoder, Encoder};
@@ -100,7 +101,7 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut visited = Vec::new();
     for _ in 0..folders {
         let time = rest.long()?;
-        visited.push((rest.text()?, time));
+        push(&mut visited, (rest.text()?, time)).ok()?;
     }
     let mut names = Names::default();
     for _ in 0..samples {
@@ -108,26 +109,28 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
         if end < names.ends.last().copied().unwrap_or(0) {
             return None;
         }
-        names.ends.push(end);
+        push(&mut names.ends, end).ok()?;
     }
     for _ in 0..labels {
         let label = rest.word()?;
         if u64::from(label) >= classes {
             return None;
         }
-        names.labels.push(label);
+        push(&mut names.labels, label).ok()?;
     }
     for _ in 0..bad {
         let place = usize::try_from(rest.long()?).ok()?;
         if place >= names.ends.len() || names.bad.last().is_some_and(|&last| last >= place) {
             return None;
         }
-        names.bad.push(place);
+        push(&mut names.bad, place).ok()?;
     }
     for _ in 0..classes {
-        names.classes.push(rest.text()?.to_owned());
+        push(&mut names.classes, rest.text()?.to_owned()).ok()?;
     }
-    names.paths = rest.rest()?.to_owned();
+    let paths = rest.rest()?;
+    names.paths.try_reserve_exact(paths.len()).ok()?;
+    names.paths.push_str(paths);
     let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
     // Ends ascend, so all ends are within the text if the last one is.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::walk::{Name, Others, Walk, list, modified};
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, collected, counted, push, reserve, reserved};
 use crate::format::{FORMATS, Format};
 use crate::source::machine::hash::Hash;
 use crate::source::machine::parallel::in_parallel;
@@ -42,30 +42,31 @@ impl Names {
         let mut visited = vec![(Name { text: String::new(), bad: false }, modified(path))];
         let top = list(path, formats)?;
         let class_paths: Vec<(PathBuf, Name)> =
-            top.folders.iter().map(|name| (path.join(name), Name::new(name))).collect();
+            collected(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
         let walk_class = |(folder, name): &(PathBuf, Name)| {
             let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, found, others: Others::default(), visited };
             walk.folder(folder, name.clone(), formats)?;
             // ImageFolder sorts the folders of a class by path (so "a-b" comes before "a/b"), then
             // the files of each by name.
-            walk.found.sort();
+            walk.found.sort_unstable();
             Ok(walk)
         };
         let mut classes = in_parallel(&class_paths, walk_class)?;
 
         let mut set = Names::default();
         for (label, class) in classes.iter_mut().enumerate() {
+            reserve(&mut visited, class.visited.len())?;
             visited.append(&mut class.visited);
             for (folder, names) in &class.found {
                 for name in names {
-                    set.push(&folder.text, &name.text, folder.bad || name.bad);
-                    set.labels.push(label as u32);
+                    set.push(&folder.text, &name.text, folder.bad || name.bad)?;
+                    push(&mut set.labels, label as u32)?;
                 }
             }
         }
         if set.ends.is_empty() {
-            top.images.iter().for_each(|name| set.push("", &name.text, name.bad));
+            top.images.iter().try_for_each(|name| set.push("", &name.text, name.bad))?;
         } else {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
@@ -97,16 +98,17 @@ impl Names {
         Ok((set, visited))
     }
 
-    pub(super) fn push(&mut self, folder: &str, name: &str, bad: bool) {
+    pub(super) fn push(&mut self, folder: &str, name: &str, bad: bool) -> Result<()> {
         if bad {
-            self.bad.push(self.ends.len());
+            push(&mut self.bad, self.ends.len())?;
         }
+        reserved(self.paths.try_reserve(folder.len() + name.len() + 1))?;
         if !folder.is_empty() {
             self.paths.push_str(folder);
             self.paths.push('/');
         }
         self.paths.push_str(name);
-        self.ends.push(self.paths.len());
+        push(&mut self.ends, self.paths.len())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Folder;
 use super::names::Names;
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, counted, push, reserve};
 use crate::format::{self, FORMATS, Format};
 use crate::source::medium::ahead::Remote;
 use crate::source::model::{Location, Object, Store};
@@ -97,13 +97,14 @@ impl Folder {
         };
         pictures.sort_by_cached_key(|(path, _)| split(path));
         let (mut names, classes) = (Names::default(), tops.into_iter().collect::<Vec<_>>());
-        let mut all = Vec::with_capacity(pictures.len());
+        let mut all = Vec::new();
+        reserve(&mut all, pictures.len())?;
         for (path, object) in pictures {
             let (top, folder, name) = split(&path);
-            names.push(&folder, &name, false);
+            names.push(&folder, &name, false)?;
             if !folder.is_empty() {
                 let label = classes.binary_search(&top).expect("the folder of a picture is listed");
-                names.labels.push(label as u32);
+                push(&mut names.labels, label as u32)?;
             }
             all.push(object);
         }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, counted, push};
 use crate::format::{self, Format};
 
 /// Content of one folder without hidden names, sorted by name.
@@ -114,11 +114,11 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
                 listing.others.hide(1, entry.path());
             }
         } else if kind.is_dir() {
-            listing.folders.push(name);
+            push(&mut listing.folders, name)?;
         } else if (kind.is_file() || kind.is_symlink())
             && extension.is_some_and(|e| format::field_of_file(e, formats).is_some())
         {
-            listing.images.push(Name::new(&name));
+            push(&mut listing.images, Name::new(&name))?;
         } else {
             if name == CACHE {
                 let cause =
@@ -128,8 +128,8 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
             listing.others.push(extension);
         }
     }
-    listing.folders.sort();
-    listing.images.sort();
+    listing.folders.sort_unstable();
+    listing.images.sort_unstable();
     Ok(listing)
 }
 
@@ -142,7 +142,7 @@ pub(in crate::source) fn pictures_below(path: &Path, formats: &[Format]) -> Resu
     let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, found, others: Others::default(), visited };
     walk.folder(path, Name { text: String::new(), bad: false }, formats)?;
-    walk.found.sort();
+    walk.found.sort_unstable();
     let mut paths = Vec::new();
     for (folder, names) in walk.found {
         for name in names {
@@ -150,7 +150,7 @@ pub(in crate::source) fn pictures_below(path: &Path, formats: &[Format]) -> Resu
             if folder.bad || name.bad {
                 return Err(Error::in_source(format!("the name {text:?} is not UTF-8")).at_path(path));
             }
-            paths.push(text);
+            push(&mut paths, text)?;
         }
     }
     Ok(paths)
@@ -175,11 +175,11 @@ impl Walk {
             tracing::warn!("{}: not followed, it leads back to {}", path.display(), canonical.display());
             return Ok(());
         }
-        self.visited.push((below_root.clone(), modified(path)));
+        push(&mut self.visited, (below_root.clone(), modified(path)))?;
         let listing = list(path, formats)?;
         self.others.add(listing.others);
         if !listing.images.is_empty() {
-            self.found.push((below_root.clone(), listing.images));
+            push(&mut self.found, (below_root.clone(), listing.images))?;
         }
         self.ancestors.push(canonical);
         for name in &listing.folders {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::index::{Chunk, Index};
 use super::rows::LitRows;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, push};
 use crate::source::formats::Arrow;
 use crate::source::medium::HeldFile;
 use crate::source::medium::brought::{Companions, brought};
@@ -29,8 +29,8 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for ((file, content), chunk) in files.into_iter().zip(&index.chunks) {
         match content {
-            Content::Items(samples) => items.push((file, samples)),
-            Content::Rows(within) => rows.push((file, within, Some(chunk.samples))),
+            Content::Items(samples) => push(&mut items, (file, samples))?,
+            Content::Rows(within) => push(&mut rows, (file, within, Some(chunk.samples)))?,
         }
     }
     match (items.is_empty(), rows.first()) {

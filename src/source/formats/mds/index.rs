@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::encoding::Encoding;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, collected, push};
 use crate::source::machine::file::is_below;
 use crate::source::values::items::check_copies;
 
@@ -85,7 +85,7 @@ impl Index {
         if version != 2 {
             return Err(Error::in_source(format!("version {version} of MosaicML's format; version 2 is read")));
         }
-        let mut index = Index { columns: Vec::new(), shards: Vec::with_capacity(shards.len()) };
+        let mut index = Index { columns: Vec::new(), shards: Vec::new() };
         for (number, shard) in shards.into_iter().enumerate() {
             let at = |e: Error| Error::in_source(format!("shard {number}: {}", e.cause()));
             let (columns, shard) = Self::shard(shard).map_err(at)?;
@@ -98,13 +98,13 @@ impl Index {
                      those with Concat"
                 )));
             }
-            index.shards.push(shard);
+            push(&mut index.shards, shard)?;
         }
         let files = index.shards.iter().map(|shard| match &shard.zip {
-            Some((zip, _)) => (&*zip.basename, Some(&*shard.raw.basename)),
-            None => (&*shard.raw.basename, None),
+            Some((zip, _)) => Ok((&*zip.basename, Some(&*shard.raw.basename))),
+            None => Ok((&*shard.raw.basename, None)),
         });
-        check_copies(&files.collect::<Vec<_>>())?;
+        check_copies(&collected(files)?)?;
         Ok(index)
     }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::index::{Index, Shard};
 use super::rows::MdsRows;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, collected};
 use crate::source::medium::HeldFile;
 use crate::source::medium::brought::{Companions, brought};
 use crate::source::model::Source;
@@ -22,8 +22,8 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
         return open(&brought(&Companions::INDEXED, path, &options.stores)?, options);
     }
     let files = set.medium.in_parallel(&index.shards, |shard| open_shard(&set, shard))?;
-    let checksum = |shard: &Shard| Checksum::fastest(&shard.raw.hashes());
-    let items = Items::new(files)?.with_checksums(index.shards.iter().map(checksum).collect());
+    let checksum = |shard: &Shard| Ok(Checksum::fastest(&shard.raw.hashes()));
+    let items = Items::new(files)?.with_checksums(collected(index.shards.iter().map(checksum))?);
     Ok(Arc::new(Rows::new(path, items, MdsRows::new(&index.columns), options)?))
 }
 

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use super::record::{FRAME, Turn, frame, padded};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, collected, push};
 use crate::source::machine::kept::{self, Decoder, Encoder};
 use crate::source::medium::HeldFile;
 
@@ -45,7 +45,7 @@ pub(super) fn entries(file: &HeldFile, listed: Option<Vec<u8>>) -> Result<Vec<En
             offsets
         }
     };
-    Ok(offsets.into_iter().zip(0..).map(|(at, key)| Entry { at, key }).collect())
+    collected(offsets.into_iter().zip(0..).map(|(at, key)| Ok(Entry { at, key })))
 }
 
 /// The index of `path` that warpfeed keeps.
@@ -66,7 +66,7 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
             let cause = format!("line {}: {text:?} is not a key and an offset in the file of {len} bytes", line + 1);
             return Err(Error::in_source(cause));
         };
-        entries.push(Entry { at, key });
+        push(&mut entries, Entry { at, key })?;
     }
     entries.sort_unstable_by_key(|entry| entry.at);
     if let Some(twice) = entries.windows(2).find(|pair| pair[0].at == pair[1].at) {
@@ -86,7 +86,7 @@ fn scan(file: &HeldFile) -> Result<Vec<u64>> {
             return Err(Error::in_source(format!("no record at byte {at} of {len}: the file is damaged or cut short")));
         };
         if !inside {
-            offsets.push(at);
+            push(&mut offsets, at)?;
         }
         inside = matches!(turn, Turn::First | Turn::Middle);
         at += padded(part) as u64;
@@ -125,7 +125,7 @@ fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
         if at >= len || offsets.last().is_some_and(|&before| before >= at) {
             return None;
         }
-        offsets.push(at);
+        push(&mut offsets, at).ok()?;
     }
     Some(offsets)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::index::{Entry, MOST, entries};
 use super::record::{FRAME, frame};
 use super::rows::{HEADER, Labels, RecordRows, columns, integer};
-use crate::error::Result;
+use crate::error::{Result, collected};
 use crate::source::medium::brought::{Companions, brought};
 use crate::source::medium::{HeldFile, Medium};
 use crate::source::model::Source;
@@ -30,10 +30,11 @@ pub(in crate::source) fn open(path: &Path, options: &Options) -> Result<Arc<dyn 
     let entries = entries(&file, listed)?;
     let len = file.len();
     let ends = entries.iter().skip(1).map(|entry| entry.at).chain([len]);
-    let spans: Vec<_> = entries.iter().zip(ends).map(|(entry, end)| (*entry, (entry.at, end))).collect();
+    let spans = collected(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.at, end)))))?;
     let pictures = pictures(&file, &spans)?;
     let is_picture = |key: u64| pictures.as_ref().is_none_or(|range| range.contains(&key));
-    let spans: Vec<_> = spans.into_iter().filter(|(entry, _)| is_picture(entry.key)).map(|(_, span)| span).collect();
+    let spans = spans.into_iter().filter(|(entry, _)| is_picture(entry.key)).map(|(_, span)| Ok(span));
+    let spans = collected(spans)?;
     let labels = if options.wanted().without_label { Labels::Numbers } else { labels(&medium, &file, &spans)? };
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, RecordRows::new(labels), options)?))

@@ -1,5 +1,6 @@
 use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
+use crate::error::{Error, push};
 
 /// Maximum number of columns of a table. In JSON lines, the distinct keys of all rows are columns.
 const MOST_COLUMNS: usize = 4096;
@@ -27,7 +28,7 @@ pub(super) struct Scan {
 /// An error that makes the whole table unusable, with its position in the text. A quote that is
 /// closed in the wrong place, or never, swallows the rows up to there. An unbounded number of
 /// columns makes each row slower than the last.
-pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, String)> {
+pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };
     let (mut cells, mut start) = (Cells::default(), 0);
@@ -42,7 +43,7 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         };
         let (end, parsed) = syntax.row(text, start, &mut place, &mut cells);
         let Some(end) = end else { return Ok(scan) };
-        syntax.check_quotes(text, start..end)?;
+        syntax.check_quotes(text, start..end).map_err(|(at, cause)| (at, Error::in_source(cause)))?;
         if std::mem::take(&mut header) {
             let named = |(number, column): (usize, &str)| match column.trim() {
                 "" => number.to_string(),
@@ -59,7 +60,7 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         }
         check_columns(&scan.names).map_err(|cause| (start, cause))?;
         let row = scan.starts.len();
-        scan.starts.push(start);
+        push(&mut scan.starts, start).map_err(|e| (start, e))?;
         start = end;
         if let Err(cause) = parsed.and_then(|()| syntax.complete(&cells, scan.names.len())) {
             scan.bad.get_or_insert((row, cause));
@@ -82,10 +83,11 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
     }
 }
 
-fn check_columns(names: &[String]) -> Result<(), String> {
+fn check_columns(names: &[String]) -> Result<(), Error> {
     if names.len() <= MOST_COLUMNS {
         return Ok(());
     }
     let count = names.len();
-    Err(format!("{count} different columns or keys up to here; a table has at most {MOST_COLUMNS}"))
+    let cause = format!("{count} different columns or keys up to here; a table has at most {MOST_COLUMNS}");
+    Err(Error::in_source(cause))
 }

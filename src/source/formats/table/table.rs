@@ -127,7 +127,7 @@ impl Table {
         };
         let scanned = scan(&text, &syntax, options.headerless).map_err(|(place, cause)| {
             let place = row_start(text.as_bytes(), place);
-            Error::in_source(cause).at_line(path, line_of(text.as_bytes(), place))
+            cause.at_line(path, line_of(text.as_bytes(), place))
         })?;
         let Scan { names, mut starts, first, texts, bad, bad_rows } = scanned;
         starts.shrink_to_fit();

@@ -4,14 +4,14 @@
 //! name that the manifest does not list is left out with a warning: an attempt that was given up
 //! may leave one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, collected, counted, push, reserved};
 use crate::source::machine::file;
 
 /// End of a manifest's name.
@@ -111,7 +111,9 @@ impl Manifest {
                 missing.join(", ")
             )));
         }
-        let listed: std::collections::HashSet<&str> = self.shards.iter().map(|shard| &*shard.name).collect();
+        let mut listed = HashSet::new();
+        reserved(listed.try_reserve(self.shards.len()))?;
+        listed.extend(self.shards.iter().map(|shard| &*shard.name));
         let stem = name.strip_suffix(MANIFEST_END).unwrap_or(name);
         let (own, others): (Vec<&String>, Vec<&String>) =
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
@@ -245,7 +247,7 @@ fn of(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<
         }
     }
     let shards = manifest.choose(name, &tars, whole)?;
-    Ok(shards.into_iter().map(|shard| (folder.join(&shard.name), shard)).collect())
+    collected(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 
 /// The `*.tar` files of a folder without hidden ones, sorted by name.
@@ -255,10 +257,10 @@ pub(in crate::source) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
         let path = entry.map_err(|e| Error::io(folder, &e))?.path();
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if !hidden && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tar")) {
-            tars.push(path);
+            push(&mut tars, path)?;
         }
     }
-    tars.sort();
+    tars.sort_unstable();
     Ok(tars)
 }
 
@@ -266,9 +268,11 @@ pub(in crate::source) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
 fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
-        names.extend(entry.map_err(|e| Error::io(folder, &e))?.file_name().into_string().ok());
+        if let Ok(name) = entry.map_err(|e| Error::io(folder, &e))?.file_name().into_string() {
+            push(&mut names, name)?;
+        }
     }
-    names.sort();
+    names.sort_unstable();
     Ok(names)
 }
 

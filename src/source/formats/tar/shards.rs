@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{self, Entry, tars_in};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, collected};
 
 /// Maximum number of shards. A pattern with more is a typing error.
 const MAX_SHARDS: usize = 1_000_000;
@@ -15,28 +15,29 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if has_braces(path) && !path.exists() {
         let pattern = path.to_str().expect("has_braces looked at the text");
         let paths = braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
-        return Ok(paths.into_iter().map(|path| (PathBuf::from(path), None)).collect());
+        return collected(paths.into_iter().map(|path| Ok((PathBuf::from(path), None))));
     }
     let target = manifest::of_target(path);
     let path = target.as_deref().unwrap_or(path);
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
-    let listed = |shards: Vec<(PathBuf, Entry)>| shards.into_iter().map(|(path, entry)| (path, Some(entry))).collect();
+    let listed =
+        |shards: Vec<(PathBuf, Entry)>| collected(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
         // A file of this name that is not a manifest has the error of one.
         return if manifest::is_named_manifest(path) {
-            manifest::open(path).map(listed)
+            manifest::open(path).and_then(listed)
         } else {
             Ok(vec![(path.to_owned(), None)])
         };
     }
     if let Some(shards) = manifest::of_folder(path)? {
-        return Ok(listed(shards));
+        return listed(shards);
     }
     let tars = tars_in(path)?;
     if tars.is_empty() {
         return Err(Error::in_source("no .tar files in the folder").at_path(path));
     }
-    Ok(tars.into_iter().map(|tar| (tar, None)).collect())
+    collected(tars.into_iter().map(|tar| Ok((tar, None))))
 }
 
 /// Whether `path` has the form of a pattern.

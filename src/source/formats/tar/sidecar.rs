@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::index::{End, Field, Index};
 use super::links::Lost;
+use crate::error::push;
 use crate::source::machine::kept::{self, Decoder, Encoder, modified};
 
 /// The bit of a name that marks a link.
@@ -93,7 +94,7 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
         if key < before.key || field <= before.field {
             return None;
         }
-        index.samples.push(End { key, field });
+        push(&mut index.samples, End { key, field }).ok()?;
     }
     for _ in 0..fields {
         let ([offset, len], word) = (rest.longs()?, rest.word()?);
@@ -102,16 +103,18 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
             return None;
         }
         let field = Field::new(offset, len, name)?;
-        index.fields.push(if word == name { field } else { field.linked() });
+        push(&mut index.fields, if word == name { field } else { field.linked() }).ok()?;
     }
     for _ in 0..names {
-        index.names.push(rest.text()?.to_owned());
+        push(&mut index.names, rest.text()?.to_owned()).ok()?;
     }
     for _ in 0..classes {
-        index.classes.push(rest.text()?.to_owned());
+        push(&mut index.classes, rest.text()?.to_owned()).ok()?;
     }
     index.lost = Lost { count: lost, first: rest.text()?.to_owned() };
-    index.keys = rest.rest()?.to_owned();
+    let text = rest.rest()?;
+    index.keys.try_reserve_exact(text.len()).ok()?;
+    index.keys.push_str(text);
     let last = index.samples.last().copied().unwrap_or_default();
     let whole = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
     index.shrink();

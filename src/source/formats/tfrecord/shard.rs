@@ -2,7 +2,7 @@ use std::fs::Metadata;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, push};
 use crate::source::machine::bytes::Bytes;
 use crate::source::machine::kept::{self, Decoder, Encoder};
 use crate::source::medium::{HeldFile, Medium, Part};
@@ -148,7 +148,7 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
             )));
         }
         at += HEAD + length + TAIL;
-        starts.push(at);
+        push(&mut starts, at)?;
     }
     Ok(starts)
 }
@@ -189,7 +189,7 @@ pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Ve
         if start < least || starts.is_empty() && start != 0 {
             return None;
         }
-        starts.push(start);
+        push(&mut starts, start).ok()?;
     }
     (starts.last() == Some(&len)).then_some(starts)
 }

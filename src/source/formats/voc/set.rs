@@ -3,7 +3,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::xml::Objects;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, collected, push, reserve};
 use crate::format::Format;
 use crate::source::formats::folder::pictures_below;
 use crate::source::machine::file::{self, MAX_FILE, is_folder};
@@ -152,9 +152,10 @@ impl Voc {
         let names: Vec<String> = match list {
             Some(list) => {
                 let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
-                text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+                let names = text.lines().filter_map(|line| line.split_whitespace().next());
+                collected(names.map(|name| Ok(name.to_owned())))?
             }
-            None => files.keys().cloned().collect(),
+            None => collected(files.keys().cloned().map(Ok))?,
         };
         if names.is_empty() {
             return Err(Error::in_source("no pictures").at_path(path));
@@ -187,50 +188,58 @@ impl Voc {
                 let missing = folder.join(MASKS).join(format!("{name}.png"));
                 error = Some(Error::in_source("the mask is missing").at_path(missing));
             } else if annotated {
-                error = set.add(&folder, &name, found.get(&name));
+                error = set.add(&folder, &name, found.get(&name))?;
             }
             let size = found.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
             let file = file.unwrap_or_else(|| name.into());
-            set.items.push(Item { name: file, end: set.numbers.len(), size, mask, error });
+            push(&mut set.items, Item { name: file, end: set.numbers.len(), size, mask, error })?;
         }
         Ok(set)
     }
 
     /// Adds the boxes of a picture. Returns the error if they are bad.
-    fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Option<Error> {
+    fn add(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
-            None => return Some(Error::in_source("the file of annotations is missing").at_path(missing())),
-            Some(Err(e)) => return Some(e.clone()),
+            None => Ok(Some(Error::in_source("the file of annotations is missing").at_path(missing()))),
+            Some(Err(e)) => Ok(Some(e.clone())),
             Some(Ok(objects)) => {
+                let count = objects.names.len();
+                reserve(&mut self.numbers, count)?;
+                reserve(&mut self.edges, count)?;
+                reserve(&mut self.difficult, count)?;
                 let number = |name: &String| self.classes.binary_search(name).expect("made of all names") as i64;
                 self.numbers.extend(objects.names.iter().map(number));
                 self.edges.extend(&objects.edges);
                 self.difficult.extend(&objects.difficult);
+                Ok(None)
             }
         }
-        None
     }
 }
 
 /// Reads all files of a folder of annotations. Keys are file names without the extension.
 fn annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
-    let paths: Vec<PathBuf> = entries
+    let paths = entries
         .map(|entry| entry.map(|entry| entry.path()).map_err(|e| Error::io(folder, &e)))
-        .filter(|path| path.as_ref().map_or(true, |path| path.extension().is_some_and(|end| end == "xml")))
-        .collect::<Result<_>>()?;
+        .filter(|path| path.as_ref().map_or(true, |path| path.extension().is_some_and(|end| end == "xml")));
+    let paths = collected(paths)?;
     let read = |path: &PathBuf| {
         let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { return Ok(None) };
         let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
         Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text, first)).map_err(|e| e.at_path(path)))))
     };
-    Ok(in_parallel(&paths, read)?.into_iter().flatten().collect())
+    // `collect` lists all of them first.
+    let mut found = BTreeMap::new();
+    found.extend(in_parallel(&paths, read)?.into_iter().flatten());
+    Ok(found)
 }
 
 /// All names of classes, sorted: the 20 of Pascal VOC if there are no others.
 fn classes(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
-    let names: BTreeSet<&String> = found.values().flatten().flat_map(|objects| &objects.names).collect();
+    let mut names = BTreeSet::<&String>::new();
+    names.extend(found.values().flatten().flat_map(|objects| &objects.names));
     if names.iter().all(|name| CLASSES.binary_search(&name.as_str()).is_ok()) {
         return CLASSES.map(str::to_owned).to_vec();
     }
@@ -244,10 +253,11 @@ fn masks(folder: &Path) -> Result<BTreeSet<String>> {
         let png = path.extension().is_some_and(|end| end == "png");
         path.file_stem().and_then(|stem| stem.to_str()).filter(|_| png).map(str::to_owned)
     };
-    entries
-        .map(|entry| entry.map(|entry| name(entry.path())).map_err(|e| Error::io(folder, &e)))
-        .filter_map(Result::transpose)
-        .collect()
+    let mut found = BTreeSet::new();
+    for entry in entries {
+        found.extend(name(entry.map_err(|e| Error::io(folder, &e))?.path()));
+    }
+    Ok(found)
 }
 
 impl Source for Voc {

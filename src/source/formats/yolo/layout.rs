@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::data::Data;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, collected, reserve};
 use crate::format::Format;
 use crate::source::formats::folder::pictures_below;
 use crate::source::machine::file::{self, MAX_FILE};
@@ -47,7 +47,7 @@ pub(super) fn above_images(pictures: &Path) -> PathBuf {
 pub(super) fn below(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     let root = root(folder)?;
     let names = pictures_below(folder, formats)?;
-    Ok(names.into_iter().map(|name| item(format!("{root}{name}"), root.len())).collect())
+    collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
 /// Creates a picture. Its key begins after the last folder `images`, or at `key` without one.
@@ -82,7 +82,9 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
             return Err(Error::in_source(format!("{split}: {entry:?} is not there; looked for {}", looked.join(", ")))
                 .at_path(yaml));
         };
-        items.extend(if found.is_dir() { below(found, formats)? } else { listed(found)? });
+        let found = if found.is_dir() { below(found, formats)? } else { listed(found)? };
+        reserve(&mut items, found.len())?;
+        items.extend(found);
     }
     Ok(items)
 }
@@ -93,10 +95,10 @@ fn listed(list: &Path) -> Result<Vec<Item>> {
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let items = lines.map(|line| match &*slashed(line.strip_prefix("./").unwrap_or(line)) {
-        absolute if Path::new(absolute).is_absolute() => item(absolute.to_owned(), 0),
-        relative => item(format!("{folder}{relative}"), folder.len()),
+        absolute if Path::new(absolute).is_absolute() => Ok(item(absolute.to_owned(), 0)),
+        relative => Ok(item(format!("{folder}{relative}"), folder.len())),
     });
-    Ok(items.collect())
+    collected(items)
 }
 
 #[cfg(test)]

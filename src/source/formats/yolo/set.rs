@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::data::{self, Data};
 use super::labels::Labels;
 use super::layout::{Item, above_images, below, label_of, split};
-use crate::error::{Error, Result, counted};
+use crate::error::{Error, Result, collected, counted};
 use crate::format::Format;
 use crate::source::medium::layout::yolo_pictures;
 use crate::source::model::{Sample, Source};
@@ -120,16 +120,23 @@ fn labelled(items: &[Item]) -> Result<Vec<bool>> {
         let parent = path.parent().unwrap_or(Path::new(""));
         if parent != folder || names.is_empty() {
             let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            let found = fs::read_dir(listed).and_then(|all| all.map(|entry| Ok(entry?.file_name())).collect());
-            names = match found {
-                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => HashSet::new(),
-                found => found.map_err(|e| Error::io(listed, &e))?,
+            let mut list = || -> std::io::Result<()> {
+                names.clear();
+                for entry in fs::read_dir(listed)? {
+                    names.try_reserve(1)?;
+                    names.insert(entry?.file_name());
+                }
+                Ok(())
             };
+            match list() {
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => names.clear(),
+                end => end.map_err(|e| Error::io(listed, &e))?,
+            }
             folder = parent.to_owned();
         }
         Ok(path.file_name().is_some_and(|name| names.contains(name)))
     };
-    items.iter().map(look).collect()
+    collected(items.iter().map(look))
 }
 
 impl Source for Yolo {

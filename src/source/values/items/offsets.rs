@@ -1,4 +1,4 @@
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, collected};
 use crate::source::medium::HeldFile;
 
 /// Length of the head of a file of `samples` samples: their number, then their offsets. `None` if
@@ -22,7 +22,7 @@ pub(in crate::source) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<
         return Err(Error::in_source(format!("the file has {found} samples, but index.json says {samples}")));
     }
     let first = head_bytes(samples).unwrap_or(u64::MAX);
-    let offsets: Vec<u64> = offsets.iter().map(|word| u32::from_le_bytes(*word).into()).collect();
+    let offsets = collected(offsets.iter().map(|word| Ok(u64::from(u32::from_le_bytes(*word)))))?;
     let mut before = first;
     for (sample, &offset) in offsets.iter().enumerate() {
         if offset < before || offset > len {
