@@ -108,6 +108,14 @@ fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     }
 }
 
+/// Whether `path` leads to anything.
+///
+/// # Errors
+/// If the system cannot tell.
+pub(in crate::source) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
+    Ok(metadata(path.as_ref())?.is_some())
+}
+
 /// Whether `path` leads to a folder.
 ///
 /// # Errors

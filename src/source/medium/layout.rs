@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::tree::Tree;
 use crate::error::{Error, Result};
 use crate::format;
+use crate::source::machine::file;
 use crate::source::machine::slashes::slashed;
 
 /// Magic number of an LMDB file, at byte 16.
@@ -44,20 +45,23 @@ pub(in crate::source) const COCO_JSON: &str = "_annotations.coco.json";
 
 /// Pictures of a folder that is laid out as a YOLO set: it contains `images` and `labels`, or it is
 /// below a folder `images` that has a counterpart `labels`.
-pub(in crate::source) fn yolo_pictures(folder: &Path) -> Option<PathBuf> {
-    if folder.join(IMAGES).is_dir() && folder.join(LABELS).is_dir() {
-        return Some(folder.join(IMAGES));
+///
+/// # Errors
+/// If the system cannot tell.
+pub(in crate::source) fn yolo_pictures(folder: &Path) -> Result<Option<PathBuf>> {
+    if file::is_folder(folder.join(IMAGES))? && file::is_folder(folder.join(LABELS))? {
+        return Ok(Some(folder.join(IMAGES)));
     }
-    let path = root(folder).ok()?;
-    let at = images_in(&path)?;
+    let Ok(path) = root(folder) else { return Ok(None) };
+    let Some(at) = images_in(&path) else { return Ok(None) };
     let labels = [&path[..at], LABELS, &path[at + IMAGES.len()..]].concat();
-    Path::new(&labels).is_dir().then(|| folder.to_owned())
+    Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
 /// Whether a folder has the pictures of a YOLO set, with their labels next to it or in it.
 pub(in crate::source) fn is_yolo(folder: Tree<'_>) -> bool {
     let (url, remote) = match folder {
-        Tree::Local(folder) => return yolo_pictures(folder).is_some(),
+        Tree::Local(folder) => return yolo_pictures(folder).is_ok_and(|found| found.is_some()),
         Tree::Stored(url, _, remote) => (url, remote),
     };
     if folder.has_folder(IMAGES) && folder.has_folder(LABELS) {

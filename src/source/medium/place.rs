@@ -122,7 +122,7 @@ impl Medium {
     /// Those of [`read`](Medium::read). Also if a store does not answer.
     pub(in crate::source) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Medium::Store { remote, listed } = self else {
-            return path.exists().then(|| self.read(path, most)).transpose();
+            return file::exists(path)?.then(|| self.read(path, most)).transpose();
         };
         let url = url_of(path)?.to_owned();
         if !listed.is_empty() {

@@ -7,6 +7,7 @@ use super::at_url;
 use super::formats;
 use crate::error::{Error, Result};
 use crate::source::formats::{DATA_FORMATS, tar};
+use crate::source::machine::file;
 use crate::source::model::Source;
 use crate::source::model::store::Location;
 use crate::source::options::{DataFormat, Options};
@@ -67,7 +68,7 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
             return Err(Error::config(cause).at_path(path));
         }
         // A folder with masks beside it may look like another format, such as YOLO with `labels`.
-        if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || path.is_file() {
+        if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || file::is_file(path)? {
             return Err(Error::config("masks in another folder need a folder of pictures; this is something else")
                 .at_path(path));
         }
@@ -75,7 +76,7 @@ fn any(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     match (Location::of(path), format) {
         (Location::Url(url), Some(format)) => format.open_url(&url, options),
         (Location::Url(url), None) => at_url::open_at(&url, options),
-        (Location::Path(path), format) => match part_of(&path) {
+        (Location::Path(path), format) => match part_of(&path)? {
             None => of_path(&path, format, options),
             Some((path, part)) => of_path(path, format, &Options { part: Some(part.to_owned()), ..options.clone() }),
         },
@@ -93,10 +94,14 @@ fn of_path(path: &Path, format: Option<&DataFormat>, options: &Options) -> Resul
 
 /// Splits `all.lmdb/train` into the path of a data set and the name of a part of it. `None` if the
 /// path exists, or does not lead into a file or a database.
-fn part_of(path: &Path) -> Option<(&Path, &str)> {
-    let (set, part) = (path.parent()?, path.file_name()?.to_str()?);
-    let has_parts = set.is_file() || formats::has_parts(set);
-    (has_parts && !path.exists()).then_some((set, part))
+///
+/// # Errors
+/// If the system cannot tell.
+fn part_of(path: &Path) -> Result<Option<(&Path, &str)>> {
+    let named = path.parent().zip(path.file_name().and_then(|name| name.to_str()));
+    let Some((set, part)) = named else { return Ok(None) };
+    let has_parts = file::is_file(set)? || formats::has_parts(set);
+    Ok((has_parts && !file::exists(path)?).then_some((set, part)))
 }
 
 /// The URL for a path such as `s3:/bucket/train`, which lacks a slash.
@@ -109,7 +114,7 @@ fn url_meant(path: &Path) -> Option<String> {
 
 /// Opens the data set at a local path.
 fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
-    if tar::has_braces(path) && !path.exists() {
+    if tar::has_braces(path) && !file::exists(path)? {
         let other = DATA_FORMATS.iter().find(|format| format.name != "tar" && format.has_extension(path));
         if let Some(format) = other {
             return Err(Error::config(format!(
@@ -121,12 +126,12 @@ fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         }
         return formats::of_pattern().open(path, options);
     }
-    if tar::of_target(path).is_some() {
+    if tar::of_target(path)?.is_some() {
         return formats::of_pattern().open(path, options);
     }
-    if !path.exists()
+    if !file::exists(path)?
         && let (Some(folder), Some(split)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
-        && folder.is_dir()
+        && file::is_folder(folder)?
         && let Some(opened) = formats::of_files(folder, Some(split), options)
     {
         return opened;
@@ -140,7 +145,7 @@ fn local(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         return formats::open_folder(path, options);
     }
     let mut start = Vec::new();
-    let file = crate::source::machine::file::open(path).map_err(|e| Error::io(path, &e))?;
-    file.take(512).read_to_end(&mut start).map_err(|e| Error::io(path, &e))?;
+    let opened = file::open(path).map_err(|e| Error::io(path, &e))?;
+    opened.take(512).read_to_end(&mut start).map_err(|e| Error::io(path, &e))?;
     formats::of_file(path, &start)?.open(path, options)
 }

@@ -95,7 +95,7 @@ fn kind_of(path: &Path) -> Result<&'static str> {
         Some("npy") => Ok("npy"),
         #[cfg(feature = "hdf5")]
         Some("h5" | "hdf5") => Ok("hdf5"),
-        _ if path.is_dir() => Ok("npy"),
+        _ if is_folder(path)? => Ok("npy"),
         _ => {
             let cause = "arrays are in .npy, .npz, .safetensors, .pt or .pth files, or in a folder of .npy files";
             Err(Error::config(cause).at_path(path))

@@ -126,7 +126,7 @@ impl Arrow {
         files: Vec<(HeldFile, Range<u64>, Option<u64>)>,
         options: &Options,
     ) -> Result<Self> {
-        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };
         let streams = in_parallel(&files, |(file, within, rows)| {
             let read = Stream::read(file, within.clone());
             read.and_then(|stream| stream.with_rows(*rows)).map_err(|e| e.at_path(&file.path))

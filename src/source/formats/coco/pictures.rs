@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::source::machine::file;
 use crate::source::machine::slashes::slashed;
 use crate::source::medium::stored::Below;
 use crate::source::model::store::Stores;
@@ -14,8 +15,10 @@ use crate::source::values::annotated::below;
 /// If no folder contains it. The message lists the folders that were tried.
 pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
-    if let Some(found) = candidates.iter().find(|folder| folder.join(name).is_file()) {
-        return Ok(found.clone());
+    for folder in &candidates {
+        if file::is_file(folder.join(name))? {
+            return Ok(folder.clone());
+        }
     }
     let looked: Vec<_> = candidates.iter().map(|folder| shown(folder)).collect();
     let looked = looked.join(", ");
@@ -38,14 +41,14 @@ pub(super) fn check_folder<'a>(
     folder: &Path,
     names: impl ExactSizeIterator<Item = &'a str>,
 ) -> Result<PathBuf> {
-    if !folder.is_dir() {
+    if !file::is_folder(folder)? {
         let cause = format!("the folder of the pictures, {}, is not a folder", shown(folder));
         return Err(Error::in_source(cause).at_path(json));
     }
     let (tried, mut first) = (names.len().min(TRIED), None);
     for name in names.take(TRIED) {
         // A name that leads out of the folder is an error of its sample.
-        if below(name).is_err() || folder.join(name).exists() {
+        if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
         first.get_or_insert(name);

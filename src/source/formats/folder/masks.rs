@@ -7,6 +7,7 @@ use super::names::Names;
 use super::walk::pictures_below;
 use crate::error::{Error, Result, counted};
 use crate::format::Format;
+use crate::source::machine::file;
 use crate::source::machine::hash::Hash;
 use crate::source::machine::slashes::slashed;
 
@@ -59,7 +60,7 @@ impl Masks {
             Some((before, behind)) => (path.parent().unwrap_or(Path::new("")), (before.to_owned(), behind.to_owned())),
             None => (path, Default::default()),
         };
-        if !folder.is_dir() {
+        if !file::is_folder(folder)? {
             let cause = "masks: no such folder; a relative path begins in the folder that holds the folder of pictures";
             return Err(Error::config(cause).at_path(folder));
         }

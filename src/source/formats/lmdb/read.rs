@@ -10,6 +10,7 @@ use super::layout::{self, Bare, Detected, ValueFormat};
 use super::pickled::{self, Pickled, SURVEYED};
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
+use crate::source::machine::file;
 use crate::source::machine::hash::Hash;
 use crate::source::machine::identity::Identity;
 use crate::source::machine::pages::{Map, fetch};
@@ -163,7 +164,7 @@ impl Lmdb {
 
     fn new(path: &Path, name: Option<&str>) -> Result<Self> {
         let folder = path.join("data.mdb");
-        let data = if folder.exists() { folder } else { path.to_owned() };
+        let data = if file::exists(&folder)? { folder } else { path.to_owned() };
         let identity = Identity::of(&std::fs::metadata(&data).map_err(|e| Error::io(&data, &e))?);
         let snapshot = Snapshot::open(path, name)?;
         let commit = snapshot.last_commit()?;

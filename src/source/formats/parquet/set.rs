@@ -12,6 +12,7 @@ use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
 use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
 use crate::source::machine::bytes::room;
+use crate::source::machine::file;
 use crate::source::machine::parallel::in_parallel;
 use crate::source::medium::ahead::{AHEAD, Remote};
 use crate::source::medium::splits;
@@ -80,7 +81,7 @@ impl Parquet {
 
     /// Opens `split` of a folder of files.
     pub(in crate::source) fn with(path: &Path, split: Option<&str>, options: &Options) -> Result<Self> {
-        let files = match path.is_dir() {
+        let files = match file::is_folder(path)? {
             true => splits::below(path, Tree::Local(path).files("parquet")?, split)?
                 .into_iter()
                 .map(|name| path.join(name))
@@ -91,7 +92,7 @@ impl Parquet {
             let (file, _) = HeldFile::open(path, options.mapped)?;
             Part::open(file)
         })?;
-        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };
         Self::of(path, parts, Features::in_folder(folder)?, options)
     }
 

@@ -14,7 +14,7 @@ use super::syntax::Syntax;
 use super::text::{line_of, read};
 use crate::error::{Error, Result, counted};
 use crate::format::{self, Format};
-use crate::source::machine::file::is_below;
+use crate::source::machine::file::{self, is_below};
 use crate::source::machine::slashes::slashed;
 use crate::source::medium::stored::{Below, Stored, is_url, of_stored, url_of};
 use crate::source::model::sample::MAX_FIELDS;
@@ -149,7 +149,7 @@ impl Table {
         let is_file = |cell: &str| match is_url(&root) {
             // A URL elsewhere is a text.
             true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
-            false => Ok(!is_url(cell) && Path::new(&root).join(cell).is_file()),
+            false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
         };
         let columns = Columns::new(names, &first, &texts, is_file, options);
         let columns = columns.map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })?;

@@ -50,9 +50,12 @@ pub(in crate::source) fn is_manifest(path: &Path, start: &[u8]) -> bool {
 }
 
 /// The manifest of the set that was packed to `path`, such as `train.tar`, which is no file then.
-pub(in crate::source) fn of_target(path: &Path) -> Option<PathBuf> {
-    let manifest = PathBuf::from(manifest_of(path.to_str()?)?);
-    (!path.exists() && manifest.is_file()).then_some(manifest)
+///
+/// # Errors
+/// If the system cannot tell.
+pub(in crate::source) fn of_target(path: &Path) -> Result<Option<PathBuf>> {
+    let Some(manifest) = path.to_str().and_then(manifest_of) else { return Ok(None) };
+    Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
 }
 
 /// The name of the manifest of the set that is packed to `target`.

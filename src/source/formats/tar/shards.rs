@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::manifest::{self, Entry, tars_in};
 use crate::error::{Error, Result, collected};
+use crate::source::machine::file;
 
 /// Maximum number of shards. A pattern with more is a typing error.
 const MAX_SHARDS: usize = 1_000_000;
@@ -12,12 +13,12 @@ const MAX_SHARDS: usize = 1_000_000;
 /// The shards that `path` stands for: a pattern, the tars of a folder, those of a manifest, or
 /// itself. Shards of a manifest come with their entries.
 pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
-    if has_braces(path) && !path.exists() {
+    if has_braces(path) && !file::exists(path)? {
         let pattern = path.to_str().expect("has_braces looked at the text");
         let paths = braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
         return collected(paths.into_iter().map(|path| Ok((PathBuf::from(path), None))));
     }
-    let target = manifest::of_target(path);
+    let target = manifest::of_target(path)?;
     let path = target.as_deref().unwrap_or(path);
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
     let listed =
@@ -52,7 +53,7 @@ pub(in crate::source) fn has_braces(path: &Path) -> bool {
 /// the star stands for, if they are numbered.
 pub(in crate::source) fn check_star(path: &Path) -> Result<()> {
     let Some((before, after)) = path.to_str().and_then(|text| text.split_once('*')) else { return Ok(()) };
-    if path.exists() {
+    if file::exists(path)? {
         return Ok(());
     }
     let (folder, name) = before.rsplit_once('/').unwrap_or((".", before));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::example;
 use super::shard::Places;
 use crate::error::{Error, Result, copied};
+use crate::source::machine::file;
 use crate::source::medium::brought::{Companions, brought};
 use crate::source::medium::layout::is_records_name;
 use crate::source::medium::splits;
@@ -58,7 +59,7 @@ impl TfRecord {
     pub(in crate::source) fn with(path: &Path, options: &Options) -> Result<Self> {
         let medium = options.medium(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_folder = if medium.is_store() { !is_records_name(&name) } else { path.is_dir() };
+        let is_folder = if medium.is_store() { !is_records_name(&name) } else { file::is_folder(path)? };
         let medium = if is_folder { medium.listed(path) } else { medium };
         let paths = match is_folder {
             true => shards_in(&medium, path, options.part.as_deref())?,

@@ -77,12 +77,18 @@ pub(super) fn split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -
         let stripped = entry.strip_prefix("../").unwrap_or(entry);
         let places: Vec<_> =
             [entry.as_str(), stripped].iter().flat_map(|name| roots.iter().map(move |root| root.join(name))).collect();
-        let Some(found) = places.iter().find(|place| place.exists()) else {
+        let mut found = None;
+        for place in &places {
+            if found.is_none() && file::exists(place)? {
+                found = Some(place);
+            }
+        }
+        let Some(found) = found else {
             let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
             return Err(Error::in_source(format!("{split}: {entry:?} is not there; looked for {}", looked.join(", ")))
                 .at_path(yaml));
         };
-        let found = if found.is_dir() { below(found, formats)? } else { listed(found)? };
+        let found = if file::is_folder(found)? { below(found, formats)? } else { listed(found)? };
         reserve(&mut items, found.len())?;
         items.extend(found);
     }

@@ -10,6 +10,7 @@ use super::labels::Labels;
 use super::layout::{Item, above_images, below, label_of, split};
 use crate::error::{Error, Result, collected, counted};
 use crate::format::Format;
+use crate::source::machine::file;
 use crate::source::medium::layout::yolo_pictures;
 use crate::source::model::{Sample, Source};
 use crate::source::values::annotated::{Parts, append, key_and_field};
@@ -76,8 +77,8 @@ impl Yolo {
     }
 
     pub(in crate::source) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
-        let (items, data) = if path.is_dir() {
-            let Some(pictures) = yolo_pictures(path) else {
+        let (items, data) = if file::is_folder(path)? {
+            let Some(pictures) = yolo_pictures(path)? else {
                 let cause = "not a YOLO set: expected a folder with `images` and `labels`, or one below `images` that has its counterpart below `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };

@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
+use crate::source::machine::file;
 use crate::source::medium::Medium;
 use crate::source::options::Options;
 
@@ -23,7 +24,7 @@ impl Indexed {
     /// If it cannot be read.
     pub(in crate::source) fn read(path: &Path, options: &Options) -> Result<Self> {
         let medium = options.medium(path)?;
-        let is_folder = if medium.is_store() { !path.ends_with("index.json") } else { path.is_dir() };
+        let is_folder = if medium.is_store() { !path.ends_with("index.json") } else { file::is_folder(path)? };
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         let index = if is_folder { medium.join(path, "index.json") } else { path.to_owned() };
         let medium = medium.listed(folder);
