@@ -7,6 +7,7 @@ it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -248,9 +249,16 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = PROGRAM.replace("@BATCHES@", str(BATCHES)).replace("@ARMS@", arms)
     (folder / "examples.rs").write_text(text + modules)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
-    newest = lambda name: max((target / "deps").glob(f"lib{name}-*.rlib"), key=os.path.getmtime)  # noqa: E731
-    names = ("serde_json", "ndarray", "warpfeed_synth")
-    externs = {"warpfeed": target / "libwarpfeed.rlib", **{name: newest(name) for name in names}}
+    # What the last build of the package used: older builds may lie next to it.
+    build = ["cargo", "build", "--quiet", "--workspace", "--all-features", "--lib", "--message-format=json"]
+    listed = subprocess.run(build, capture_output=True, text=True, cwd=ROOT, check=True).stdout.splitlines()
+    built = [json.loads(line) for line in listed if '"compiler-artifact"' in line]
+    externs = {
+        one["target"]["name"]: name
+        for one in built
+        for name in one["filenames"]
+        if one["target"]["name"] in ("warpfeed", "serde_json", "ndarray", "warpfeed_synth") and name.endswith(".rlib")
+    }
     command = [
         "rustc",
         "--edition",
