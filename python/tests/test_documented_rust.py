@@ -259,7 +259,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in one["filenames"]
         if one["target"]["name"] in ("warpfeed", "serde_json", "ndarray", "warpfeed_synth") and name.endswith(".rlib")
     }
-    command = [
+    command: list[str | Path] = [
         "rustc",
         "--edition",
         "2024",
