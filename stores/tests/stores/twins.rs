@@ -97,7 +97,8 @@ fn a_data_set_is_the_same_from_a_server_and_through_the_cache() {
         all
     };
     let may_refuse = |place: &Place| place.format == formats::FOLDER_WITH_MASKS;
-    let formats = formats::FORMATS.iter().chain(compressed::FORMATS).collect();
+    let compressed = if cfg!(all(feature = "hdf5", feature = "parquet")) { compressed::FORMATS } else { &[] };
+    let formats = formats::FORMATS.iter().chain(compressed).collect();
     let world = World { formats, media: &media, may_refuse };
     let mut counts = Counts::default();
     let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
